@@ -1,0 +1,136 @@
+"""The only importer of delta.tables: Delta tables by `TableName`, wherever the lake is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from pipelines.errors import ConfigurationError
+from pipelines.model.tables import Lake, TableName, quoted
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Reads and writes of one lake. No logic: callers decide what, this class knows where and how."""
+
+    spark: SparkSession
+    lake: Lake
+
+    def exists(self, table: TableName) -> bool:
+        if self.lake.by_path:
+            return DeltaTable.isDeltaTable(self.spark, self.lake.path(table))
+        return self.spark.catalog.tableExists(self.lake.sql(table))
+
+    def create(
+        self,
+        table: TableName,
+        schema: T.StructType,
+        *,
+        properties: Mapping[str, str] | None = None,
+        cluster_by: Sequence[str] = (),
+        comment: str = "",
+    ) -> None:
+        """I/O: creates *table* if it is not there; an existing one is left as it is. Idempotent.
+
+        Raises:
+            ConfigurationError: The lake's folder cannot be written.
+        """
+        if not self.lake.by_path:
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
+        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema)
+        builder = builder.location(self.lake.path(table)) if self.lake.by_path else builder.tableName(self.lake.sql(table))
+        for key, value in (properties or {}).items():
+            builder = builder.property(key, value)
+        if cluster_by:
+            builder = builder.clusterBy(*cluster_by)
+        if comment:
+            builder = builder.comment(comment)
+        builder.execute()
+
+    def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
+        """The table as of its newest (or one) version; planned afresh at every call, never from a held handle."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
+
+    def changes(self, table: TableName, first: int, last: int) -> DataFrame:
+        """Rows inserted by versions *first* to *last*, both inclusive, with ``_commit_version`` (change data feed)."""
+        reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", last)
+        feed = reader.format("delta").load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
+        return feed.where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
+
+    def delta(self, table: TableName) -> DeltaTable:
+        """A fresh handle for MERGE and maintenance. Do not keep it across commits."""
+        if self.lake.by_path:
+            return DeltaTable.forPath(self.spark, self.lake.path(table))
+        return DeltaTable.forName(self.spark, self.lake.sql(table))
+
+    def history(self, table: TableName, limit: int = 1) -> list[Row]:
+        """The newest commits, newest first: version, timestamp, operation, operationMetrics, …"""
+        return self.delta(table).history(limit).collect()
+
+    def version(self, table: TableName) -> int:
+        """The newest version of *table*."""
+        return int(self.history(table)[0]["version"])
+
+    def detail(self, table: TableName) -> Row:
+        """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
+        detail = self.delta(table).detail().first()
+        assert detail is not None  # a Delta table always has one row of detail
+        return detail
+
+    def properties(self, table: TableName) -> dict[str, str]:
+        return dict(self.detail(table)["properties"])
+
+    def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        """I/O: one commit that sets *properties*; values may hold anything."""
+        pairs = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in sorted(properties.items()))
+        self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET TBLPROPERTIES ({pairs})")
+
+    def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
+        """I/O: one commit that appends *rows*. Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
+        writer = rows.write.format("delta").mode("append").options(**(options or {}))
+        if self.lake.by_path:
+            writer.save(self.lake.path(table))
+        else:
+            writer.saveAsTable(self.lake.sql(table))
+
+    def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
+        """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one."""
+        if not self.exists(table):
+            self.create(table, rows.schema, comment=comment)
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if self.lake.by_path:
+            writer.save(self.lake.path(table))
+        else:
+            writer.saveAsTable(self.lake.sql(table))
+
+    def names(self, layer: str) -> list[TableName]:
+        """Every table of *layer*, sorted by name."""
+        if not self.lake.by_path:
+            schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{layer}')}"
+            rows = self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            return sorted(TableName(layer, row["tableName"]) for row in rows)  # type: ignore[arg-type]  # why: a layer is a Literal
+        return sorted(TableName(layer, name) for name in _folders(self.lake, layer))  # type: ignore[arg-type]  # why: as above
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _folders(lake: Lake, layer: str) -> list[str]:
+    """Sub-folders of a layer that hold a Delta log."""
+    from pathlib import Path
+
+    root = Path(lake.root or "lake") / layer
+    if ":" in (lake.root or ""):
+        raise ConfigurationError(
+            f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
+        )
+    return [folder.name for folder in root.iterdir() if (folder / "_delta_log").is_dir()] if root.is_dir() else []

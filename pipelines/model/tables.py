@@ -1,0 +1,74 @@
+"""Where tables live: the one place that quotes and composes a table's name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Layer = Literal["bronze", "silver", "gold", "control"]
+
+_PLAIN = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*\Z")
+_LOOKS_HASHED = re.compile(r"_[0-9a-f]{8}\Z")
+_MAX_LENGTH = 100
+
+
+def quoted(identifier: str) -> str:
+    """Quote one identifier for Spark SQL (back-ticks doubled)."""
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def safe_name(*parts: str) -> str:
+    """Turn hostile outside names into one plain table name, without two inputs ever sharing one.
+
+    ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Whatever is not lower-case ASCII words is
+    replaced and told apart by eight hex digits of its SHA-256, so that ``A`` and ``a`` are two tables and ``../x`` stays in the lake.
+    """
+    plain = all(_PLAIN.match(part) for part in parts)
+    name = "__".join(parts)
+    if plain and len(name) <= _MAX_LENGTH and not _LOOKS_HASHED.search(name):
+        return name
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    readable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[: _MAX_LENGTH - 9]
+    return f"{readable or 'x'}_{digest}"
+
+
+@dataclass(frozen=True, order=True)
+class TableName:
+    """A table of one layer, independent of where the lake is."""
+
+    layer: Layer
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where the lake is: a folder (``root``) or a catalog (``catalog`` and ``schema``).
+
+    With a folder a table is ``<root>/<layer>/<name>``; with a catalog it is ``<catalog>.<schema>_<layer>.<name>``.
+    """
+
+    root: str | None = None
+    catalog: str | None = None
+    schema: str = "strandline"
+
+    @property
+    def by_path(self) -> bool:
+        return self.catalog is None
+
+    def path(self, table: TableName) -> str:
+        """Absolute folder of *table* (or its URI, for a root such as ``s3://…`` or ``dbfs:/…``)."""
+        root = self.root or "lake"
+        base = root.rstrip("/") if ":" in root else str(Path(root).absolute())
+        return f"{base}/{table.layer}/{table.name}"
+
+    def sql(self, table: TableName) -> str:
+        """The quoted name that Spark SQL understands wherever the lake is."""
+        if self.by_path:
+            return f"delta.{quoted(self.path(table))}"
+        return f"{quoted(self.catalog or '')}.{quoted(f'{self.schema}_{table.layer}')}.{quoted(table.name)}"

@@ -1,0 +1,234 @@
+"""The only reader of conf files and environment. Everything behind `cli` and `jobs` gets plain frozen values.
+
+Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``conf/<target>.yml`` > ``conf/base.yml`` > default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from pipelines.errors import ConfigurationError
+from pipelines.model.tables import Lake
+
+_ENV_PREFIX = "STRANDLINE_"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class SourceSettings(_Section):
+    """The MongoDB deployment that is read."""
+
+    name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
+    uri: SecretStr | None = Field(None, description="Connection string; without one the embedded mongod is started.")
+    connect_timeout_ms: int = Field(10_000, gt=0)
+    server_selection_timeout_ms: int = Field(10_000, gt=0)
+    socket_timeout_ms: int = Field(0, ge=0, description="0: none.")
+
+
+class CaptureSettings(_Section):
+    """What is captured, and how. Names are Debezium's, in snake case."""
+
+    scope: Literal["deployment", "database", "collection"] = "deployment"
+    target: str | None = Field(None, description="Database, or database.collection, that *scope* means.")
+    database_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions; empty: all but system databases.")
+    collection_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions on database.collection; empty: all.")
+    snapshot_mode: Literal["initial", "no_data"] = "initial"
+    snapshot_max_threads: int = Field(2, ge=1, le=256)
+    snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
+    max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
+    max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
+    poll_interval_ms: int = Field(500, ge=1, description="Longest wait for a batch to fill.")
+    cursor_max_await_time_ms: int = Field(500, ge=1)
+    heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
+    start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
+    json_columns: Literal["stored", "derived"] = Field(
+        "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
+    )
+
+    @field_validator("database_include_list", "collection_include_list", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
+        entries = value.split(",") if isinstance(value, str) else value
+        return tuple(entry.strip() if isinstance(entry, str) else entry for entry in entries or () if entry != "")
+
+
+class LakeSettings(_Section):
+    """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""
+
+    root: str | None = "lake"
+    catalog: str | None = None
+    schema_prefix: str = Field("strandline", alias="schema")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
+
+
+class SparkSettings(_Section):
+    """How Spark is reached."""
+
+    master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
+    conf: dict[str, str] = Field(default_factory=dict)
+
+
+class SilverSettings(_Section):
+    """How silver tables are named and typed."""
+
+    naming: Literal["collection", "database_collection"] = "collection"
+    deletes: Literal["soft", "hard"] = "soft"
+    max_columns: int = Field(500, ge=1)
+    max_depth: int = Field(8, ge=1)
+
+
+class GoldSettings(_Section):
+    """Where gold's SQL files are."""
+
+    sql_dir: str | None = Field(None, description="Folder of *.sql files; default: the ones shipped in the package.")
+
+
+class QualitySettings(_Section):
+    """Where Data Docs are written (expectations stand in ``<conf>/quality``)."""
+
+    docs_dir: str = "lake/quality-docs"
+
+
+class Settings(BaseSettings):
+    """The whole configuration of one target, validated and frozen."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    target: str = "local"
+    source: SourceSettings = SourceSettings()
+    capture: CaptureSettings = CaptureSettings()
+    lake: LakeSettings = LakeSettings()
+    spark: SparkSettings = SparkSettings()
+    silver: SilverSettings = SilverSettings()
+    gold: GoldSettings = GoldSettings()
+    quality: QualitySettings = QualitySettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (env_settings, init_settings)  # init carries the merged conf files; options are merged over both in load_settings
+
+    @property
+    def lake_location(self) -> Lake:
+        return Lake(root=self.lake.root, catalog=self.lake.catalog, schema=self.lake.schema_prefix)
+
+
+def load_settings(target: str = "local", conf: Path = Path("conf"), overrides: dict[str, Any] | None = None) -> Settings:
+    """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``, the environment and the options over them.
+
+    Raises:
+        ConfigurationError: All problems at once: file, key, what is wrong with it and the nearest valid key. No value is shown.
+    """
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for file in (conf / "base.yml", conf / f"{target}.yml"):
+        if not file.exists():
+            if file.stem == target and target != "local":
+                known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
+                problems.append(f"no {file}: unknown target {target!r}{_nearest(target, known)}")
+            continue
+        content = _read_yaml(file, problems)
+        problems += [f"{file}: {text}" for text in _unknown_keys(content)]
+        merged = _deep_merge(merged, content)
+    problems += _unknown_environment(os.environ)
+    if problems:
+        raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")
+    if (uri := os.environ.get("MONGODB_URI")) and f"{_ENV_PREFIX}SOURCE__URI" not in os.environ:
+        merged = _deep_merge(merged, {"source": {"uri": uri}})
+    try:
+        settings = Settings(**{**merged, "target": target})
+        if overrides:
+            settings = Settings.model_validate(_deep_merge(_plain(settings), overrides))
+        return settings
+    except ValidationError as error:
+        raise ConfigurationError(
+            "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)),
+            next_step=f"correct it in {conf}/{target}.yml, the environment or the option",
+        ) from None
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Values that were set, as nested dicts (secrets stay wrapped)."""
+    return settings.model_dump(by_alias=True)
+
+
+def _read_yaml(file: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problems.append(f"{file}: not YAML" + (f" at line {mark.line + 1}" if mark else ""))
+        return {}
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        problems.append(f"{file}: a mapping is expected at the top level")
+        return {}
+    return content
+
+
+def _deep_merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _deep_merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Valid keys of a section, and the section behind each (None for a value)."""
+    fields: dict[str, type[BaseModel] | None] = {}
+    for name, field in model.model_fields.items():
+        nested = field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) else None
+        fields[field.alias or name] = nested
+    return fields
+
+
+def _unknown_keys(content: dict[str, Any], model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
+    valid = _keys(model)
+    problems = []
+    for key, value in content.items():
+        name = str(key)
+        if name not in valid:
+            problems.append(f"unknown key {prefix}{name}{_nearest(name, list(valid))}")
+        elif (section := valid[name]) is not None and isinstance(value, dict):
+            problems += _unknown_keys(value, section, f"{prefix}{name}.")
+    return problems
+
+
+def _unknown_environment(environ: Any) -> list[str]:
+    """pydantic-settings ignores an unknown top-level variable in silence; a misspelt setting must not."""
+    problems = []
+    for variable in environ:
+        if not variable.startswith(_ENV_PREFIX) or "__" not in variable:
+            continue
+        keys = variable[len(_ENV_PREFIX) :].lower().split("__")
+        nested: dict[str, Any] = {}
+        for key in reversed(keys):
+            nested = {key: nested}
+        problems += [f"environment {variable}: {text}" for text in _unknown_keys(nested)]
+    return problems
+
+
+def _nearest(key: str, valid: list[str]) -> str:
+    match = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
+    return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid))})"
