@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -12,6 +19,12 @@ from pyspark.sql import types as T
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
+
+
+# Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
+_PROOF_COMMITS = 50
+
+_LOST_CREATION = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,11 @@ class Tables:
             builder = builder.clusterBy(*cluster_by)
         if comment:
             builder = builder.comment(comment)
-        builder.execute()
+        try:
+            builder.execute()
+        except _LOST_CREATION:
+            if not self.exists(table):  # somebody else was creating it at the same moment: then it is there now
+                raise
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """The table as of its newest (or one) version; planned afresh at every call, never from a held handle."""
@@ -101,15 +118,52 @@ class Tables:
         else:
             writer.saveAsTable(self.lake.sql(table))
 
+    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> int | None:
+        """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
+
+        Delta skips a transaction whose sequence is taken without a word, so the newest commits are searched for *proof*.
+
+        Args:
+            proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
+
+        Returns:
+            Rows of the commit. None: somebody else committed this sequence; nothing was written.
+        """
+        options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
+        try:
+            self.append(table, rows, options=options)
+        except ConcurrentTransactionException:
+            return None
+        for commit in self.history(table, limit=_PROOF_COMMITS):
+            if commit["userMetadata"] == proof:
+                return int(commit["operationMetrics"]["numOutputRows"])
+        return None
+
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
-        """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one."""
+        """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
+
+        A comment that differs from the table's is one more commit, before the rows.
+        """
         if not self.exists(table):
             self.create(table, rows.schema, comment=comment)
+        elif comment and (self.detail(table)["description"] or "") != comment:
+            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {_literal(comment)}")
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.lake.by_path:
             writer.save(self.lake.path(table))
         else:
             writer.saveAsTable(self.lake.sql(table))
+
+    def replace_view(self, table: TableName, query: str, *, comment: str = "") -> None:
+        """I/O: a view of a catalog, over tables named as `Lake.sql` names them; replaces an older one. A folder cannot hold a view.
+
+        Raises:
+            ConfigurationError: The lake is a folder.
+        """
+        if self.lake.by_path:
+            raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} COMMENT {_literal(comment)} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
         """Every table of *layer*, sorted by name."""

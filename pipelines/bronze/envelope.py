@@ -1,0 +1,313 @@
+"""From raw change events and raw documents to bronze rows. Pure: bytes in, Arrow out; no Spark, no clock."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pipelines import __version__
+from pipelines.bronze.json_columns import json_columns
+from pipelines.model import raw_bson as rb
+from pipelines.model.merge_key import document_merge_key, merge_key
+from pipelines.model.position import snapshot_position, streamed_position
+
+_int64 = struct.Struct("<q").unpack_from
+
+_OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}
+
+_TRUNCATED = pa.list_(pa.struct([("field", pa.string()), ("new_size", pa.int32())]))
+_UPDATE = pa.struct(
+    [
+        ("updated_fields", pa.string()),
+        ("removed_fields", pa.list_(pa.string())),
+        ("truncated_arrays", _TRUNCATED),
+        ("disambiguated_paths", pa.string()),
+    ]
+)
+_SOURCE = pa.struct(
+    [
+        ("version", pa.string()),
+        ("name", pa.string()),
+        ("ts_ms", pa.int64()),
+        ("snapshot", pa.string()),
+        ("ord", pa.int32()),
+        ("lsid", pa.string()),
+        ("txn_number", pa.int64()),
+        ("wall_time", pa.int64()),
+    ]
+)
+_TRANSACTION = pa.struct([("id", pa.string()), ("total_order", pa.int64()), ("data_collection_order", pa.int64())])
+_TIME = pa.timestamp("us", tz="UTC")
+
+SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("position", pa.string()),
+        ("op", pa.string()),
+        ("operation_type", pa.string()),
+        ("db", pa.string()),
+        ("collection", pa.string()),
+        ("collection_uuid", pa.string()),
+        ("document_key", pa.string()),
+        ("key", pa.string()),
+        ("after", pa.string()),
+        ("before", pa.string()),
+        ("update_description", _UPDATE),
+        ("source", _SOURCE),
+        ("transaction", _TRANSACTION),
+        ("cluster_time", _TIME),
+        ("captured_at", _TIME),
+        ("snapshot_id", pa.string()),
+        ("chunk", pa.int32()),
+        ("resume_token", pa.string()),
+        ("envelope", pa.binary()),
+        ("writer", pa.string()),
+    ]
+)
+"""Bronze as Arrow; the same columns in the same order as `BRONZE_DDL` (a test holds them together)."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What every row of one commit shares."""
+
+    source: str
+    writer: str
+    captured_at_us: int
+    """Microseconds since the epoch, UTC."""
+
+
+@dataclass
+class ChangeEvent:
+    """The top level of one change event. Nested documents stay as spans of *raw*."""
+
+    raw: bytes
+    operation_type: str = ""
+    op: str = "ddl"
+    token: str = ""
+    seconds: int = 0
+    increment: int = 0
+    wall_time: int | None = None
+    db: str | None = None
+    collection: str | None = None
+    collection_uuid: str | None = None
+    key: str | None = None
+    txn_number: int | None = None
+    spans: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+
+    @property
+    def position(self) -> str:
+        return streamed_position(self.seconds, self.increment, self.token)
+
+
+def parse_event(raw: bytes) -> ChangeEvent:
+    """Read the top level of a change event.
+
+    Unknown operation types and unknown fields are kept as they are (``op = 'ddl'``): a newer server must not stop an older reader.
+
+    Raises:
+        MalformedBson: The bytes are damaged, or carry no resume token.
+    """
+    event = ChangeEvent(raw)
+    spans = event.spans
+    for kind, name, value, end in rb.elements(raw):
+        spans[name] = (kind, value, end)
+    event.token = _token_data(raw, spans)
+    if (span := spans.get(b"operationType")) is not None:
+        word = raw[span[1] + 4 : span[2] - 1]
+        event.operation_type = word.decode("utf-8", "replace")
+        event.op = _OPS.get(word, "ddl")
+    if (span := spans.get(b"clusterTime")) is not None:
+        event.seconds, event.increment = rb.timestamp_at(raw, span[1])
+    if (span := spans.get(b"wallTime")) is not None:
+        event.wall_time = _int64(raw, span[1])[0]
+    if (span := spans.get(b"ns")) is not None:
+        for _, name, value, end in rb.elements(raw, span[1]):
+            if name == b"db":
+                event.db = rb.text(raw, value, end)
+            elif name == b"coll":
+                event.collection = rb.text(raw, value, end)
+    if (span := spans.get(b"collectionUUID")) is not None:
+        event.collection_uuid = raw[span[1] + 5 : span[2]].hex()
+    if (span := spans.get(b"documentKey")) is not None and (found := rb.field(raw, b"_id", span[1])) is not None:
+        event.key = merge_key(raw, *found)
+    if (span := spans.get(b"txnNumber")) is not None:
+        event.txn_number = _int64(raw, span[1])[0]
+    return event
+
+
+def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
+    span = spans.get(b"_id")
+    found = rb.field(raw, b"_data", span[1]) if span and span[0] == rb.DOCUMENT else None
+    if found is None:
+        raise rb.MalformedBson("a change event has no resume token")
+    return rb.text(raw, found[1], found[2])
+
+
+def document_of(envelope: bytes) -> bytes | None:
+    """The whole document that a bronze envelope carries: ``fullDocument`` of a change event, or None where it has none."""
+    span = rb.field(envelope, b"fullDocument")
+    return envelope[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None
+
+
+def stream_table(
+    raws: Sequence[bytes], stamp: Stamp, *, batch: int, resume_token: str, snapshot_id: str | None, stored_json: bool
+) -> pa.Table:
+    """Rows of one streamed batch: the events in stream order, and on the last row the token that ends them.
+
+    A batch without events is one ``heartbeat`` row, so that every batch has exactly one row with a token.
+
+    Args:
+        raws: Change events as the server sent them.
+        resume_token: The token to go on from after *raws* (Extended JSON).
+        snapshot_id: The snapshot that still runs beside the stream, or None.
+        stored_json: Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null and read from the envelope.
+
+    Raises:
+        MalformedBson: An event is damaged beyond its top level.
+    """
+    events = [parse_event(raw) for raw in raws]
+    if not events:
+        return _table(_heartbeat(stamp, batch=batch, resume_token=resume_token, snapshot_id=snapshot_id), 1)
+    size = len(events)
+    last = [None] * (size - 1)
+    columns: dict[str, object] = {
+        "batch": pa.repeat(pa.scalar(batch, pa.int64()), size),
+        "position": [event.position for event in events],
+        "op": [event.op for event in events],
+        "operation_type": [event.operation_type for event in events],
+        "db": [event.db for event in events],
+        "collection": [event.collection for event in events],
+        "collection_uuid": [event.collection_uuid for event in events],
+        "key": [event.key for event in events],
+        "source": _source_column(events, stamp),
+        "cluster_time": pa.array([event.seconds * 1_000_000 for event in events], pa.int64()).cast(_TIME),
+        "captured_at": _constant_time(stamp, size),
+        "snapshot_id": [*last, snapshot_id],
+        "resume_token": [*last, resume_token],
+        "envelope": pa.array(raws, pa.binary()),
+        "writer": pa.repeat(pa.scalar(stamp.writer), size),
+    }
+    if stored_json:
+        columns |= json_columns([(event.op, event.raw) for event in events])
+    return _table(columns, size)
+
+
+def _heartbeat(stamp: Stamp, *, batch: int, resume_token: str, snapshot_id: str | None) -> dict[str, object]:
+    return {
+        "batch": [batch],
+        "op": ["heartbeat"],
+        "source": _constant_source(stamp, 1, "false"),
+        "captured_at": _constant_time(stamp, 1),
+        "snapshot_id": [snapshot_id],
+        "resume_token": [resume_token],
+        "writer": [stamp.writer],
+    }
+
+
+def _source_column(events: Sequence[ChangeEvent], stamp: Stamp) -> pa.StructArray:
+    size = len(events)
+    seconds = [event.seconds * 1000 for event in events]
+    return pa.StructArray.from_arrays(
+        [
+            pa.repeat(pa.scalar(__version__), size),
+            pa.repeat(pa.scalar(stamp.source), size),
+            pa.array(seconds, pa.int64()),
+            pa.repeat(pa.scalar("false"), size),
+            pa.array([event.increment for event in events], pa.int32()),
+            pa.array([_session_id(event) for event in events], pa.string()),
+            pa.array([event.txn_number for event in events], pa.int64()),
+            pa.array([event.wall_time for event in events], pa.int64()),
+        ],
+        fields=list(_SOURCE),
+    )
+
+
+def _session_id(event: ChangeEvent) -> str | None:
+    span = event.spans.get(b"lsid")
+    return None if span is None else rb.canonical_json(event.raw[span[1] : span[2]])
+
+
+def _constant_source(stamp: Stamp, size: int, snapshot: str) -> pa.StructArray:
+    values = {"version": __version__, "name": stamp.source, "ts_ms": stamp.captured_at_us // 1000, "snapshot": snapshot}
+    return pa.StructArray.from_arrays([pa.repeat(pa.scalar(values.get(f.name), f.type), size) for f in _SOURCE], fields=list(_SOURCE))
+
+
+def _constant_time(stamp: Stamp, size: int) -> pa.Array:
+    return pa.repeat(pa.scalar(stamp.captured_at_us, pa.int64()), size).cast(_TIME)
+
+
+def _table(columns: dict[str, object], size: int) -> pa.Table:
+    """Complete *columns* with nulls, in the order of `SCHEMA`."""
+    arrays = []
+    for column in SCHEMA:
+        values = columns.get(column.name)
+        if values is None:
+            arrays.append(pa.nulls(size, column.type))
+        else:
+            arrays.append(values if isinstance(values, pa.Array) else pa.array(values, column.type))
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class ChunkStamp:
+    """What every READ row of one chunk shares."""
+
+    stamp: Stamp
+    snapshot_id: str
+    chunk: int
+    db: str
+    collection: str
+    collection_uuid: str | None
+    seconds: int
+    increment: int
+    """The cluster time L at which the chunk was read."""
+
+    @property
+    def position(self) -> str:
+        return snapshot_position(self.seconds, self.increment)
+
+
+def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool) -> pa.Table:
+    """Rows of snapshot documents, one ``r`` row each.
+
+    Raises:
+        MalformedBson: A document has no `_id` (the server stores none such).
+    """
+    size = len(documents)
+    columns = _chunk_columns(chunk, size, "r") | {
+        "operation_type": pa.repeat(pa.scalar("read"), size),
+        "position": pa.repeat(pa.scalar(chunk.position), size),
+        "key": [document_merge_key(document) for document in documents],
+        "envelope": pa.array(documents, pa.binary()),
+    }
+    if stored_json:
+        columns |= json_columns(("r", document) for document in documents)
+    return _table(columns, size)
+
+
+def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
+    """One control row of a snapshot: ``plan`` (the chunks that tile a collection) or ``chunk`` (what one chunk read).
+
+    Args:
+        manifest: JSON; it stands in ``after``.
+    """
+    return _table(_chunk_columns(chunk, 1, "snapshot") | {"operation_type": [operation_type], "after": [manifest]}, 1)
+
+
+def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:
+    return {
+        "op": pa.repeat(pa.scalar(op), size),
+        "db": pa.repeat(pa.scalar(chunk.db), size),
+        "collection": pa.repeat(pa.scalar(chunk.collection), size),
+        "collection_uuid": pa.repeat(pa.scalar(chunk.collection_uuid, pa.string()), size),
+        "source": _constant_source(chunk.stamp, size, "true"),
+        "cluster_time": pa.repeat(pa.scalar(chunk.seconds * 1_000_000, pa.int64()), size).cast(_TIME),
+        "captured_at": _constant_time(chunk.stamp, size),
+        "snapshot_id": pa.repeat(pa.scalar(chunk.snapshot_id), size),
+        "chunk": pa.repeat(pa.scalar(chunk.chunk, pa.int32()), size),
+        "writer": pa.repeat(pa.scalar(chunk.stamp.writer), size),
+    }

@@ -1,0 +1,165 @@
+"""Bronze: change stream and snapshot → ``bronze.<source>``. One writer for each source."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from pipelines.bronze.offsets import Committed
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.snapshot import SnapshotRun
+from pipelines.settings import CaptureSettings, Settings
+from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
+from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, token_data
+from pipelines.source.resume import ResumePoint, resume_point
+from pipelines.source.stages import Selection
+
+Report = Callable[[str, int], None]
+"""Told what landed: ``("events", n)`` or ``("documents", n)`` since the last call."""
+
+
+def _silent(_what: str, _count: int) -> None:
+    """No report wanted."""
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """What one run landed."""
+
+    writer: str
+    batch: int
+    events: int
+    documents: int
+
+
+def run_capture(
+    ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _silent
+) -> CaptureResult:
+    """I/O: reads MongoDB; appends to bronze, exactly once. Order: token of the start, then snapshot and stream side by side.
+
+    Args:
+        once: End when everything that was committed in the source at the start has landed; an empty poll is not "caught up".
+        stop: Ends the run after the batch in hand.
+
+    Raises:
+        FencedError: Another writer is at work; nothing was lost.
+        ResumePointLost: The source no longer has the history.
+
+    Effects on failure:
+        Bronze ends with a whole batch. Calling again goes on from there.
+    """
+    settings, options = ctx.settings.capture, connection_options(ctx.settings)
+    selection = Selection.of(settings.scope, settings.target, settings.database_include_list, settings.collection_include_list)
+    with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
+        deployment = inspect(client)
+        writer = BronzeWriter(
+            ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
+        )
+        last = writer.open(deployment.identity) or _begin(writer, raw_client, selection, settings, deployment)
+        target = token_data(token_at(raw_client, selection, expanded_events=deployment.shows_expanded_events)) if once else None
+        snapshot = SnapshotRun.of(ctx, writer, options, selection, last.snapshot_id, report) if last.snapshot_id else None
+        reader = StreamReader(
+            raw_client,
+            selection,
+            resume_point(committed_token=last.resume_token),
+            limits=stream_limits(settings),
+            expanded_events=deployment.shows_expanded_events,
+        )
+        return _Loop(writer, settings, last, snapshot, report).run(reader, target, stop or threading.Event())
+
+
+def _begin(writer: BronzeWriter, client: AnyClient, selection: Selection, settings: CaptureSettings, deployment: Deployment) -> Committed:
+    """Batch 1: where the stream starts, committed before the first chunk of the initial snapshot is read."""
+    start = resume_point(configured=_configured_start(settings.start_at))
+    token = token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
+    snapshot_id = uuid.uuid4().hex if settings.snapshot_mode == "initial" else None
+    writer.commit([], batch=1, resume_token=token, snapshot_id=snapshot_id)
+    return Committed(1, token, snapshot_id)
+
+
+class _Loop:
+    """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
+
+    def __init__(
+        self, writer: BronzeWriter, settings: CaptureSettings, last: Committed, snapshot: SnapshotRun | None, report: Report
+    ) -> None:
+        self._writer, self._snapshot, self._report = writer, snapshot, report
+        self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
+        self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
+        self._events = 0
+
+    def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
+        if self._snapshot is not None:
+            self._snapshot.start()
+        try:
+            self._follow(reader, target, stop)
+        finally:
+            documents = self._snapshot.close() if self._snapshot is not None else 0
+        return CaptureResult(self._writer.writer, self._batch, self._events, documents)
+
+    def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
+        committed_at = time.monotonic()
+        with closing(reader.batches()) as batches:
+            for change in batches:
+                completed = self._snapshot_completed()
+                finished = target is not None and change.token_data >= target and self._snapshot_id is None
+                ending = finished or stop.is_set()
+                due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
+                if change.events or completed or (due and change.resume_token != self._token):
+                    self._commit(change.events, change.resume_token)
+                    committed_at = time.monotonic()
+                if ending:
+                    return
+
+    def _snapshot_completed(self) -> bool:
+        """Whether the snapshot has ended since the last batch; raises what it failed with."""
+        if self._snapshot_id is None or self._snapshot is None or not self._snapshot.completed():
+            return False
+        self._snapshot_id = None
+        return True
+
+    def _commit(self, events: tuple[bytes, ...], token: str) -> None:
+        self._writer.commit(events, batch=self._batch + 1, resume_token=token, snapshot_id=self._snapshot_id)
+        self._batch, self._token = self._batch + 1, token
+        self._events += len(events)
+        self._report("events", len(events))
+
+
+def clock_us() -> int:
+    """Microseconds since the epoch, UTC."""
+    return time.time_ns() // 1000
+
+
+def connection_options(settings: Settings) -> ConnectionOptions:
+    """Raises ConfigurationError where no URI is set."""
+    source = settings.source
+    if source.uri is None:
+        raise ConfigurationError("no MongoDB is configured", next_step="set STRANDLINE_SOURCE__URI=mongodb://…, or try strandline demo")
+    return ConnectionOptions(
+        source.uri.get_secret_value(), source.connect_timeout_ms, source.server_selection_timeout_ms, source.socket_timeout_ms
+    )
+
+
+def stream_limits(settings: CaptureSettings) -> StreamLimits:
+    return StreamLimits(
+        settings.max_batch_size, settings.max_queue_size_in_bytes, settings.poll_interval_ms, settings.cursor_max_await_time_ms
+    )
+
+
+def _configured_start(start_at: str | None) -> tuple[int, int] | None:
+    if start_at is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(start_at)
+    except ValueError:
+        raise ConfigurationError(
+            f"capture.start_at is no ISO 8601 time: {start_at!r}", next_step="write it like 2026-01-31T12:00:00+00:00"
+        ) from None
+    return int(moment.timestamp()), 0

@@ -1,0 +1,174 @@
+"""One snapshot: every captured collection in `_id` ranges, read on the executors, each chunk one commit with its manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
+
+from pipelines.bronze.envelope import ChunkStamp, Stamp, manifest_table, read_table
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import RetriableError, StrandlineError
+from pipelines.jobs.context import JobContext
+from pipelines.model.columns import BRONZE_DDL
+from pipelines.source.client import Collection, ConnectionOptions, captured_collections, find_collection, open_client, operation_time
+from pipelines.source.ranges import ChunkManifest, Range, plan_chunks, read_range
+from pipelines.source.stages import Selection
+
+_CHUNK_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One unit of resumption. Its lane and place in the plan never change, so a lane's transaction numbers only rise."""
+
+    number: int
+    collection: Collection
+    range: Range
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a snapshot will read, committed before the first chunk."""
+
+    chunks: tuple[Chunk, ...]
+    lanes: int
+
+    def to_json(self) -> str:
+        entries = [{"db": c.collection.db, "collection": c.collection.name, "uuid": c.collection.uuid, **c.range.to_json()} for c in self.chunks]
+        return json.dumps({"lanes": self.lanes, "chunks": entries})
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        stored = json.loads(text)
+        chunks = (
+            Chunk(number, Collection(entry["db"], entry["collection"], entry["uuid"]), Range.from_json(entry))
+            for number, entry in enumerate(stored["chunks"])
+        )
+        return Plan(tuple(chunks), stored["lanes"])
+
+
+class SnapshotRun:
+    """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
+
+    def __init__(self, writer: BronzeWriter, options: ConnectionOptions, snapshot_id: str, plan: Plan, done: set[int], report: Callable[[str, int], None]) -> None:
+        self._writer, self._options, self._id, self._plan, self._done, self._report = writer, options, snapshot_id, plan, done, report
+        self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
+        self._lanes: list[Future[int]] = []
+        self._documents = 0
+        self._stopping = False
+
+    @staticmethod
+    def of(
+        ctx: JobContext, writer: BronzeWriter, options: ConnectionOptions, selection: Selection, snapshot_id: str, report: Callable[[str, int], None]
+    ) -> SnapshotRun:
+        """I/O: reads the plan of *snapshot_id* and what of it has landed; plans and commits it where there is none yet."""
+        rows = ctx.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == snapshot_id))
+        found = rows.select("operation_type", "chunk", "after").collect()
+        plans = [row["after"] for row in found if row["operation_type"] == "plan"]
+        if plans:
+            done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded")}
+            return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report)
+        capture = ctx.settings.capture
+        with closing(open_client(options, raw=True)) as client:
+            ranges = [
+                (collection, chunk)
+                for collection in captured_collections(client, selection)
+                for chunk in plan_chunks(client, collection, capture.snapshot_chunk_size)
+            ]
+        plan = Plan(tuple(Chunk(number, *entry) for number, entry in enumerate(ranges)), capture.snapshot_max_threads)
+        _append_manifest(writer, snapshot_id, "plan", -1, plan.to_json())
+        return SnapshotRun(writer, options, snapshot_id, plan, set(), report)
+
+    def start(self) -> None:
+        self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self._plan.lanes)]
+
+    def completed(self) -> bool:
+        """Whether all lanes have ended and the completion row has landed. Raises what a lane failed with."""
+        for lane in self._lanes:
+            if lane.done():
+                lane.result()
+        if not all(lane.done() for lane in self._lanes):
+            return False
+        self._documents = sum(lane.result() for lane in self._lanes)
+        content = {"chunks": len(self._plan.chunks), "documents_of_this_run": self._documents}
+        _append_manifest(self._writer, self._id, "completed", len(self._plan.chunks), json.dumps(content))
+        return True
+
+    def close(self) -> int:
+        """Let the chunks in hand end, start no other; documents landed by this run."""
+        self._stopping = True
+        self._pool.shutdown(wait=True)
+        return self._documents
+
+    def _run_lane(self, lane: int) -> int:
+        documents = 0
+        for chunk in self._plan.chunks[lane :: self._plan.lanes]:
+            if self._stopping:
+                break
+            if chunk.number in self._done:
+                continue
+            for attempt in Retrying(
+                retry=retry_if_not_exception_type(StrandlineError),
+                stop=stop_after_attempt(_CHUNK_ATTEMPTS),
+                wait=wait_exponential(multiplier=1, max=30),
+                retry_error_callback=lambda state: _chunk_failed(state.outcome),
+            ):
+                with attempt:
+                    documents += self._land(chunk, lane)
+        return documents
+
+    def _land(self, chunk: Chunk, lane: int) -> int:
+        """One chunk, one commit. A collection that is no longer the one that was planned is discarded, with a row that says so."""
+        writer = self._writer
+        app_id = writer.app_id(self._id, lane)
+        with closing(open_client(self._options)) as client:
+            now = find_collection(client[chunk.collection.db], chunk.collection.name)
+        if now is None or now.uuid != chunk.collection.uuid:
+            _append_manifest(writer, self._id, "discarded", chunk.number, json.dumps({"namespace": str(chunk.collection)}), app_id)
+            return 0
+        reader = chunk_reader(self._options, chunk, writer.stamp(), self._id, writer.stored_json)
+        rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
+        landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        documents = landed - 1  # the manifest is a row, too
+        self._report("documents", documents)
+        return documents
+
+
+def _chunk_failed(outcome: Future[int] | None) -> None:
+    cause = outcome.exception() if outcome is not None else None
+    raise RetriableError(
+        f"a snapshot chunk failed {_CHUNK_ATTEMPTS} times ({type(cause).__name__})", next_step="strandline capture: it goes on with the chunk"
+    ) from cause
+
+
+def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None) -> None:
+    """One control row of the snapshot, exactly once."""
+    stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
+    rows = writer.frame(manifest_table(stamp, what, content))
+    writer.append_once(rows, app_id=app_id or writer.app_id(snapshot_id, what), sequence=max(number, 0), what=f"the {what} row of the snapshot")
+
+
+def chunk_reader(
+    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that an executor runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
+
+    def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(open_client(options, raw=True)) as client:
+            seconds, increment = operation_time(client)
+            where = chunk.collection
+            read_stamp = ChunkStamp(stamp, snapshot_id, chunk.number, where.db, where.name, where.uuid, seconds, increment)
+            manifest = ChunkManifest()
+            for documents in read_range(client, where, chunk.range, (seconds, increment)):
+                manifest.add(documents)
+                yield from read_table(documents, read_stamp, stored_json=stored_json).to_batches()
+            yield from manifest_table(read_stamp, "chunk", manifest.to_json(chunk.range)).to_batches()
+
+    return read

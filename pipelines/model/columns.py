@@ -1,0 +1,55 @@
+"""Columns that the layers share, as DDL: `model` does not import Spark. docs/tables.md explains each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipelines.model.tables import TableName
+
+BRONZE_DDL: Final = """
+batch BIGINT COMMENT '1, 2, 3… per source for streamed rows, the fencing number; null for snapshot rows',
+position STRING COMMENT 'cluster time in hex, a colon, the token: sorts as the stream does',
+op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, snapshot, gap, ddl',
+operation_type STRING COMMENT 'MongoDB''s own word',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+collection_uuid STRING COMMENT 'which incarnation of the collection (hex)',
+document_key STRING COMMENT 'canonical Extended JSON of documentKey',
+key STRING COMMENT 'the MERGE key: the normalised _id',
+after STRING COMMENT 'the document as canonical Extended JSON',
+before STRING COMMENT 'the pre-image as canonical Extended JSON',
+update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>, truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>,
+source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING, ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>,
+transaction STRUCT<id: STRING, total_order: BIGINT, data_collection_order: BIGINT>,
+cluster_time TIMESTAMP COMMENT 'for people; never for ordering',
+captured_at TIMESTAMP COMMENT 'when the writer saw it',
+snapshot_id STRING COMMENT 'for r and snapshot rows; on the row that ends a batch: the snapshot that still runs',
+chunk INT COMMENT 'which chunk of the snapshot',
+resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
+envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
+writer STRING COMMENT 'the run that wrote it'
+"""
+
+JSON_COLUMNS: Final = ("document_key", "after", "before", "update_description")
+"""Columns of bronze that hold nothing the envelope does not; filled at capture or when read (``capture.json_columns``)."""
+
+SILVER_BOOKKEEPING_DDL: Final = """
+_key STRING COMMENT 'MERGE key: equal exactly where MongoDB calls two _ids equal',
+_position STRING COMMENT 'position of the newest change',
+_base_position STRING COMMENT 'position of the document that the columns show',
+_op STRING COMMENT 'c, u, d or r',
+_deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
+_cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
+_bronze_version BIGINT COMMENT 'version of the bronze table that brought it',
+_rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
+_document BINARY COMMENT 'the whole document as raw BSON'
+"""
+
+BOOKKEEPING: Final = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_rescued", "_document")
+
+CHANGE_OPS: Final = ("c", "u", "d", "r")
+"""Values of ``op`` that carry a document's state; all others are control rows."""
+
+
+def bronze_table(source: str) -> TableName:
+    return TableName("bronze", source)

@@ -1,0 +1,29 @@
+"""The position: one plain string that sorts as the stream does. Everything is ordered, deduplicated and fenced by it.
+
+    <16 hex digits: cluster time>:<token _data>     a streamed event
+    <16 hex digits: cluster time>:~                 a snapshot READ taken at that cluster time ("~" sorts after every token)
+
+So a READ at L is above every event up to L, which it contains, and below every later one: the larger position wins, in whatever
+order the two arrive.
+
+Source: token strings sort in stream order (mongodb DOCS-11616); the token stays opaque otherwise.
+"""
+
+from __future__ import annotations
+
+SNAPSHOT_SUFFIX = "~"
+
+
+def cluster_time_hex(seconds: int, increment: int) -> str:
+    """Sixteen hex digits that sort as the pair (seconds, increment) does."""
+    return f"{seconds:08x}{increment:08x}"
+
+
+def streamed_position(seconds: int, increment: int, token_data: str) -> str:
+    """Position of a change event: its ``clusterTime`` and the ``_data`` of its resume token."""
+    return f"{seconds:08x}{increment:08x}:{token_data}"
+
+
+def snapshot_position(seconds: int, increment: int) -> str:
+    """Position of every READ of a chunk that was read at that cluster time."""
+    return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"

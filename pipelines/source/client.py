@@ -1,0 +1,170 @@
+"""Connections to MongoDB, and what is asked of a deployment before anything is captured. The source is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bson import json_util
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo import errors as mongo
+from pymongo.database import Database
+
+from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.source.errors import as_strandline_error
+from pipelines.source.stages import SYSTEM_DATABASES, Selection
+
+AnyClient = MongoClient[Any]
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """How a client is opened; sent to executors as it is. The URI holds the secret: it never reaches a table, a log or an error."""
+
+    uri: str
+    connect_timeout_ms: int = 10_000
+    server_selection_timeout_ms: int = 10_000
+    socket_timeout_ms: int = 0
+
+    def __repr__(self) -> str:
+        return "ConnectionOptions(uri=<secret>)"
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One captured collection and which incarnation of it."""
+
+    db: str
+    name: str
+    uuid: str | None
+
+    def __str__(self) -> str:
+        return f"{self.db}.{self.name}"
+
+
+def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
+    """I/O: none yet; the client connects when it is first used.
+
+    Args:
+        raw: Documents stay the server's bytes (`RawBSONDocument`); decoding would raise on what MongoDB stores without a word.
+
+    Raises:
+        ConfigurationError: The URI cannot be read (it is not quoted).
+    """
+    try:
+        return MongoClient(
+            options.uri,
+            connectTimeoutMS=options.connect_timeout_ms,
+            serverSelectionTimeoutMS=options.server_selection_timeout_ms,
+            socketTimeoutMS=options.socket_timeout_ms or None,
+            appname="strandline",
+            document_class=RawBSONDocument if raw else dict,
+            tz_aware=True,
+        )
+    except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
+        raise ConfigurationError(
+            f"the MongoDB URI cannot be read ({type(error).__name__})", next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/"
+        ) from None
+
+
+@contextmanager
+def asking(doing: str) -> Iterator[None]:
+    """Turn a driver's error into the one line a person reads, without its cause: that may quote the URI."""
+    try:
+        yield
+    except mongo.PyMongoError as error:
+        raise as_strandline_error(error, doing=doing) from None
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What the server says of itself."""
+
+    version: str
+    set_name: str | None
+    sharded: bool
+    identity: str
+
+    @property
+    def shows_expanded_events(self) -> bool:
+        """``showExpandedEvents`` (and with it ``collectionUUID``) exists since 6.0."""
+        return int(self.version.split(".")[0]) >= 6
+
+
+def inspect(client: AnyClient) -> Deployment:
+    """I/O: ``hello``, ``buildInfo`` and, where it is allowed, the replica set's id.
+
+    Raises:
+        RetriableError: Nobody answers.
+        ConfigurationError: A standalone server, or wrong credentials.
+    """
+    with asking("hello"):
+        try:
+            hello = client.admin.command("hello")
+        except mongo.ServerSelectionTimeoutError:
+            raise RetriableError(
+                "MongoDB does not answer at the configured address", next_step="check STRANDLINE_SOURCE__URI, the network and that mongod is up"
+            ) from None
+        sharded = hello.get("msg") == "isdbgrid"
+        if not sharded and not hello.get("setName"):
+            raise ConfigurationError(
+                "MongoDB runs as a standalone server, and change streams need a replica set",
+                next_step="start mongod with --replSet rs0 and run rs.initiate() once",
+            )
+        version = str(client.server_info()["version"])
+    return Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+
+
+def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
+    """The replica set's id where it may be read (a privilege beyond `read`), its name otherwise."""
+    try:
+        return str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    except (mongo.OperationFailure, KeyError):
+        return f"set:{hello.get('setName') or 'sharded'}"
+
+
+def operation_time(client: AnyClient) -> tuple[int, int]:
+    """I/O: the cluster's present operation time (seconds, increment)."""
+    with asking("ping"):
+        reply = client.admin.command("ping")
+    time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
+    return time.time, time.inc
+
+
+def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
+    """I/O: the collections that exist now and are captured; views and time-series collections are not (they have no change stream)."""
+    with asking("listing collections"):
+        names = [selection.database] if selection.database else client.list_database_names()
+        found = []
+        for database in names:
+            if database in SYSTEM_DATABASES:
+                continue
+            for info in client[database].list_collections(filter={"type": "collection"}):
+                if selection.admits(database, info["name"]):
+                    found.append(Collection(database, info["name"], collection_uuid(info)))
+    return sorted(found, key=str)
+
+
+def collection_uuid(info: dict[str, Any]) -> str | None:
+    """Hex of the UUID that ``listCollections`` gives."""
+    uuid = info.get("info", {}).get("uuid")
+    return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()
+
+
+def find_collection(database: Database[Any], name: str) -> Collection | None:
+    """I/O: the collection as it is now, or None where it is gone."""
+    infos = list(database.list_collections(filter={"name": name}))
+    return Collection(database.name, name, collection_uuid(infos[0])) if infos else None
+
+
+def token_json(token: Any) -> str:
+    """A resume token document (raw or decoded) as canonical Extended JSON, ``_typeBits`` included."""
+    return json_util.dumps(token, json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
+def token_data(token: str) -> str:
+    """``_data`` of a token in Extended JSON: the string that sorts in stream order."""
+    return str(json_util.loads(token)["_data"])

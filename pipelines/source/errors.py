@@ -1,0 +1,94 @@
+"""What a server's error means for the stream: a pure classifier over a commented table of codes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+
+Verdict = Literal["retriable", "history_lost", "oversize", "configuration", "terminal"]
+
+# code: verdict. Measured on 6.0.5 (docs/decisions) and from mongo/src/mongo/base/error_codes.yml.
+CODES: dict[int, Verdict] = {
+    6: "retriable",  # HostUnreachable
+    7: "retriable",  # HostNotFound
+    43: "retriable",  # CursorNotFound: the server forgot the cursor; reopen from the token
+    50: "retriable",  # MaxTimeMSExpired
+    63: "retriable",  # StaleShardVersion
+    89: "retriable",  # NetworkTimeout
+    91: "retriable",  # ShutdownInProgress
+    133: "retriable",  # FailedToSatisfyReadPreference
+    134: "retriable",  # ReadConcernMajorityNotAvailableYet
+    136: "retriable",  # CappedPositionLost: the open cursor was overtaken; reopening gives 286 if the token is gone, too
+    150: "retriable",  # StaleEpoch
+    175: "retriable",  # QueryPlanKilled: the collection was dropped or renamed under the plan
+    189: "retriable",  # PrimarySteppedDown
+    202: "retriable",  # NetworkInterfaceExceededTimeLimit
+    211: "retriable",  # KeyNotFound: signing keys are not there yet
+    216: "retriable",  # ElectionInProgress
+    234: "retriable",  # RetryChangeStream
+    237: "retriable",  # CursorKilled
+    239: "retriable",  # SnapshotTooOld: read again at a new cluster time
+    246: "retriable",  # SnapshotUnavailable
+    262: "retriable",  # ExceededTimeLimit
+    317: "retriable",  # ConnectionPoolExpired
+    9001: "retriable",  # SocketException
+    10107: "retriable",  # NotWritablePrimary
+    11600: "retriable",  # InterruptedAtShutdown
+    11602: "retriable",  # InterruptedDueToReplStateChange
+    13388: "retriable",  # StaleConfig
+    13435: "retriable",  # NotPrimaryNoSecondaryOk
+    13436: "retriable",  # NotPrimaryOrSecondary
+    9: "history_lost",  # FailedToParse: the token is garbled
+    260: "history_lost",  # InvalidResumeToken
+    280: "history_lost",  # ChangeStreamFatalError: the token's event is not in this oplog
+    286: "history_lost",  # ChangeStreamHistoryLost: the oplog has moved on
+    40649: "history_lost",  # an empty token
+    50811: "history_lost",  # the token's KeyString is damaged
+    10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
+    13: "configuration",  # Unauthorized
+    18: "configuration",  # AuthenticationFailed
+    40573: "configuration",  # $changeStream is only supported on replica sets
+}
+
+
+def classify(error: mongo.PyMongoError) -> Verdict:
+    """Judge one error. An unknown code without the resumable label is terminal: it would repeat for ever."""
+    if isinstance(error, mongo.ConfigurationError):
+        return "configuration"
+    if isinstance(error, mongo.OperationFailure) and error.code is not None:
+        verdict = CODES.get(error.code)
+        if verdict is not None:
+            return verdict
+        return "retriable" if error.has_error_label("ResumableChangeStreamError") else "terminal"
+    return "retriable" if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound) else "terminal"
+
+
+def as_strandline_error(error: mongo.PyMongoError, *, doing: str) -> StrandlineError:
+    """The one line a person reads. The server's text is quoted without the command, and no URI stands in it."""
+    verdict = classify(error)
+    code = getattr(error, "code", None)
+    what = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
+    if code == 40573:
+        return ConfigurationError(
+            "MongoDB runs as a standalone server, and change streams need a replica set",
+            next_step="start mongod with --replSet rs0 and run rs.initiate() once",
+        )
+    if code == 18:
+        return ConfigurationError("MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource")
+    if code == 13:
+        return ConfigurationError(
+            f"{what}: a privilege is missing", next_step="grant the user 'read' on the captured databases (find and changeStream)"
+        )
+    if verdict == "history_lost":
+        return ResumePointLost(
+            f"{what}: the source no longer has the history behind the committed token",
+            next_step="strandline offsets show, then strandline offsets reset and strandline run to snapshot again",
+        )
+    if verdict == "retriable":
+        return RetriableError(f"MongoDB did not answer while {doing} ({type(error).__name__})", next_step="check the URI and that it is up")
+    if verdict == "oversize":
+        return ConfigurationError(f"{what}: a change event exceeds 16 MiB", next_step="see docs/runbook.md, 'oversize'")
+    return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")

@@ -1,0 +1,154 @@
+"""Snapshots in `_id` ranges: boundaries that tile MinKey → MaxKey, and the reading of one chunk at one cluster time.
+
+Index bounds (``min``/``max`` with a hint) follow the server's own order across BSON types; ``$gte``/``$lt`` silently skip every other
+type. The first chunk has no lower and the last no upper bound, so that together they tile everything.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from pipelines.errors import ContractError
+from pipelines.model import raw_bson as rb
+from pipelines.model.merge_key import document_merge_key
+from pipelines.source.client import AnyClient, Collection, asking, find_collection
+
+_SAMPLES_A_CHUNK = 20
+_LIST_ROWS = 10_000
+_LIST_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Range:
+    """``[lower, upper)`` in the server's `_id` order; each bound is the BSON document ``{_id: value}``, None is open."""
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+
+    def to_json(self) -> dict[str, str | None]:
+        return {"lower": _encoded(self.lower), "upper": _encoded(self.upper)}
+
+    @staticmethod
+    def from_json(stored: Mapping[str, str | None]) -> Range:
+        return Range(_decoded(stored["lower"]), _decoded(stored["upper"]))
+
+
+def _encoded(bound: bytes | None) -> str | None:
+    return None if bound is None else b64encode(bound).decode("ascii")
+
+
+def _decoded(bound: str | None) -> bytes | None:
+    return None if bound is None else b64decode(bound)
+
+
+def tile(bounds: Sequence[bytes]) -> list[Range]:
+    """Ranges between *bounds* (sorted by the server); equal neighbours are one (``1`` and ``1.0`` are the same `_id`)."""
+    distinct: list[bytes] = []
+    for bound in bounds:
+        if not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound):
+            distinct.append(bound)
+    lowers: list[bytes | None] = [None, *distinct]
+    uppers: list[bytes | None] = [*distinct, None]
+    return [Range(lower, upper) for lower, upper in zip(lowers, uppers, strict=True)]
+
+
+def plan_chunks(client: AnyClient, collection: Collection, chunk_size: int) -> list[Range]:
+    """I/O: boundaries of about equal chunks from a random sample of `_id`s, with no scan of the collection.
+
+    Args:
+        client: Opened with ``raw=True``.
+        chunk_size: Documents of one chunk, about.
+    """
+    target = client[collection.db][collection.name]
+    with asking(f"sampling {collection}"):
+        chunks = -(-target.estimated_document_count() // chunk_size)
+        if chunks <= 1:
+            return [Range()]
+        sample = target.aggregate(
+            [{"$sample": {"size": chunks * _SAMPLES_A_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}], allowDiskUse=True
+        )
+        identifiers = [bytes(document.raw) for document in sample]
+    return tile(identifiers[_SAMPLES_A_CHUNK::_SAMPLES_A_CHUNK][: chunks - 1])
+
+
+def read_range(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int]) -> Iterator[list[bytes]]:
+    """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
+
+    Args:
+        client: Opened with ``raw=True``.
+
+    Raises:
+        ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
+        RetriableError: Among others SnapshotTooOld: read again at a new time.
+    """
+    _same_incarnation(client, collection)
+    with asking(f"reading {collection}"):
+        documents: list[bytes] = []
+        size = 0
+        database = client[collection.db]
+        for document in database.cursor_command(_find_at(collection, chunk, at), codec_options=database.codec_options):
+            raw = bytes(document.raw)
+            documents.append(raw)
+            size += len(raw)
+            if len(documents) >= _LIST_ROWS or size >= _LIST_BYTES:
+                yield documents
+                documents, size = [], 0
+        yield documents
+    _same_incarnation(client, collection)
+
+
+def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[str, Any]:
+    command: dict[str, Any] = {"find": collection.name, "hint": {"_id": 1}, "batchSize": _LIST_ROWS}
+    if chunk.lower is not None:
+        command["min"] = RawBSONDocument(chunk.lower)
+    if chunk.upper is not None:
+        command["max"] = RawBSONDocument(chunk.upper)
+    return command | {"readConcern": {"level": "snapshot", "atClusterTime": Timestamp(*at)}}
+
+
+def _same_incarnation(client: AnyClient, collection: Collection) -> None:
+    now = find_collection(client[collection.db], collection.name)
+    if now is None or now.uuid != collection.uuid:
+        raise ContractError(
+            f"{collection} was dropped or renamed while its snapshot ran", next_step="strandline capture: the rest of the snapshot goes on"
+        )
+
+
+class ChunkManifest:
+    """What one chunk read: kept beside its rows, written by the same task. *digest* does not depend on the batches."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.bytes = 0
+        self._digest = sha256()
+
+    def add(self, documents: Sequence[bytes]) -> None:
+        self.documents += len(documents)
+        for document in documents:
+            self.bytes += len(document)
+            self._digest.update(document)
+
+    def to_json(self, chunk: Range) -> str:
+        content = {"documents": self.documents, "bytes": self.bytes, "sha256": self._digest.hexdigest(), **chunk.to_json()}
+        return json.dumps(content, sort_keys=True)
+
+
+def tiles_completely(chunks: Sequence[Range]) -> bool:
+    """Whether *chunks* (in any order) cover MinKey → MaxKey without a hole or an overlap."""
+    following = {chunk.lower: chunk.upper for chunk in chunks}
+    if len(following) != len(chunks):
+        return False
+    bound, seen = None, 0
+    while bound in following:
+        bound, seen = following.pop(bound), seen + 1
+        if bound is None:
+            return not following and seen > 0
+    return False

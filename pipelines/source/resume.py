@@ -1,0 +1,47 @@
+"""Where a stream starts: one pure function, in order of precedence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bson import json_util
+from bson.timestamp import Timestamp
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A start that MongoDB understands: a token, or a cluster time, or (neither) the present."""
+
+    token: str | None = None
+    """The whole token document as Extended JSON."""
+    cluster_time: tuple[int, int] | None = None
+    """Seconds and increment; the event at that time is delivered."""
+
+    @property
+    def watch_options(self) -> dict[str, Any]:
+        """Arguments of ``watch``. Always ``startAfter``, never ``resumeAfter``: it survives an ``invalidate``."""
+        if self.token is not None:
+            return {"start_after": json_util.loads(self.token, json_options=json_util.CANONICAL_JSON_OPTIONS)}
+        if self.cluster_time is not None:
+            return {"start_at_operation_time": Timestamp(*self.cluster_time)}
+        return {}
+
+
+def resume_point(
+    *,
+    explicit: ResumePoint | None = None,
+    committed_token: str | None = None,
+    committed_cluster_time: tuple[int, int] | None = None,
+    configured: tuple[int, int] | None = None,
+) -> ResumePoint:
+    """Explicit command-line start > bronze token > bronze cluster time > configured start > now."""
+    if explicit is not None:
+        return explicit
+    if committed_token is not None:
+        return ResumePoint(token=committed_token)
+    if committed_cluster_time is not None:
+        return ResumePoint(cluster_time=committed_cluster_time)
+    if configured is not None:
+        return ResumePoint(cluster_time=configured)
+    return ResumePoint()
