@@ -1,0 +1,198 @@
+"""One SQL query: which tables of the lake it reads, and the same text with other names in their places."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from pipelines.model.tables import Layer, TableName, quoted
+
+LAYERS: tuple[str, ...] = get_args(Layer)
+
+_DIALECT = "databricks"  # Spark's, and the few words that Databricks adds
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its "falling back to Command" is reported here as a refusal
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and in which line of the text (from 1)."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A table that a query reads; *start* and *end* (exclusive) are where its name stands in the text."""
+
+    table: TableName
+    line: int
+    start: int
+    end: int
+    needs_alias: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A parsed query. *body* is the query without the comments around it and the semicolon behind it."""
+
+    text: str
+    body: tuple[int, int]
+    references: tuple[Reference, ...] = ()
+    qualifiers: tuple[tuple[int, int], ...] = ()
+
+    def tables(self) -> tuple[TableName, ...]:
+        """Every table once, in the order of the text."""
+        return tuple(dict.fromkeys(reference.table for reference in self.references))
+
+    def rewrite(self, target: Callable[[TableName], str]) -> str:
+        """The query's text with every reference replaced by ``target(table)``, a name or a query in brackets.
+
+        Only the places that the parser found are touched: comments, strings and everything else reach Spark as they were written.
+        A reference without an alias is given its own name as one, so ``flights.carrier`` and ``silver.flights.carrier`` still resolve.
+        """
+        edits = [(start, end, "") for start, end in self.qualifiers]
+        for reference in self.references:
+            alias = f" AS {quoted(reference.table.name)}" if reference.needs_alias else ""
+            edits.append((reference.start, reference.end, target(reference.table) + alias))
+        pieces, position = [], self.body[0]
+        for start, end, replacement in sorted(edits):
+            pieces += [self.text[position:start], replacement]
+            position = end
+        return "".join([*pieces, self.text[position : self.body[1]]])
+
+
+def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
+    """Parse one query. Pure.
+
+    Returns:
+        The statement, and every problem of its references; no statement where the text is not one query.
+    """
+    try:
+        tokens = sqlglot.tokenize(text, dialect=_DIALECT)
+        parsed = [tree for tree in sqlglot.parse(text, dialect=_DIALECT) if tree is not None and not isinstance(tree, exp.Semicolon)]
+    except ParseError as error:
+        return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [Problem(1, "not SQL")]
+    except SqlglotError:
+        return None, [Problem(1, "not SQL: a quote or a comment is not closed")]
+    except RecursionError:
+        return None, [Problem(1, "nested too deeply")]
+    if not parsed:
+        return None, [Problem(1, "no query in it")]
+    if len(parsed) > 1:
+        return None, [Problem(_line(parsed[1]), "more than one statement where one query is expected")]
+    if not isinstance(parsed[0], exp.Query):
+        return None, [Problem(tokens[0].line, f"{tokens[0].text.upper()} is not a query, start with SELECT or WITH")]
+    ends = [token for token in tokens if token.token_type != sqlglot.TokenType.SEMICOLON]
+    references, problems = _references(parsed[0])
+    body = (ends[0].start, ends[-1].end + 1)
+    return Statement(text, body, tuple(references), tuple(_qualifiers(parsed[0], references))), problems
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: what the reader may have meant, or all there is."""
+    names = sorted(known)
+    match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if match:
+        return f" (did you mean {match[0]}?)"
+    return f" (there is: {', '.join(names[:20])}{', …' if len(names) > 20 else ''})" if names else ""
+
+
+def _references(query: exp.Query) -> tuple[list[Reference], list[Problem]]:
+    references: list[Reference] = []
+    problems: list[Problem] = []
+    for table in query.find_all(exp.Table):
+        found = _reference(table)
+        if isinstance(found, Reference):
+            references.append(found)
+        elif found is not None:
+            problems.append(found)
+    return sorted(references, key=lambda item: item.start), sorted(problems, key=lambda item: item.line)
+
+
+def _reference(table: exp.Table) -> Reference | Problem | None:
+    """The table's place in the lake; None for what is no table: a CTE, a table function."""
+    parts = table.parts
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        hidden = isinstance(table.this, exp.Func) and table.this.name.lower() == "identifier"
+        if isinstance(table.this, exp.Func) and not hidden:
+            return None
+        return Problem(_line(table), f"{table.sql(_DIALECT)} hides which table it is, write layer.name")
+    shown = ".".join(part.name for part in parts)
+    if len(parts) == 1:
+        if _is_cte(table):
+            return None
+        return Problem(_line(table), f"{shown} has no layer, write silver.{shown} or gold.{shown}")
+    if len(parts) > 2:
+        return Problem(_line(table), f"{shown} has too many parts, write layer.name")
+    layer, name = (part.name.lower() for part in parts)  # Spark's names are not case-sensitive
+    if layer not in LAYERS:
+        return Problem(_line(table), f"{shown}: there is no layer {parts[0].name}{nearest(layer, LAYERS)}")
+    # Time travel and sampling stand before an alias, so none can be put behind the name; such a table needs one of its own to be qualified.
+    needs_alias = not table.alias and not any(table.args.get(key) for key in ("version", "when", "sample"))
+    start, end = _span(parts[0])[0], _span(parts[1])[1]
+    return Reference(TableName(layer, name), _line(parts[1]), start, end, needs_alias)  # type: ignore[arg-type]  # why: checked above
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Whether a WITH that *table* can see defines its name: an outer one, or an earlier (recursive: the same) entry of its own."""
+    name = table.name.lower()
+    node: exp.Expr = table
+    inside: exp.Expr | None = None
+    while node.parent is not None:
+        node, below = node.parent, node
+        if isinstance(below, exp.CTE):
+            inside = below
+        with_ = node if isinstance(node, exp.With) else node.args.get("with_")
+        if isinstance(with_, exp.With) and any(cte.alias.lower() == name for cte in _visible(with_, inside)):
+            return True
+        if not isinstance(node, exp.With):
+            inside = None
+    return False
+
+
+def _visible(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr]:
+    for cte in with_.expressions:
+        own = cte is inside
+        if not own or with_.args.get("recursive"):
+            yield cte
+        if own:
+            return
+
+
+def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple[int, int]]:
+    """Where a column is qualified with a layer (``silver.flights.carrier``): the layer and its dot, which no alias can have."""
+    known = {(reference.table.layer, reference.table.name) for reference in references}
+    aliases = {alias.name.lower() for alias in query.find_all(exp.TableAlias)}
+    for column in query.find_all(exp.Column):
+        parts = column.parts
+        if len(parts) > 2 and all(part.meta for part in parts[:2]):
+            layer, name = (part.name.lower() for part in parts[:2])
+            if (layer, name) in known and layer not in aliases:
+                yield _span(parts[0])[0], _span(parts[1])[0]
+
+
+def _span(part: exp.Expr) -> tuple[int, int]:
+    return int(part.meta["start"]), int(part.meta["end"]) + 1
+
+
+def _line(node: exp.Expr) -> int:
+    for inner in node.walk():
+        if "line" in inner.meta:
+            return int(inner.meta["line"])
+    return 1
+
+
+def _sentence(item: dict[str, Any]) -> str:
+    """sqlglot's description, short enough for one line: without the token's inner life and with the word it stumbled over."""
+    description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(".")
+    word = str(item.get("highlight") or "").strip()
+    return f"{description} at {word[:40]!r}" if word else description

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import ConfigurationError
+from pipelines.gold.graph import parse
+from pipelines.gold.publish import load_graph
+from pipelines.gold.statement import parse_statement
+from pipelines.model.tables import TableName
+
+
+def _tables(sql: str) -> list[str]:
+    statement, problems = parse_statement(sql)
+    assert statement is not None and problems == []
+    return [str(table) for table in statement.tables()]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select 1", []),
+        ("select * from silver.flights", ["silver.flights"]),
+        ("SELECT * FROM Silver.`Flights` f JOIN `gold`.x USING (a)", ["silver.flights", "gold.x"]),
+        ("-- from silver.no\nselect 'from silver.no' /* silver.no */ from bronze.mongo", ["bronze.mongo"]),
+        ("with flights as (select * from silver.flights) select * from flights", ["silver.flights"]),
+        ("with a as (select 1), b as (select * from a) select * from b join a", []),
+        ("with recursive a as (select 1 as n union all select n + 1 from a) select * from a", []),
+        ("with a as (select 1) select * from (with b as (select * from a) select * from b) t", []),
+        ("with a as (select 1) select * from A", []),
+        ("select 1 where exists (select 1 from silver.a where b in (select c from silver.b))", ["silver.a", "silver.b"]),
+        ("select (select max(x) from gold.y) from silver.a union all select * from silver.a", ["gold.y", "silver.a"]),
+        ("select * from silver.a lateral view explode(events) e as event", ["silver.a"]),
+        ("select * from silver.a, lateral (select explode(a.events)) e", ["silver.a"]),
+        ("select * from range(10) r cross join silver.a", ["silver.a"]),
+        ("select * from silver.flights version as of 3", ["silver.flights"]),
+        ("from silver.a select b", ["silver.a"]),
+        ("(select * from silver.a);\n-- the end", ["silver.a"]),
+        ("select * from silver /* here */ . /* and */ flights", ["silver.flights"]),
+        ("select * from control.quality", ["control.quality"]),
+    ],
+)
+def test_references_are_read_from_the_sql(sql: str, expected: list[str]) -> None:
+    assert _tables(sql) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "text"),
+    [
+        ("", 1, "no query in it"),
+        ("-- nothing\n/* at all */", 1, "no query in it"),
+        ("select 1;\nselect 2", 2, "more than one statement"),
+        ("drop table silver.flights", 1, "DROP is not a query"),
+        ("insert into silver.a select 1", 1, "INSERT is not a query"),
+        ("with a as (select 1) insert into silver.a select * from a", 1, "WITH is not a query"),
+        ("show tables", 1, "SHOW is not a query"),
+        ("select 'abc", 1, "not closed"),
+        ("select *\nfrom where", 2, "Expected table name"),
+        ("select " + "(" * 3000 + "1" + ")" * 3000, 1, "nested too deeply"),
+        ("select *\nfrom flights", 2, "flights has no layer, write silver.flights"),
+        ("select * from `silver.flights`", 1, "has no layer"),
+        ("select * from cat.silver.flights", 1, "too many parts"),
+        ("select * from a.b.c.d", 1, "too many parts"),
+        ("select * from parquet.`/etc/passwd`", 1, "there is no layer parquet"),
+        ("select *\n\nfrom slver.flights", 3, "there is no layer slver (did you mean silver?)"),
+        ("select * from identifier('silver.' || 'flights')", 1, "hides which table it is"),
+        ("with b as (select * from a), a as (select 1) select * from b", 1, "a has no layer"),
+        ("with a as (select * from a) select * from a", 1, "a has no layer"),
+        ("select * from (with a as (select 1) select * from a) t join a", 1, "a has no layer"),
+    ],
+)
+def test_what_is_not_one_query_over_layers_is_refused_with_its_line(sql: str, line: int, text: str) -> None:
+    _, problems = parse_statement(sql)
+    assert [problem.line for problem in problems] == [line]
+    assert text in problems[0].text
+    assert "\n" not in problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("select * from silver.flights", "select * from <silver.flights> AS `flights`"),
+        ("select f.a from silver.flights f", "select f.a from <silver.flights> f"),
+        (
+            "select silver.flights.a, Silver.Flights.delay.departure from silver.flights",
+            "select flights.a, Flights.delay.departure from <silver.flights> AS `flights`",
+        ),
+        ("select silver.flights.* from silver.flights", "select flights.* from <silver.flights> AS `flights`"),
+        ("select silver.a.b from gold.x silver", "select silver.a.b from <gold.x> silver"),
+        (
+            "select 'it''s silver.flights' -- silver.flights\nfrom silver.flights a",
+            "select 'it''s silver.flights' -- silver.flights\nfrom <silver.flights> a",
+        ),
+        ("-- größe 😀\r\nselect '😀' from silver /*😀*/ . flights a -- 😀", "select '😀' from <silver.flights> a"),
+        ("select * from silver.flights version as of 3", "select * from <silver.flights> version as of 3"),
+        ("select * from silver.flights;;  -- end", "select * from <silver.flights> AS `flights`"),
+        (
+            "with flights as (select * from silver.flights) select * from flights",
+            "with flights as (select * from <silver.flights> AS `flights`) select * from flights",
+        ),
+    ],
+)
+def test_rewriting_touches_nothing_but_the_names(sql: str, expected: str) -> None:
+    statement, _ = parse_statement(sql)
+    assert statement is not None
+    assert statement.rewrite(lambda table: f"<{table}>") == expected
+
+
+def test_order_puts_everything_after_what_it_reads_and_is_otherwise_by_name() -> None:
+    graph = parse(
+        {
+            "z.sql": "select * from silver.a",
+            "a.sql": "select * from gold.z join gold.m",
+            "m.sql": "select * from gold.z where exists (select 1 from bronze.mongo)",
+            "b.sql": "select 1",
+        }
+    )
+    assert [node.name for node in graph.order()] == ["b", "z", "m", "a"]
+    assert [node.name for node in graph.order(["gold.m"])] == ["z", "m"]
+    assert graph.descendants("z") == ["a", "m"]
+    assert graph.descendants("a") == []
+    with pytest.raises(ConfigurationError, match=r"no gold\.zz \(did you mean z\?\)"):
+        graph.order(["zz"])
+
+
+def test_a_chain_of_a_thousand_files_is_no_matter_of_recursion() -> None:
+    files = {f"n{number:04}.sql": f"select * from gold.n{number + 1:04}" for number in range(1000)} | {"n1000.sql": "select 1"}
+    assert [node.name for node in parse(files).order()][:2] == ["n1000", "n0999"]
+
+
+def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
+    node = parse(
+        {"a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n-- prose, not more\nselect 1 -- description: no"}
+    ).nodes["a"]
+    assert (node.materialized, node.description, node.table) == ("table", "how: many and why", TableName("gold", "a"))
+    assert parse({"a.sql": "select 1"}).nodes["a"].materialized == "view"
+
+
+@pytest.mark.parametrize(
+    ("files", "messages"),
+    [
+        ({"a.sql": "select *\nfrom gold.a"}, ["a.sql:2: cycle gold.a → gold.a"]),
+        (
+            {
+                "a.sql": "select * from gold.b",
+                "b.sql": "select 1\nfrom gold.c",
+                "c.sql": "select * from gold.a",
+                "d.sql": "select * from gold.a",
+            },
+            ["a.sql:1: cycle gold.a → gold.b → gold.c → gold.a"],
+        ),
+        (
+            {
+                "a.sql": "select * from gold.b",
+                "b.sql": "select * from gold.a",
+                "c.sql": "select * from gold.d",
+                "d.sql": "select * from gold.c",
+            },
+            ["a.sql:1: cycle gold.a → gold.b → gold.a", "c.sql:1: cycle gold.c → gold.d → gold.c"],
+        ),
+        (
+            {"a.sql": "select *\nfrom gold.nothing", "nothing_at_all.sql": "select 1"},
+            ["a.sql:2: there is no gold.nothing (did you mean nothing_at_all?)"],
+        ),
+        ({"a.sql": "select * from gold.b", "b.sql": "drop table x"}, ["b.sql:1: DROP is not a query"]),
+        ({"x/a.sql": "select 1", "y/a.sql": "select 1"}, ["y/a.sql:1: gold.a is defined by x/a.sql, too"]),
+        ({"A-b.sql": "select 1"}, ["A-b.sql:1: 'A-b' cannot name a table"]),
+        ({"a.sql": "-- materialised: view\nselect 1"}, ["a.sql:1: unknown header materialised (did you mean materialized?)"]),
+        ({"a.sql": "\n-- materialized: tabel\nselect 1"}, ["a.sql:2: materialized: tabel (did you mean table?)"]),
+        ({"a.sql": "-- materialized: incremental\nselect 1"}, ["incremental is not there yet"]),
+        ({"a.sql": "-- description: a\n-- description: b\nselect 1"}, ["a.sql:2: description is given twice"]),
+        (
+            {"a.sql": "select * from x", "b.sql": "select 'x", "c.sql": "select * from gold.q"},
+            ["a.sql:1: x has no layer", "b.sql:1: not SQL", "c.sql:1: there is no gold.q"],
+        ),
+    ],
+)
+def test_every_problem_is_named_at_once_with_file_and_line(files: dict[str, str], messages: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(files)
+    assert all(message in caught.value.message for message in messages), caught.value.message
+    assert len(caught.value.message.split("; ")) == len(messages)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_files_that_come_with_the_package_are_a_graph() -> None:
+    graph = load_graph()
+    assert {"on_time_performance", "delay_by_weather", "fleet_age"} <= set(graph.nodes)
+    assert all(node.description for node in graph.nodes.values())
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory → correct gold.sql_dir"):
+        load_graph(tmp_path / "nothing")
