@@ -63,6 +63,7 @@ SCHEMA = pa.schema(
         ("snapshot_id", pa.string()),
         ("chunk", pa.int32()),
         ("resume_token", pa.string()),
+        ("document_size", pa.int32()),
         ("envelope", pa.binary()),
         ("writer", pa.string()),
     ]
@@ -101,6 +102,12 @@ class ChangeEvent:
     @property
     def position(self) -> str:
         return streamed_position(self.seconds, self.increment, self.token)
+
+    @property
+    def document_size(self) -> int | None:
+        """Bytes of ``fullDocument``; None where the event has none, or null (the document was gone when it was looked up)."""
+        span = self.spans.get(b"fullDocument")
+        return span[2] - span[1] if span is not None and span[0] == rb.DOCUMENT else None
 
 
 def parse_event(raw: bytes) -> ChangeEvent:
@@ -147,12 +154,6 @@ def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
     return rb.text(raw, found[1], found[2])
 
 
-def document_of(envelope: bytes) -> bytes | None:
-    """The whole document that a bronze envelope carries: ``fullDocument`` of a change event, or None where it has none."""
-    span = rb.field(envelope, b"fullDocument")
-    return envelope[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None
-
-
 def stream_table(
     raws: Sequence[bytes], stamp: Stamp, *, batch: int, resume_token: str, snapshot_id: str | None, stored_json: bool
 ) -> pa.Table:
@@ -188,6 +189,7 @@ def stream_table(
         "captured_at": _constant_time(stamp, size),
         "snapshot_id": [*last, snapshot_id],
         "resume_token": [*last, resume_token],
+        "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
     }
@@ -282,6 +284,7 @@ def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bo
         "operation_type": pa.repeat(pa.scalar("read"), size),
         "position": pa.repeat(pa.scalar(chunk.position), size),
         "key": [document_merge_key(document) for document in documents],
+        "document_size": [len(document) for document in documents],
         "envelope": pa.array(documents, pa.binary()),
     }
     if stored_json:

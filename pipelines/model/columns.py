@@ -26,6 +26,7 @@ captured_at TIMESTAMP COMMENT 'when the writer saw it',
 snapshot_id STRING COMMENT 'for r and snapshot rows; on the row that ends a batch: the snapshot that still runs',
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
+document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
 writer STRING COMMENT 'the run that wrote it'
 """
@@ -49,6 +50,26 @@ BOOKKEEPING: Final = ("_key", "_position", "_base_position", "_op", "_deleted", 
 
 CHANGE_OPS: Final = ("c", "u", "d", "r")
 """Values of ``op`` that carry a document's state; all others are control rows."""
+
+
+SCHEMA_CHANGES: Final = TableName("control", "schema_changes")
+SCHEMA_CHANGES_DDL: Final = """
+at TIMESTAMP COMMENT 'when the column was changed',
+table STRING COMMENT 'the silver table',
+path STRING COMMENT 'names down to the column',
+before STRING COMMENT 'its type before; empty: it is new',
+after STRING COMMENT 'its type now',
+bronze_version BIGINT COMMENT 'version of bronze that brought the first such value'
+"""
+
+SILVER_PROGRESS: Final = TableName("control", "silver_progress")
+SILVER_PROGRESS_DDL: Final = """
+bronze STRING COMMENT 'id of the bronze table',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+own_version BIGINT COMMENT 'progress that the silver table itself had noted',
+through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here'
+"""
 
 
 def bronze_table(source: str) -> TableName:

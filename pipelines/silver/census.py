@@ -1,0 +1,147 @@
+"""An exact census of BSON types by path: every document is counted, none is sampled. Pure.
+
+It counts on the executors, is merged on the driver, and is as small as the schema, not as the data.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.decimal128 import Decimal128
+
+from pipelines.model import raw_bson as rb
+
+UUID_SUBTYPE = 4
+
+
+@dataclass
+class Census:
+    """What was met at one path. *types* are kinds of `Shape`, or MongoDB's aliases for types that have no column type."""
+
+    types: set[str] = field(default_factory=set)
+    integer_digits: int = 0
+    scale: int = 0
+    fields: dict[str, Census] = field(default_factory=dict)
+    element: Census | None = None
+
+    def merge(self, other: Census) -> None:
+        """Add what *other* met."""
+        self.types |= other.types
+        self.integer_digits = max(self.integer_digits, other.integer_digits)
+        self.scale = max(self.scale, other.scale)
+        for name, inner in other.fields.items():
+            self.fields.setdefault(name, Census()).merge(inner)
+        if other.element is not None:
+            self.element = self.element or Census()
+            self.element.merge(other.element)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "types": sorted(self.types),
+            "integer_digits": self.integer_digits,
+            "scale": self.scale,
+            "fields": {name: inner.to_json() for name, inner in self.fields.items()},
+            "element": None if self.element is None else self.element.to_json(),
+        }
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> Census:
+        return Census(
+            set(stored["types"]),
+            stored["integer_digits"],
+            stored["scale"],
+            {name: Census.from_json(inner) for name, inner in stored["fields"].items()},
+            None if stored["element"] is None else Census.from_json(stored["element"]),
+        )
+
+
+def count(documents: Iterable[bytes], *, max_depth: int) -> Census:
+    """Count whole documents.
+
+    Args:
+        max_depth: Below this many levels a subtree is only noted as such: it will be one VARIANT column.
+
+    Raises:
+        MalformedBson: A document is damaged.
+    """
+    root = Census({"struct"})
+    for document in documents:
+        _count_fields(root, document, 0, max_depth)
+    return root
+
+
+def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
+    fields = node.fields
+    for kind, name, value, end in rb.elements(raw, start):
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            continue  # no column can have this name: the decoder rescues the value
+        inner = fields.get(key)
+        if inner is None:
+            inner = fields[key] = Census()
+        _count_value(inner, raw, kind, value, end, depth - 1)
+
+
+def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        node.types.add(simple)
+    elif kind == rb.NULL:
+        return
+    elif kind in (rb.DOCUMENT, rb.ARRAY):
+        _count_nested(node, raw, kind, value, depth)
+    elif kind == rb.BINARY:
+        node.types.add(binary_kind(raw, value, end))
+    elif kind == rb.DECIMAL128:
+        _count_decimal(node, raw, value)
+    else:
+        node.types.add(rb.TYPE_NAMES[kind])
+
+
+_SIMPLE = {
+    rb.STRING: "string",
+    rb.INT32: "int",
+    rb.INT64: "long",
+    rb.DOUBLE: "double",
+    rb.BOOLEAN: "bool",
+    rb.DATE: "date",
+    rb.OBJECT_ID: "objectId",
+}
+
+
+def _count_nested(node: Census, raw: bytes, kind: int, value: int, depth: int) -> None:
+    if depth <= 0:
+        node.types.add("too deep")
+        return
+    if kind == rb.DOCUMENT:
+        node.types.add("struct")
+        _count_fields(node, raw, value, depth)
+        return
+    node.types.add("array")
+    if node.element is None:
+        node.element = Census()
+    for inner_kind, _, inner_value, inner_end in rb.elements(raw, value):
+        _count_value(node.element, raw, inner_kind, inner_value, inner_end, depth - 1)
+
+
+def binary_kind(raw: bytes, value: int, end: int) -> str:
+    """Only sub-type 0 is plain bytes, and sub-type 4 of 16 bytes a UUID; a column of any other would lose its sub-type."""
+    subtype = raw[value + 4]
+    if subtype == UUID_SUBTYPE and end - value == 21:
+        return "uuid"
+    return "binary" if subtype == 0 else "binData"
+
+
+def _count_decimal(node: Census, raw: bytes, value: int) -> None:
+    low, high = struct.unpack_from("<QQ", raw, value)
+    number = Decimal128((high, low)).to_decimal()
+    node.types.add("decimal")
+    if number.is_finite() and number != 0:
+        digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
+        assert isinstance(exponent, int)  # finite
+        node.integer_digits = max(node.integer_digits, len(digits) + exponent)
+        node.scale = max(node.scale, -exponent)

@@ -1,0 +1,201 @@
+"""From raw BSON to the values of typed columns. Pure; runs on the executors.
+
+A value that fits its column is never changed; a value that does not is not dropped but rescued: by path, with its BSON type.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from base64 import b64encode
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from bson.decimal128 import Decimal128
+
+from pipelines.model import raw_bson as rb
+from pipelines.silver.census import binary_kind
+from pipelines.silver.shape import Shape
+
+Rescued = dict[str, dict[str, Any]]
+
+_int32 = struct.Struct("<i").unpack_from
+_int64 = struct.Struct("<q").unpack_from
+_double = struct.Struct("<d").unpack_from
+
+# Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_LONGEST_VARIANT = 16 * 1024 * 1024
+
+
+class Misfit(Exception):
+    """The value does not fit its column; it must be rescued."""
+
+
+class Decoder:
+    """Decodes documents of one shape.
+
+    Args:
+        shape: The table's root; columns come in its order.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.names = [name for name, _ in shape.columns()]
+        self._fields = {name.encode(): (index, inner) for index, (name, inner) in enumerate(shape.columns())}
+
+    def decode(self, document: bytes) -> tuple[list[Any], str | None]:
+        """One value for each column, and what was rescued as the JSON of ``{path: {"type": …, "value": …}}`` (None: all fit).
+
+        Raises:
+            MalformedBson: The document is damaged.
+        """
+        values: list[Any] = [None] * len(self.names)
+        rescued: Rescued = {}
+        seen: set[bytes] = set()
+        for kind, name, value, end in rb.elements(document):
+            known = self._fields.get(name)
+            if known is None or name in seen:
+                _rescue(rescued, _path_of(name), document, kind, value, end)
+                continue
+            seen.add(name)
+            index, shape = known
+            values[index] = _read(shape, document, kind, value, end, _path_of(name), rescued)
+        return values, json.dumps(rescued) if rescued else None
+
+
+def _path_of(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _read(shape: Shape, raw: bytes, kind: int, value: int, end: int, path: str, rescued: Rescued) -> Any:
+    if kind == rb.NULL:
+        return None
+    if shape.kind == "struct" and kind == rb.DOCUMENT:
+        return _read_struct(shape, raw, value, path, rescued)
+    if shape.kind == "array" and kind == rb.ARRAY and shape.element is not None:
+        inner = shape.element
+        return [
+            _read(inner, raw, element_kind, at, stop, f"{path}.{index}", rescued)
+            for index, (element_kind, _, at, stop) in enumerate(rb.elements(raw, value))
+        ]
+    reader = _SCALARS.get((shape.kind, kind))
+    if reader is not None:
+        try:
+            return reader(raw, value, end)
+        except Misfit:
+            pass
+    elif shape.kind == "decimal" and kind in (rb.DECIMAL128, rb.INT32, rb.INT64):
+        fitting = _decimal(raw, kind, value, shape.scale)
+        if fitting is not None:
+            return fitting
+    elif shape.kind in ("variant", "json"):
+        return variant_text(raw, kind, value, end)
+    _rescue(rescued, path, raw, kind, value, end)
+    return None
+
+
+def _read_struct(shape: Shape, raw: bytes, start: int, path: str, rescued: Rescued) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    fields = shape.fields
+    for kind, name, value, end in rb.elements(raw, start):
+        key = _path_of(name)
+        inner = fields.get(key)
+        if inner is None or not inner.has_column or key in values:
+            _rescue(rescued, f"{path}.{key}", raw, kind, value, end)
+        else:
+            values[key] = _read(inner, raw, kind, value, end, f"{path}.{key}", rescued)
+    return values
+
+
+def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: int) -> None:
+    if kind == rb.NULL:
+        return  # a null is what the column shows anyway; `_document` tells null from missing
+    unique = path
+    while unique in rescued:  # the second of two equal names in one document
+        unique += "'"
+    rescued[unique] = {"type": rb.TYPE_NAMES[kind], "value": json.loads(variant_text(raw, kind, value, end))}
+
+
+def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
+    """JSON that Spark's `parse_json` takes: canonical Extended JSON, or ``{"$bson": base64}`` of ``{v: value}`` for what it refuses.
+
+    Refused are duplicate names in one document, invalid UTF-8, and values whose JSON exceeds 16 MiB.
+    """
+    payload = raw[value:end]
+    try:
+        if kind not in (rb.DOCUMENT, rb.ARRAY) or not _has_duplicates(raw, value):
+            text = rb.canonical_value(kind, payload)
+            if len(text) <= _LONGEST_VARIANT:
+                return text
+    except ValueError:  # libbson refuses it: the bytes are kept as they are
+        pass
+    return json.dumps({"$bson": b64encode(rb.as_document(kind, payload)).decode("ascii")})
+
+
+def _has_duplicates(raw: bytes, start: int) -> bool:
+    names: set[bytes] = set()
+    for kind, name, value, _ in rb.elements(raw, start):
+        if name in names or (kind in (rb.DOCUMENT, rb.ARRAY) and _has_duplicates(raw, value)):
+            return True
+        names.add(name)
+    return False
+
+
+def _string(raw: bytes, value: int, end: int) -> str:
+    try:
+        return raw[value + 4 : end - 1].decode()
+    except UnicodeDecodeError:
+        raise Misfit from None
+
+
+def _date(raw: bytes, value: int, _end: int) -> int:
+    milliseconds: int = _int64(raw, value)[0]
+    if not _FIRST_MS <= milliseconds <= _LAST_MS:
+        raise Misfit
+    return milliseconds * 1000
+
+
+def _bytes(raw: bytes, value: int, end: int) -> bytes:
+    if binary_kind(raw, value, end) != "binary":
+        raise Misfit
+    return raw[value + 5 : end]
+
+
+def _uuid(raw: bytes, value: int, end: int) -> str:
+    if binary_kind(raw, value, end) != "uuid":
+        raise Misfit
+    return str(uuid.UUID(bytes=raw[value + 5 : end]))
+
+
+def _decimal(raw: bytes, kind: int, value: int, scale: int) -> Decimal | None:
+    """The number where DECIMAL(38,*scale*) holds it exactly; None for NaN, infinities, a negative zero and digits too many."""
+    if kind == rb.INT32:
+        return Decimal(_int32(raw, value)[0])
+    if kind == rb.INT64:
+        number = Decimal(_int64(raw, value)[0])
+    else:
+        low, high = struct.unpack_from("<QQ", raw, value)
+        number = Decimal128((high, low)).to_decimal()
+    if not number.is_finite() or (number == 0 and number.is_signed()):
+        return None
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)  # finite
+    whole_digits = number.adjusted() + 1
+    return number if -exponent <= scale and whole_digits <= 38 - scale else None
+
+
+_SCALARS: dict[tuple[str, int], Callable[[bytes, int, int], Any]] = {
+    ("int", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
+    ("long", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
+    ("long", rb.INT64): lambda raw, value, _end: _int64(raw, value)[0],
+    ("double", rb.DOUBLE): lambda raw, value, _end: _double(raw, value)[0],
+    ("double", rb.INT32): lambda raw, value, _end: float(_int32(raw, value)[0]),
+    ("string", rb.STRING): _string,
+    ("objectId", rb.OBJECT_ID): lambda raw, value, end: raw[value:end].hex(),
+    ("bool", rb.BOOLEAN): lambda raw, value, _end: raw[value] == 1,
+    ("date", rb.DATE): _date,
+    ("binary", rb.BINARY): _bytes,
+    ("uuid", rb.BINARY): _uuid,
+}

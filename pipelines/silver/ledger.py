@@ -1,0 +1,68 @@
+"""What an idle collection costs: nothing.
+
+Each silver table carries its own progress and is believed before anything else. A table without news is not touched, so its progress
+falls behind; the ledger says of such a table "no row of it in bronze versions (own, through]". It is trusted only while the table's own
+progress is not below *own*: a table that was dropped or restored reads again from where it is. Losing the ledger costs one longer read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from pipelines.io.tables import Tables
+from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
+from pipelines.silver.writer import Progress
+
+
+class Namespace(NamedTuple):
+    """A collection of the source."""
+
+    db: str
+    collection: str
+
+    def __str__(self) -> str:
+        return f"{self.db}.{self.collection}"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Of each known collection: the progress its table had noted itself, and one version up to which all of them are complete."""
+
+    bronze_id: str
+    own: dict[Namespace, int]
+    complete_through: int
+    """-1: no run over all collections has ended yet."""
+
+    @staticmethod
+    def read(tables: Tables, bronze_id: str) -> Ledger:
+        """I/O: what the last run over all collections noted of this bronze table."""
+        if not tables.exists(SILVER_PROGRESS):
+            return Ledger(bronze_id, {}, -1)
+        rows = tables.read(SILVER_PROGRESS).where(F.col("bronze") == bronze_id).collect()
+        own = {Namespace(row["db"], row["collection"]): int(row["own_version"]) for row in rows}
+        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1))
+
+    def own_progress(self, progress: Progress | None) -> int:
+        """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
+        return -1 if progress is None or progress.bronze_id != self.bronze_id else progress.version
+
+    def effective(self, namespace: Namespace, own: int) -> int:
+        """The version after which a table must read."""
+        trusted = namespace in self.own and own >= self.own[namespace]
+        return max(own, self.complete_through) if trusted else own
+
+    def advanced(self, namespaces: Iterable[Namespace], through: int) -> Ledger:
+        """The ledger after a run over all collections: *namespaces* had news, all others had none."""
+        return Ledger(self.bronze_id, self.own | dict.fromkeys(namespaces, through), through)
+
+    def store(self, tables: Tables) -> None:
+        """I/O: one small commit; none while nothing is known."""
+        if self.own:
+            schema = T.StructType.fromDDL(SILVER_PROGRESS_DDL)
+            rows = [(self.bronze_id, *namespace, own, self.complete_through) for namespace, own in sorted(self.own.items())]
+            tables.replace(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema))

@@ -1,0 +1,127 @@
+"""Typed rows from collapsed changes, and their census: the two places where Python runs on the executors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model import raw_bson as rb
+from pipelines.model.tables import quoted
+from pipelines.silver.census import Census, count
+from pipelines.silver.decode import Decoder
+from pipelines.silver.shape import Shape
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_STATE = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
+_STATE_DDL = (
+    "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT"
+)
+
+
+def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
+    """The whole document that an envelope carries: a READ's envelope is the document, an event's is its ``fullDocument``."""
+    if op is None or envelope is None:
+        return None
+    if op == "r":
+        return envelope
+    span = rb.field(envelope, b"fullDocument")
+    return envelope[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None
+
+
+def census_of(changes: DataFrame, *, max_depth: int) -> Census:
+    """Count the BSON types of every document in bronze rows (runs one job; reads ``op`` and ``envelope``). Empty in, empty census out."""
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        total = Census({"struct"})
+        for batch in batches:
+            pairs = zip(batch.column("op").to_pylist(), batch.column("envelope").to_pylist(), strict=True)
+            total.merge(count((found for op, raw in pairs if (found := document_in(op, raw)) is not None), max_depth=max_depth))
+        yield pa.RecordBatch.from_pydict({"census": [json.dumps(total.to_json())]})
+
+    rows = changes.where(F.col("document_size").isNotNull()).select("op", "envelope").mapInArrow(counted, "census STRING").collect()
+    merged = Census({"struct"})
+    for row in rows:
+        merged.merge(Census.from_json(json.loads(row["census"])))
+    return merged
+
+
+def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
+    """Decode each row's document into *shape*'s columns.
+
+    Args:
+        state: As `latest_per_key` returns it.
+
+    Returns:
+        One row per row of *state*: the shape's columns, then the bookkeeping columns with ``_rescued`` and ``_document``.
+    """
+    columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
+    decoded = state.mapInArrow(_decoding(shape), f"{columns}{_STATE_DDL}, _rescued STRING, _document BINARY")
+    names = [name for name, _ in shape.columns()]
+    typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
+    return decoded.select(*typed, *_STATE, F.parse_json("_rescued").alias("_rescued"), "_document")
+
+
+def _decoding(shape: Shape) -> Batches:
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(shape)
+        types = [arrow_type(inner) for _, inner in shape.columns()]
+        for batch in batches:
+            values: list[list[Any]] = [[] for _ in types]
+            rescued: list[str | None] = []
+            documents: list[bytes | None] = []
+            for op, envelope in zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True):
+                document = document_in(op, envelope)
+                row, misfits = decoder.decode(document) if document is not None else ([None] * len(types), None)
+                for column, value in zip(values, row, strict=True):
+                    column.append(value)
+                rescued.append(misfits)
+                documents.append(document)
+            arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
+            arrays += [batch.column(name) for name in _STATE]
+            arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *_STATE, "_rescued", "_document"])
+
+    return decode
+
+
+_ARROW_TYPES = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "date": pa.timestamp("us", tz="UTC"),
+    "binary": pa.binary(),
+}
+
+
+def arrow_type(shape: Shape) -> pa.DataType:
+    """What the decoder yields for a column of *shape*; every text and every VARIANT is a string."""
+    if shape.kind == "decimal":
+        return pa.decimal128(38, shape.scale)
+    if shape.kind == "struct":
+        return pa.struct([(name, arrow_type(inner)) for name, inner in shape.columns()])
+    if shape.kind == "array":
+        assert shape.element is not None  # has_column
+        return pa.list_(arrow_type(shape.element))
+    return _ARROW_TYPES.get(shape.kind, pa.string())
+
+
+def _parsed(column: Column, shape: Shape) -> Column:
+    """Turn the JSON texts inside *column* into VARIANT, wherever the shape has one."""
+    if not shape.holds_variant:
+        return column
+    if shape.kind == "variant":
+        return F.parse_json(column)
+    if shape.kind == "array":
+        assert shape.element is not None  # holds_variant
+        element = shape.element
+        return F.transform(column, lambda item: _parsed(item, element))
+    holding = [(name, inner) for name, inner in shape.columns() if inner.holds_variant]
+    return reduce(lambda struct, named: struct.withField(quoted(named[0]), _parsed(column[named[0]], named[1])), holding, column)

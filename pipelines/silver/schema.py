@@ -1,0 +1,122 @@
+"""How a silver table's shape follows its census: it widens by itself, never loses a digit, and never stops the table. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.model.columns import BOOKKEEPING
+from pipelines.silver.census import Census
+from pipelines.silver.shape import Shape
+
+_DECIMAL_DIGITS = 38
+_LONG_DIGITS = 19
+_INT_DIGITS = 10
+
+# What Delta widens in place. Everything else that does not fit is rescued until a rebuild re-types the column.
+_WIDENINGS = {("int", "long"), ("int", "double")}
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """One column that was added (*before* is empty) or widened. *path* names structs and array elements down to it."""
+
+    path: tuple[str, ...]
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Past these a subtree is one VARIANT column."""
+
+    max_columns: int = 500
+    max_depth: int = 8
+
+
+def evolve(shape: Shape, census: Census, guards: Guards) -> tuple[Shape, list[SchemaChange]]:
+    """The table's next shape, and the changes that lead there, in the order in which they can be applied.
+
+    Args:
+        shape: The table's root as it is; an empty struct for a new table.
+        census: What was met at the root.
+
+    Returns:
+        A new root; *shape* itself when nothing changes. Fields that cannot be a column (a bookkeeping name, a case twin, a name no
+        table can hold, one too many) are left out: the decoder rescues their values.
+    """
+    changes: list[SchemaChange] = []
+    root = _evolve_struct(shape, census, (), changes, guards)
+    return (root, changes) if root != shape else (shape, [])
+
+
+def _evolve_struct(shape: Shape, census: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
+    fields = dict(shape.fields)
+    taken = {name.lower() for name in fields}
+    for name, met in census.fields.items():
+        known = fields.get(name)
+        if known is None and (not _can_be_column(name, top=not path) or name.lower() in taken or len(fields) >= guards.max_columns):
+            continue
+        evolved = _evolve(known or Shape(), met, (*path, name), changes, guards)
+        if known is None and evolved.kind == "null":
+            continue  # nothing but nulls so far
+        fields[name] = evolved
+        taken.add(name.lower())
+    return Shape("struct", fields=fields)
+
+
+def _can_be_column(name: str, *, top: bool) -> bool:
+    printable = name != "" and len(name) <= 255 and all(character >= " " and character != "\x7f" for character in name)
+    return printable and not (top and name in BOOKKEEPING)
+
+
+def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
+    if shape.kind == "null":
+        inferred = infer(met, guards, is_id=path == ("_id",))
+        if inferred.has_column:
+            changes.append(SchemaChange(path, "", inferred.spark_type()))
+        return inferred
+    if shape.kind == "struct" and met.fields:
+        if not shape.has_column:
+            return _evolve(Shape(), met, path, changes, guards)
+        return _evolve_struct(shape, met, path, changes, guards)
+    if shape.kind == "array" and met.element is not None:
+        if not shape.has_column:
+            return _evolve(Shape(), met, path, changes, guards)
+        assert shape.element is not None  # has_column
+        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), changes, guards))
+    wider = infer(met, guards).kind
+    if (shape.kind, wider) in _WIDENINGS:
+        changes.append(SchemaChange(path, shape.spark_type(), Shape(wider).spark_type()))
+        return Shape(wider)
+    return shape
+
+
+def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:
+    """The narrowest shape that holds every value met, exactly.
+
+    int → long; int → double (each int is a double); long and double together, or any other mix, are a VARIANT; whole numbers and
+    decimals are DECIMAL(38,s) while all digits fit. An `_id` of mixed types is canonical Extended JSON, because a VARIANT cannot be
+    joined on.
+    """
+    types = met.types
+    if not types:
+        return Shape()
+    if types == {"struct"}:
+        inner = _evolve_struct(Shape("struct"), met, ("",), [], guards)
+        return Shape("variant") if len(met.fields) > guards.max_columns else inner
+    if types == {"array"}:
+        return Shape("array", element=infer(met.element or Census(), guards))
+    if len(types) == 1 and (only := next(iter(types))) in _SCALARS:
+        return Shape(only)
+    if types == {"int", "long"}:
+        return Shape("long")
+    if types == {"int", "double"}:
+        return Shape("double")
+    if "decimal" in types and types <= {"int", "long", "decimal"}:
+        whole = max(met.integer_digits, _LONG_DIGITS if "long" in types else 0, _INT_DIGITS if "int" in types else 0)
+        if whole + met.scale <= _DECIMAL_DIGITS:
+            return Shape("decimal", scale=met.scale)
+    return Shape("json" if is_id else "variant")
+
+
+_SCALARS = {"int", "long", "double", "string", "objectId", "bool", "date", "binary", "uuid"}
