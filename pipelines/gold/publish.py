@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pipelines.gold.graph import Graph, Node, parse
 from pipelines.gold.statement import Statement, nearest, parse_statement
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
+
+_CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -170,5 +173,7 @@ def _first_line(error: Exception) -> str:
     """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
     if isinstance(error, StrandlineError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:500]
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
+    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]

@@ -54,9 +54,9 @@ class Tables:
             ConfigurationError: The lake's folder cannot be written.
         """
         if not self.lake.by_path:
-            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
-        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema)
-        builder = builder.location(self.lake.path(table)) if self.lake.by_path else builder.tableName(self.lake.sql(table))
+            self._create_in_catalog(table, schema, properties or {}, cluster_by, comment)
+            return
+        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema).location(self.lake.path(table))
         for key, value in (properties or {}).items():
             builder = builder.property(key, value)
         if cluster_by:
@@ -68,6 +68,21 @@ class Tables:
         except _LOST_CREATION:
             if not self.exists(table):  # somebody else was creating it at the same moment: then it is there now
                 raise
+
+    def _create_in_catalog(
+        self, table: TableName, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str
+    ) -> None:
+        """In SQL, because Delta's builder parses names of two parts only."""
+        self._create_schema(table)
+        sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({schema.toDDL()}) USING delta"
+        if properties:
+            sql += f" TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in sorted(properties.items()))})"
+        if cluster_by:
+            sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
+        self.spark.sql(sql + (f" COMMENT {_literal(comment)}" if comment else ""))
+
+    def _create_schema(self, table: TableName) -> None:
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """The table as of its newest (or one) version; planned afresh at every call, never from a held handle."""
@@ -162,7 +177,7 @@ class Tables:
         """
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
-        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
+        self._create_schema(table)
         self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} COMMENT {_literal(comment)} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
