@@ -46,8 +46,8 @@ class CaptureSettings(_Section):
     snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
     max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
-    poll_interval_ms: int = Field(500, ge=1, description="Longest wait for a batch to fill.")
-    cursor_max_await_time_ms: int = Field(500, ge=1)
+    poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
+    cursor_max_await_time_ms: int = Field(200, ge=1)
     heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
     start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
     json_columns: Literal["stored", "derived"] = Field(

@@ -1,0 +1,227 @@
+"""The command: parse → settings → session → job → exit code. No logic."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import __version__
+from pipelines.control.logs import set_up_logging
+from pipelines.errors import StrandlineError
+from pipelines.settings import Settings, load_settings
+
+app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+offsets = typer.Typer(help="The position that bronze remembers.", no_args_is_help=True)
+quality = typer.Typer(help="Data quality: expectations, results, Data Docs.", no_args_is_help=True)
+app.add_typer(offsets, name="offsets")
+app.add_typer(quality, name="quality")
+
+out = Console()
+Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    target: Annotated[str, typer.Option(help="Which conf/<target>.yml.")] = "local",
+    conf: Annotated[Path, typer.Option(help="Folder of the configuration.")] = Path("conf"),
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="Of the log on standard error.")] = "text",
+) -> None:
+    """Options of every verb."""
+    set_up_logging(log_format)
+    context.obj = (target, conf)
+
+
+def _settings(context: typer.Context, overrides: dict[str, Any] | None = None) -> Settings:
+    target, conf = context.obj
+    return load_settings(target, conf, overrides)
+
+
+def _open(context: typer.Context, overrides: dict[str, Any] | None = None) -> Any:
+    from pipelines.jobs.context import open_context  # Spark is only imported by verbs that need it: --help stays instant
+
+    settings = _settings(context, overrides)
+    return open_context(settings)
+
+
+@app.command()
+def capture(context: typer.Context, once: Once = False) -> None:
+    """Land change stream and snapshot in bronze."""
+    from pipelines.jobs.capture import run_capture
+
+    result = run_capture(_open(context), once=once, stop=_stop_on_signal(), report=_log_landed)
+    out.print(f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}")
+
+
+@app.command()
+def silver(
+    context: typer.Context,
+    once: Once = False,  # noqa: ARG001  # why: the verbs share their options; silver always ends when bronze is merged
+    collection: Annotated[list[str] | None, typer.Option(help="db.collection; may be repeated. Default: all.")] = None,
+) -> None:
+    """MERGE what is new in bronze into silver."""
+    from pipelines.jobs.silver import run_silver
+
+    for result in run_silver(_open(context), collections=collection or ()):
+        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated in {result.seconds:.1f} s")
+
+
+@app.command()
+def gold(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Only these; default: all.")] = None,
+    once: Once = False,  # noqa: ARG001  # why: as for silver
+) -> None:
+    """Build gold's views and tables in the order of their references."""
+    from pipelines.jobs.gold import run_gold
+
+    failed = False
+    for result in run_gold(_open(context), names or ()):
+        failed = failed or result.state == "failed"
+        out.print(f"{result.table}: {result.state}{f' ({result.reason})' if result.reason else ''}")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(context: typer.Context, once: Once = False) -> None:
+    """Everything in one process: capture, silver, gold."""
+    from pipelines.jobs.run import run_continuously, run_once
+
+    ctx, stop = _open(context), _stop_on_signal()
+    if once:
+        run_once(ctx, report=_log_landed, silver_report=_log_merged)
+    else:
+        run_continuously(ctx, stop, report=_log_landed, silver_report=_log_merged)
+
+
+@offsets.command("show")
+def offsets_show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Token, batch and times of the committed position."""
+    from pipelines.jobs.status import show_offset
+
+    _print_record(asdict(show_offset(_open(context))), as_json)
+
+
+@app.command()
+def status(context: typer.Context, as_json: AsJson = False) -> None:
+    """How far bronze is, and what every silver table holds."""
+    from pipelines.jobs.status import show_offset, silver_status
+
+    ctx = _open(context)
+    record = asdict(show_offset(ctx))
+    tables = [asdict(table) | {"table": str(table.table)} for table in silver_status(ctx)]
+    if as_json:
+        out.print_json(json.dumps({"offset": record, "silver": tables}, default=str))
+        return
+    _print_record(record, as_json=False)
+    _print_rows(tables)
+
+
+@app.command()
+def doctor(context: typer.Context) -> None:
+    """Check source, lake and configuration."""
+    from pipelines.jobs.status import diagnose
+
+    _print_record(diagnose(_open(context)), as_json=False)
+
+
+@app.command()
+def sql(context: typer.Context, query: Annotated[str, typer.Argument(help="select … from silver.flights")], as_json: AsJson = False) -> None:
+    """Query bronze, silver, gold and control by their layer names."""
+    from pipelines.jobs.sql import run_sql
+
+    rows = [row.asDict(recursive=True) for row in run_sql(_open(context), query).limit(1000).collect()]
+    if as_json:
+        out.print_json(json.dumps(rows, default=str))
+    else:
+        _print_rows(rows)
+
+
+@quality.command("run")
+def quality_run(context: typer.Context, names: Annotated[list[str] | None, typer.Argument(help="Only these tables.")] = None) -> None:
+    """Check the expectations of conf/quality; results go to control.quality and to Data Docs."""
+    from pipelines.jobs.quality import run_quality
+
+    report = run_quality(_open(context), names or (), conf=context.obj[1])
+    out.print(report.summary())
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    rows: Annotated[int | None, typer.Option(help="Flights to load and replay, about.")] = None,
+    lake: Annotated[Path, typer.Option(help="Folder of the demo's lake; an earlier demo's is replaced.")] = Path("lake/demo"),
+) -> None:
+    """Embedded MongoDB + real flights + live changes → bronze → silver → gold, and the proof."""
+    from pipelines.jobs.demo import run_demo
+
+    run_demo(_settings(context), lake=lake, rows=rows, console=out)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(__version__)
+
+
+def _stop_on_signal() -> threading.Event:
+    """An event that Ctrl-C or SIGTERM sets: the batch in hand is committed, then the run ends."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _log_landed(what: str, count: int) -> None:
+    import logging
+
+    logging.getLogger("strandline.capture").info("bronze: %s %s landed", f"{count:,}", what)
+
+
+def _log_merged(result: Any) -> None:
+    import logging
+
+    logging.getLogger("strandline.silver").info(
+        "%s: %d inserted, %d updated in %.1f s", result.table, result.inserted, result.updated, result.seconds
+    )
+
+
+def _print_record(record: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        out.print_json(json.dumps(record, default=str))
+        return
+    for key, value in record.items():
+        out.print(f"{key.replace('_', ' '):>16}  {value}", highlight=False, markup=False)
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    out.print(table)
+
+
+def main() -> None:
+    """Entry point: one line and an exit code for every refusal; a stack trace only for a defect."""
+    try:
+        app(standalone_mode=True)
+    except StrandlineError as error:
+        print(f"strandline: {error}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

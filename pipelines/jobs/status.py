@@ -1,0 +1,99 @@
+"""How far, how fresh: read from the tables alone, and, where a source is configured, compared with its present."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import functions as F
+
+from pipelines.bronze.offsets import Committed, committed
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import connection_options
+from pipelines.jobs.context import JobContext
+from pipelines.model.columns import BOOKKEEPING, bronze_table
+from pipelines.model.tables import TableName
+from pipelines.source.client import inspect, open_client, operation_time
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The committed position of a source."""
+
+    source: str
+    batch: int
+    resume_token: str
+    snapshot_id: str | None
+    last_event_at: datetime | None
+    """Cluster time of the newest event in bronze, UTC."""
+    captured_at: datetime | None
+    table_version: int
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """One silver table."""
+
+    table: TableName
+    live: int
+    tombstones: int
+    rescued: int
+    newest_change: datetime | None
+
+
+def show_offset(ctx: JobContext) -> Offset:
+    """I/O: reads bronze.
+
+    Raises:
+        ConfigurationError: Nothing has been captured from this source.
+    """
+    bronze = bronze_table(ctx.settings.source.name)
+    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
+    if last is None:
+        raise ConfigurationError(f"source {ctx.settings.source.name} has no offset yet", next_step="strandline capture --once")
+    return _offset(ctx, bronze, last)
+
+
+def _offset(ctx: JobContext, bronze: TableName, last: Committed) -> Offset:
+    newest = ctx.tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("cluster_time"), F.max("captured_at")).first()
+    assert newest is not None  # an aggregate has one row
+    return Offset(
+        bronze.name, last.batch, last.resume_token, last.snapshot_id, _utc(newest[0]), _utc(newest[1]), ctx.tables.version(bronze)
+    )
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """Spark hands timestamps out in the process's zone, without saying so."""
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def silver_status(ctx: JobContext) -> list[TableStatus]:
+    """I/O: one small aggregate for each silver table."""
+    found = []
+    for table in ctx.tables.names("silver"):
+        rows = ctx.tables.read(table)
+        if not set(BOOKKEEPING) <= set(rows.columns):
+            continue  # somebody else's table in the same schema
+        counts = rows.agg(
+            F.count_if(~F.col("_deleted")), F.count_if(F.col("_deleted")), F.count_if(F.col("_rescued").isNotNull()), F.max("_cluster_time")
+        ).first()
+        assert counts is not None  # an aggregate has one row
+        found.append(TableStatus(table, counts[0], counts[1], counts[2], _utc(counts[3])))
+    return found
+
+
+def diagnose(ctx: JobContext) -> dict[str, str]:
+    """I/O: asks the source who it is, and the lake what it holds. Raises the first thing that would stop a capture."""
+    options = connection_options(ctx.settings)
+    with closing(open_client(options)) as client:
+        deployment = inspect(client)
+        seconds, _ = operation_time(client)
+    bronze = bronze_table(ctx.settings.source.name)
+    return {
+        "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
+        "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
+        "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
+        "lake": ctx.tables.lake.path(bronze) if ctx.tables.lake.by_path else ctx.tables.lake.sql(bronze),
+        "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
+    }

@@ -1,0 +1,71 @@
+"""Shared parts: one Spark session and one mongod for the whole test process, a fresh lake and a fresh database for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pymongo import MongoClient
+    from pymongo.database import Database
+    from pyspark.sql import SparkSession
+
+    from pipelines.io.tables import Tables
+    from pipelines.model.tables import Lake
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of the process."""
+    from pipelines.io.session import build_session
+
+    session = build_session("strandline-tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    from pipelines.model.tables import Lake
+
+    return Lake(root=str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def tables(spark: SparkSession, lake: Lake) -> Tables:
+    from pipelines.io.tables import Tables
+
+    return Tables(spark, lake)
+
+
+@pytest.fixture(scope="session")
+def mongo_uri() -> Iterator[str]:
+    """A real replica set: ``MONGODB_URI``, or the embedded mongod with test commands enabled (failpoints)."""
+    from pipelines.source.mongod import EmbeddedMongod, configured_uri
+
+    configured = configured_uri()
+    if configured:
+        yield configured
+        return
+    with EmbeddedMongod(set_parameters={"enableTestCommands": "1"}) as server:
+        yield server.uri
+
+
+@pytest.fixture(scope="session")
+def mongo(mongo_uri: str) -> Iterator[MongoClient[dict[str, Any]]]:
+    from pymongo import MongoClient
+
+    with MongoClient[dict[str, Any]](mongo_uri, uuidRepresentation="standard") as client:
+        yield client
+
+
+@pytest.fixture
+def database(mongo: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str, Any]]]:
+    """An empty database of a name that no other test has; dropped afterwards."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    yield mongo[name]
+    mongo.drop_database(name)
