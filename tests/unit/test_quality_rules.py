@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import ConfigurationError, QualityGateClosed
+from pipelines.model.tables import TableName
+from pipelines.quality.results import SCHEMA, Check, QualityReport, hold_gate, rows
+from pipelines.quality.rules import Expectation, Suite, parse_suites, select
+
+KNOWN = {
+    "expect_column_values_to_not_be_null": ("column", "mostly"),
+    "expect_column_values_to_be_in_set": ("column", "value_set"),
+    "expect_table_row_count_to_be_between": ("min_value", "max_value"),
+}
+NOT_NULL = "expectations: [{type: expect_column_values_to_not_be_null, column: a}]"
+
+
+def test_a_file_becomes_a_suite() -> None:
+    text = "table: silver.flights\nwhere: NOT _deleted\non_failure: block\nexpectations:\n"
+    text += "  - {type: expect_column_values_to_be_in_set, column: carrier, value_set: [NO, ON, yes, true, 1]}\n"
+    text += "  - {type: expect_table_row_count_to_be_between, min_value: 1}\n"
+    suites = parse_suites({"conf/quality/flights.yml": text}, KNOWN)
+    expected = (
+        Expectation("expect_column_values_to_be_in_set", {"column": "carrier", "value_set": ["NO", "ON", "yes", True, 1]}),
+        Expectation("expect_table_row_count_to_be_between", {"min_value": 1}),
+    )
+    table = TableName("silver", "flights")
+    assert suites == [Suite("flights", "conf/quality/flights.yml", table, "block", expected, "NOT _deleted")]
+    assert [item.column for item in suites[0].expectations] == ["carrier", None]
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    (suite,) = parse_suites({"a.yml": f"table: gold.a\n{NOT_NULL}"}, KNOWN)
+    assert (suite.on_failure, suite.where) == ("warn", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("", ["a mapping with table and expectations is expected"]),
+        ("- a", ["a mapping with table and expectations is expected"]),
+        ("a: [", ["not YAML at line 1"]),
+        ("a: &x [*y]", ["not YAML at line 1"]),
+        ("a: \x00", ["not YAML"]),
+        ("a: !!python/object/apply:os.system ['true']", ["not YAML at line 1"]),
+        (f"table: silver.a\ntable: silver.b\n{NOT_NULL}", ["not YAML", "table is given twice"]),
+        (f"table: silver.a\n{NOT_NULL}\n? [x, y]\n: 1", ["unknown key ('x', 'y')"]),
+        (f"tabel: silver.a\n{NOT_NULL}", ["unknown key tabel (did you mean table?)", "table: layer.name is expected"]),
+        (f"table: flights\n{NOT_NULL}", ["table: layer.name is expected"]),
+        (f"table: sliver.a\n{NOT_NULL}", ["there is no layer sliver (did you mean silver?)"]),
+        (f"table: silver.a`; drop\n{NOT_NULL}", ["table: layer.name is expected"]),
+        (f"table: silver.a\nwhere: 3\n{NOT_NULL}", ["where: a condition in SQL is expected"]),
+        (f"table: silver.a\non_failure: quarantine\n{NOT_NULL}", ["quarantine is not there yet"]),
+        (f"table: silver.a\non_failure: blok\n{NOT_NULL}", ["on_failure: blok (did you mean block?)"]),
+        (f"table: silver.a\non_failure: [block]\n{NOT_NULL}", ["on_failure: ['block']"]),
+        ("table: silver.a", ["expectations: a list of at least one is expected"]),
+        ("table: silver.a\nexpectations: []", ["expectations: a list of at least one is expected"]),
+        (
+            "table: silver.a\nexpectations: [a, {column: b}, {type: 1}]",
+            ["expectations, 1: a mapping", "expectations, 2:", "expectations, 3:"],
+        ),
+        (
+            "table: silver.a\nexpectations: [{type: expect_column_values_to_not_be_nul, column: a}]",
+            ["unknown expectation expect_column_values_to_not_be_nul (did you mean expect_column_values_to_not_be_null?)"],
+        ),
+        (
+            "table: silver.a\nexpectations: [{type: expect_table_row_count_to_be_between, min_vlaue: 1}]",
+            ["expectations, 1 (expect_table_row_count_to_be_between): unknown argument min_vlaue (did you mean min_value?)"],
+        ),
+    ],
+)
+def test_every_problem_is_named_with_its_file(text: str, messages: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_suites({"conf/quality/a.yml": text, "b.yml": "- nothing"}, KNOWN)
+    assert all(message in caught.value.message for message in messages), caught.value.message
+    assert caught.value.message.count("conf/quality/a.yml: ") >= 1
+    assert "b.yml: a mapping" in caught.value.message
+    assert "\n" not in str(caught.value)
+
+
+def test_suites_are_chosen_by_name_or_table() -> None:
+    suites = parse_suites({f"{name}.yml": f"table: silver.t_{name}\n{NOT_NULL}" for name in "abc"}, KNOWN)
+    assert [suite.name for suite in select(suites, [])] == ["a", "b", "c"]
+    assert [suite.name for suite in select(suites, ["c", "silver.t_a"])] == ["a", "c"]
+    with pytest.raises(ConfigurationError, match=r"no suite silver\.t_x \(did you mean"):
+        select(suites, ["silver.t_x"])
+
+
+def _check(outcome: str, on_failure: str) -> Check:
+    return Check("silver.a", "a", "expect_x", "c", "{}", outcome, "{}", 1, on_failure)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "on_failure", "closed"),
+    [
+        ("passed", "block", False),
+        ("failed", "block", True),
+        ("error", "block", True),
+        ("failed", "warn", False),
+        ("error", "warn", False),
+    ],
+)
+def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: str, on_failure: str, closed: bool) -> None:
+    report = QualityReport("r", datetime(2026, 1, 1, tzinfo=UTC), (_check("passed", "block"), _check(outcome, on_failure)), Path("docs"))
+    assert report.success == (outcome == "passed")
+    assert all(len(row) == len(SCHEMA) for row in rows(report))
+    if not closed:
+        hold_gate(report)
+        return
+    with pytest.raises(
+        QualityGateClosed, match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} → see docs"
+    ) as caught:
+        hold_gate(report)
+    assert caught.value.exit_code == 5

@@ -1,0 +1,93 @@
+"""Raw BSON is walked without decoding it."""
+
+from __future__ import annotations
+
+import struct
+
+import bson
+import pytest
+from bson.raw_bson import RawBSONDocument
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.model import raw_bson as rb
+
+
+def test_walks_every_type_in_stored_order() -> None:
+    values = {
+        "double": 1.5,
+        "string": "é",
+        "document": {"a": 1},
+        "array": [1, 2],
+        "binary": bson.Binary(b"x", 5),
+        "object_id": bson.ObjectId(),
+        "bool": True,
+        "date": bson.DatetimeMS(2**62),
+        "null": None,
+        "regex": bson.Regex("a", "im"),
+        "dbref": bson.DBRef("c", 1),
+        "code": bson.Code("f()"),
+        "scope": bson.Code("f()", {"a": 1}),
+        "int": 1,
+        "timestamp": bson.Timestamp(7, 3),
+        "long": bson.Int64(1),
+        "decimal": bson.Decimal128("1.10"),
+        "max": bson.MaxKey(),
+        "min": bson.MinKey(),
+    }
+    walked = list(rb.elements(bson.encode(values)))
+    assert [name.decode() for _, name, _, _ in walked] == list(values)
+    assert [rb.TYPE_NAMES[kind] for kind, _, _, _ in walked][:6] == ["double", "string", "object", "array", "binData", "objectId"]
+    assert walked[-1][3] == len(bson.encode(values)) - 1
+
+
+def test_keeps_the_second_of_two_equal_names() -> None:
+    body = b"\x10a\0" + struct.pack("<i", 1) + b"\x10a\0" + struct.pack("<i", 2)
+    document = struct.pack("<i", len(body) + 5) + body + b"\0"
+    assert [rb.int32_at(document, value) for _, _, value, _ in rb.elements(document)] == [1, 2]
+
+
+@pytest.mark.parametrize("cut", range(1, 30))
+def test_a_truncated_document_is_an_error_never_a_hang(cut: int) -> None:
+    document = bson.encode({"text": "some words", "number": 5, "nested": {"a": [1, 2]}})
+    with pytest.raises(rb.MalformedBson):
+        list(rb.elements(document[:-cut]))
+
+
+# scenario: K04
+@given(st.binary(max_size=60))
+def test_any_bytes_end_in_a_bounded_error_or_a_walk(raw: bytes) -> None:
+    try:
+        for _, _, value, end in rb.elements(raw):
+            assert 0 <= value <= end <= len(raw)
+    except rb.MalformedBson:
+        pass
+
+
+def test_a_wrapped_value_reads_back() -> None:
+    document = bson.encode({"x": {"deep": [1, "two"]}})
+    kind, value, end = rb.field(document, b"x") or (0, 0, 0)
+    assert bson.decode(rb.as_document(kind, document[value:end], b"y")) == {"y": {"deep": [1, "two"]}}
+
+
+# scenario: L08, L14
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        (1, '{ "$numberInt" : "1" }'),
+        (bson.Int64(2**60), '{ "$numberLong" : "1152921504606846976" }'),
+        (-0.0, '{ "$numberDouble" : "-0.0" }'),
+        (bson.Decimal128("1.10"), '{ "$numberDecimal" : "1.10" }'),
+        ("a:b", '"a:b"'),
+    ],
+)
+def test_canonical_json_of_one_value_keeps_its_type(value: object, json: str) -> None:
+    document = bson.encode({"x": value})
+    kind, start, end = rb.field(document, b"x") or (0, 0, 0)
+    assert rb.canonical_value(kind, document[start:end]) == json
+
+
+def test_a_stream_of_documents_is_split() -> None:
+    documents = [bson.encode({"n": n}) for n in range(5)]
+    assert list(rb.split_stream(b"".join(documents))) == documents
+    assert RawBSONDocument(documents[0])["n"] == 0

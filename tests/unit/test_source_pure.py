@@ -1,0 +1,132 @@
+"""The pure parts of the source: stages, resume precedence, error classes, ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
+from pipelines.source.errors import as_strandline_error, classify
+from pipelines.source.ranges import Range, tile, tiles_completely
+from pipelines.source.resume import ResumePoint, resume_point
+from pipelines.source.stages import Selection, stream_stages
+
+EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ResumePoint()),
+        ({"configured": CONFIGURED}, ResumePoint(cluster_time=(1, 0))),
+        ({"configured": CONFIGURED, "committed_cluster_time": (2, 0)}, ResumePoint(cluster_time=(2, 0))),
+        ({"committed_cluster_time": (2, 0), "committed_token": "t"}, ResumePoint(token="t")),
+        ({"committed_token": "t", "explicit": EXPLICIT}, EXPLICIT),
+        ({"committed_token": "t", "committed_cluster_time": (2, 0), "configured": CONFIGURED, "explicit": EXPLICIT}, EXPLICIT),
+    ],
+)
+def test_the_start_with_precedence_wins(given: dict[str, Any], expected: ResumePoint) -> None:
+    assert resume_point(**given) == expected
+
+
+# scenario: H01
+def test_a_token_is_always_resumed_by_start_after_with_its_type_bits() -> None:
+    token = '{"_data": "82AB", "_typeBits": {"$binary": {"base64": "gg==", "subType": "00"}}}'
+    options = ResumePoint(token=token).watch_options
+    assert options == {"start_after": {"_data": "82AB", "_typeBits": b"\x82"}}
+    assert ResumePoint(cluster_time=(5, 1)).watch_options == {"start_at_operation_time": Timestamp(5, 1)}
+    assert ResumePoint().watch_options == {}
+
+
+def test_without_filters_there_is_no_stage() -> None:
+    assert stream_stages(Selection()) == []
+
+
+# scenario: H06, H07
+def test_filters_never_hide_control_events() -> None:
+    control = {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}}
+    admitted = {"ns.db": {"$regex": "^(?:(?:shop)|(?:crm))$"}}
+    assert stream_stages(Selection(databases=("shop", "crm"))) == [{"$match": {"$or": [control, {"$and": [admitted]}]}}]
+
+
+# scenario: M08, U08
+@pytest.mark.parametrize(
+    ("pattern", "name", "admitted"),
+    [("db.col1", ("db", "col1"), True), ("db.col1", ("db", "col1X"), False), ("DB.col1", ("db", "col1"), False), (r"db\.a\.b", ("db", "a.b"), True)],
+)
+def test_patterns_are_anchored_and_case_sensitive(pattern: str, name: tuple[str, str], admitted: bool) -> None:
+    assert Selection(collections=(pattern,)).admits(*name) is admitted
+
+
+@pytest.mark.parametrize("name", [("admin", "x"), ("local", "x"), ("config", "x"), ("db", "system.views")])
+def test_system_namespaces_are_never_captured(name: tuple[str, str]) -> None:
+    assert not Selection().admits(*name)
+
+
+def test_all_problems_of_a_selection_are_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Selection.of("collection", "nodot", databases=("(",), collections=("[",))
+    assert str(caught.value).count("is no regular expression") == 2
+    assert "<database>.<collection>" in str(caught.value)
+
+
+def failure(code: int, label: str = "") -> mongo.OperationFailure:
+    return mongo.OperationFailure("secret text", code, {"errorLabels": [label]} if label else {})
+
+
+# scenario: F01, F03, G05, G07, G09, J02
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        *[(failure(code), "retriable") for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133)],
+        (failure(43), "retriable"),
+        (failure(136), "retriable"),
+        *[(failure(code), "history_lost") for code in (286, 280, 260, 50811, 40649, 9)],
+        (failure(10334), "oversize"),
+        (failure(18), "configuration"),
+        (failure(13), "configuration"),
+        (failure(40573), "configuration"),
+        (failure(31337), "terminal"),
+        (failure(31337, "ResumableChangeStreamError"), "retriable"),
+        (mongo.AutoReconnect("x"), "retriable"),
+        (mongo.ServerSelectionTimeoutError("x"), "retriable"),
+        (mongo.ConfigurationError("x"), "configuration"),
+        (mongo.DuplicateKeyError("x", 11000), "terminal"),
+    ],
+)
+def test_errors_are_judged_by_code(error: mongo.PyMongoError, verdict: str) -> None:
+    assert classify(error) == verdict
+
+
+@pytest.mark.parametrize(("code", "kind"), [(286, ResumePointLost), (18, ConfigurationError), (13, ConfigurationError), (91, RetriableError)])
+def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[Exception]) -> None:
+    error = as_strandline_error(failure(code), doing="the change stream")
+    assert isinstance(error, kind)
+    assert "secret" not in str(error)
+    assert "\n" not in str(error)
+
+
+def bound(value: object) -> bytes:
+    return bson.encode({"_id": value})
+
+
+def test_ranges_tile_everything_and_equal_bounds_are_one() -> None:
+    ranges = tile([bound(1), bound(1.0), bound("a")])
+    assert ranges == [Range(None, bound(1)), Range(bound(1), bound("a")), Range(bound("a"), None)]
+    assert tile([]) == [Range()]
+    assert [Range.from_json(chunk.to_json()) for chunk in ranges] == ranges
+
+
+@given(st.lists(st.integers(-1000, 1000), unique=True), st.randoms())
+def test_a_tiling_is_complete_only_as_a_whole(values: list[int], random: Any) -> None:
+    ranges = tile([bound(value) for value in sorted(values)])
+    random.shuffle(ranges)
+    assert tiles_completely(ranges)
+    assert not tiles_completely(ranges[1:])
+    assert not tiles_completely([*ranges, ranges[0]])
