@@ -87,8 +87,8 @@ def gold(
 
     failed = False
     for result in run_gold(_open(context), names or ()):
-        failed = failed or result.state == "failed"
-        out.print(f"{result.table}: {result.state}{f' ({result.reason})' if result.reason else ''}")
+        failed = failed or result.status == "failed"
+        out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}")
     if failed:
         raise typer.Exit(1)
 
@@ -137,7 +137,9 @@ def doctor(context: typer.Context) -> None:
 
 
 @app.command()
-def sql(context: typer.Context, query: Annotated[str, typer.Argument(help="select … from silver.flights")], as_json: AsJson = False) -> None:
+def sql(
+    context: typer.Context, query: Annotated[str, typer.Argument(help="select … from silver.flights")], as_json: AsJson = False
+) -> None:
     """Query bronze, silver, gold and control by their layer names."""
     from pipelines.jobs.sql import run_sql
 

@@ -119,11 +119,11 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # why: the caller names it
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (env_settings, init_settings)  # init carries the merged conf files; options are merged over both in load_settings
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from pipelines.bronze.envelope import Stamp, stream_table
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.errors import ConfigurationError, FencedError
-from pipelines.io.tables import Tables
+from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
 
@@ -59,7 +58,7 @@ class BronzeWriter:
             ConfigurationError: The table belongs to another source.
         """
         properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity, _GENERATION: "1"}
-        schema = T.StructType.fromDDL(BRONZE_DDL)
+        schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
         found = self.tables.properties(self.table)
         if found.get(_SOURCE) != self.source or found.get(_IDENTITY) != identity:
@@ -102,7 +101,7 @@ class BronzeWriter:
         return landed
 
     def frame(self, rows: pa.Table) -> DataFrame:
-        return self.tables.spark.createDataFrame(rows, schema=T.StructType.fromDDL(BRONZE_DDL))
+        return self.tables.spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL))
 
     def union(self, tables: Iterable[pa.Table]) -> DataFrame:
         return self.frame(pa.concat_tables(list(tables)))

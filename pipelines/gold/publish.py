@@ -59,7 +59,7 @@ def load_graph(sql_dir: Path | None = None) -> Graph:
 def publish(tables: Tables, graph: Graph, names: Sequence[str] = ()) -> list[GoldResult]:
     """Build gold nodes in dependency order.
 
-    I/O: reads the tables that the SQL names; writes one table (one commit each) or one view per node. Idempotent: every build is a full one.
+    I/O: reads the tables that the SQL names; writes one table (one commit each) or view per node. Idempotent: every build is a full one.
 
     Args:
         tables: The lake.

@@ -20,7 +20,6 @@ from pyspark.sql import types as T
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
 
-
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
 
@@ -187,6 +186,18 @@ class Tables:
             rows = self.spark.sql(f"SHOW TABLES IN {schema}").collect()
             return sorted(TableName(layer, row["tableName"]) for row in rows)  # type: ignore[arg-type]  # why: a layer is a Literal
         return sorted(TableName(layer, name) for name in _folders(self.lake, layer))  # type: ignore[arg-type]  # why: as above
+
+
+def schema_of(ddl: str) -> T.StructType:
+    """The schema that *ddl* (columns, separated by commas) describes.
+
+    Raises:
+        TypeError: It describes a single type.
+    """
+    schema = T.StructType.fromDDL(ddl)
+    if not isinstance(schema, T.StructType):
+        raise TypeError("columns are expected")
+    return schema
 
 
 def _literal(text: str) -> str:

@@ -18,7 +18,7 @@ from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
 from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, token_data
-from pipelines.source.resume import ResumePoint, resume_point
+from pipelines.source.resume import resume_point
 from pipelines.source.stages import Selection
 
 Report = Callable[[str, int], None]
@@ -39,9 +39,7 @@ class CaptureResult:
     documents: int
 
 
-def run_capture(
-    ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _silent
-) -> CaptureResult:
+def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _silent) -> CaptureResult:
     """I/O: reads MongoDB; appends to bronze, exactly once. Order: token of the start, then snapshot and stream side by side.
 
     Args:

@@ -24,9 +24,7 @@ def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[Silver
         run_gold(ctx)
 
 
-def run_continuously(
-    ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]
-) -> None:
+def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:
     """I/O: capture in a thread; silver and gold follow as new versions of bronze appear. Ends when *stop* is set or capture fails."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, ctx, stop=stop, report=report)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
+from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.tables import TableName, safe_name
@@ -21,6 +21,7 @@ from pipelines.silver.ledger import Ledger, Namespace
 from pipelines.silver.rows import census_of, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.writer import Progress, SilverTable
+
 
 @dataclass(frozen=True)
 class SilverResult:
@@ -65,9 +66,7 @@ def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
     return TableName("silver", safe_name(namespace.collection) if settings.naming == "collection" else safe_name(*namespace))
 
 
-def _namespaces_with_news(
-    ctx: JobContext, bronze: TableName, ledger: Ledger, through: Progress, wanted: Sequence[str]
-) -> list[Namespace]:
+def _namespaces_with_news(ctx: JobContext, bronze: TableName, ledger: Ledger, through: Progress, wanted: Sequence[str]) -> list[Namespace]:
     """Collections with changes that their table does not hold yet: those with rows in new versions (one read for all of them), and
     those whose table was dropped or restored to an older version."""
     found = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
@@ -110,7 +109,7 @@ def _changes_of(ctx: JobContext, bronze: TableName, after: int, through: Progres
 
 
 def _note_schema_changes(ctx: JobContext, table: TableName, changes: Sequence[SchemaChange], through: Progress) -> None:
-    schema = T.StructType.fromDDL(SCHEMA_CHANGES_DDL)
+    schema = schema_of(SCHEMA_CHANGES_DDL)
     ctx.tables.create(SCHEMA_CHANGES, schema)
     now = datetime.now(UTC)
     rows = [(now, str(table), ".".join(change.path), change.before, change.after, through.version) for change in changes]

@@ -41,7 +41,9 @@ class Plan:
     lanes: int
 
     def to_json(self) -> str:
-        entries = [{"db": c.collection.db, "collection": c.collection.name, "uuid": c.collection.uuid, **c.range.to_json()} for c in self.chunks]
+        entries = [
+            {"db": c.collection.db, "collection": c.collection.name, "uuid": c.collection.uuid, **c.range.to_json()} for c in self.chunks
+        ]
         return json.dumps({"lanes": self.lanes, "chunks": entries})
 
     @staticmethod
@@ -57,7 +59,15 @@ class Plan:
 class SnapshotRun:
     """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
 
-    def __init__(self, writer: BronzeWriter, options: ConnectionOptions, snapshot_id: str, plan: Plan, done: set[int], report: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        writer: BronzeWriter,
+        options: ConnectionOptions,
+        snapshot_id: str,
+        plan: Plan,
+        done: set[int],
+        report: Callable[[str, int], None],
+    ) -> None:
         self._writer, self._options, self._id, self._plan, self._done, self._report = writer, options, snapshot_id, plan, done, report
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
@@ -66,7 +76,12 @@ class SnapshotRun:
 
     @staticmethod
     def of(
-        ctx: JobContext, writer: BronzeWriter, options: ConnectionOptions, selection: Selection, snapshot_id: str, report: Callable[[str, int], None]
+        ctx: JobContext,
+        writer: BronzeWriter,
+        options: ConnectionOptions,
+        selection: Selection,
+        snapshot_id: str,
+        report: Callable[[str, int], None],
     ) -> SnapshotRun:
         """I/O: reads the plan of *snapshot_id* and what of it has landed; plans and commits it where there is none yet."""
         rows = ctx.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == snapshot_id))
@@ -144,7 +159,8 @@ class SnapshotRun:
 def _chunk_failed(outcome: Future[int] | None) -> None:
     cause = outcome.exception() if outcome is not None else None
     raise RetriableError(
-        f"a snapshot chunk failed {_CHUNK_ATTEMPTS} times ({type(cause).__name__})", next_step="strandline capture: it goes on with the chunk"
+        f"a snapshot chunk failed {_CHUNK_ATTEMPTS} times ({type(cause).__name__})",
+        next_step="strandline capture: it goes on with the chunk",
     ) from cause
 
 
@@ -152,7 +168,9 @@ def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: 
     """One control row of the snapshot, exactly once."""
     stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
     rows = writer.frame(manifest_table(stamp, what, content))
-    writer.append_once(rows, app_id=app_id or writer.app_id(snapshot_id, what), sequence=max(number, 0), what=f"the {what} row of the snapshot")
+    writer.append_once(
+        rows, app_id=app_id or writer.app_id(snapshot_id, what), sequence=max(number, 0), what=f"the {what} row of the snapshot"
+    )
 
 
 def chunk_reader(

@@ -35,7 +35,8 @@ def merge_key(raw: bytes, kind: int, value: int, end: int) -> str:
         return convert(raw, value, end)
     if kind in (rb.DOCUMENT, rb.ARRAY):
         inner = (
-            (name, merge_key(raw, inner_kind, inner_value, inner_end)) for inner_kind, name, inner_value, inner_end in rb.elements(raw, value)
+            (name, merge_key(raw, inner_kind, inner_value, inner_end))
+            for inner_kind, name, inner_value, inner_end in rb.elements(raw, value)
         )
         if kind == rb.ARRAY:
             return "[" + ", ".join(text for _, text in inner) + "]"
@@ -94,8 +95,7 @@ def _from_double(raw: bytes, value: int, _end: int) -> str:
 
 
 def _from_decimal(raw: bytes, value: int, _end: int) -> str:
-    high_low = struct.unpack_from("<QQ", raw, value)
-    return _decimal(Decimal128((high_low[1], high_low[0])).to_decimal())
+    return _decimal(Decimal128.from_bid(raw[value : value + 16]).to_decimal())
 
 
 _SCALARS: dict[int, Callable[[bytes, int, int], str]] = {

@@ -159,7 +159,8 @@ def canonical_json(document: bytes) -> str:
 
     Source: libbson is about ten times as fast as bson.json_util and keeps symbol, undefined and DBPointer.
     """
-    return bsonjs.dumps(document, mode=bsonjs.CANONICAL)
+    dumped: str = bsonjs.dumps(document, mode=bsonjs.CANONICAL)
+    return dumped
 
 
 def canonical_value(kind: int, payload: bytes) -> str:

@@ -5,7 +5,6 @@ It counts on the executors, is merged on the driver, and is as small as the sche
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,8 +136,7 @@ def binary_kind(raw: bytes, value: int, end: int) -> str:
 
 
 def _count_decimal(node: Census, raw: bytes, value: int) -> None:
-    low, high = struct.unpack_from("<QQ", raw, value)
-    number = Decimal128((high, low)).to_decimal()
+    number = Decimal128.from_bid(raw[value : value + 16]).to_decimal()
     node.types.add("decimal")
     if number.is_finite() and number != 0:
         digits, exponent = number.as_tuple().digits, number.as_tuple().exponent

@@ -173,11 +173,7 @@ def _decimal(raw: bytes, kind: int, value: int, scale: int) -> Decimal | None:
     """The number where DECIMAL(38,*scale*) holds it exactly; None for NaN, infinities, a negative zero and digits too many."""
     if kind == rb.INT32:
         return Decimal(_int32(raw, value)[0])
-    if kind == rb.INT64:
-        number = Decimal(_int64(raw, value)[0])
-    else:
-        low, high = struct.unpack_from("<QQ", raw, value)
-        number = Decimal128((high, low)).to_decimal()
+    number = Decimal(_int64(raw, value)[0]) if kind == rb.INT64 else Decimal128.from_bid(raw[value : value + 16]).to_decimal()
     if not number.is_finite() or (number == 0 and number.is_signed()):
         return None
     exponent = number.as_tuple().exponent

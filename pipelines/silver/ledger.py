@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from pipelines.io.tables import Tables
+from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
 from pipelines.silver.writer import Progress
 
@@ -63,6 +62,6 @@ class Ledger:
     def store(self, tables: Tables) -> None:
         """I/O: one small commit; none while nothing is known."""
         if self.own:
-            schema = T.StructType.fromDDL(SILVER_PROGRESS_DDL)
+            schema = schema_of(SILVER_PROGRESS_DDL)
             rows = [(self.bronze_id, *namespace, own, self.complete_through) for namespace, own in sorted(self.own.items())]
             tables.replace(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema))

@@ -1,4 +1,4 @@
-"""The shape of a silver table: a tree of BSON kinds. Pure; stored with the table, so that RESTORE takes it back along.
+"""The shape of a silver table: a tree of BSON kinds.
 
     null        nothing but nulls, empty arrays and empty documents so far: it waits, no column yet
     int long double decimal string objectId bool date binary uuid     scalars
@@ -6,6 +6,8 @@
     variant     canonical Extended JSON as VARIANT (mixed or rare types, or too deep)
     struct      a document, by field name
     array       of one element shape
+
+Pure; stored with the table, so that RESTORE takes it back along.
 """
 
 from __future__ import annotations

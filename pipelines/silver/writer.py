@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
-from pipelines.io.tables import Tables
+from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
@@ -59,7 +59,7 @@ class SilverTable:
         Raises:
             ContractError: The table holds another collection.
         """
-        schema = T.StructType.fromDDL(SILVER_BOOKKEEPING_DDL)
+        schema = schema_of(SILVER_BOOKKEEPING_DDL)
         self.tables.create(self.name, schema, properties=PROPERTIES | {_NAMESPACE: namespace}, cluster_by=("_key",))
         found = self.tables.properties(self.name)
         if found.get(_NAMESPACE) != namespace:
@@ -128,7 +128,7 @@ def _progress(properties: dict[str, str]) -> Progress | None:
     return Progress(stored["bronze"], stored["version"]) if stored else None
 
 
-def _from_source(columns: Sequence[str]) -> dict[str, str]:
+def _from_source(columns: Sequence[str]) -> dict[str, str | Column]:
     return {quoted(name): f"s.{quoted(name)}" for name in columns}
 
 

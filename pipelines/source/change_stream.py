@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,13 @@ class StreamReader:
     """
 
     def __init__(
-        self, client: AnyClient, selection: Selection, start: ResumePoint, *, limits: StreamLimits = StreamLimits(), expanded_events: bool = True
+        self,
+        client: AnyClient,
+        selection: Selection,
+        start: ResumePoint,
+        *,
+        limits: StreamLimits = StreamLimits(),
+        expanded_events: bool = True,
     ) -> None:
         self._client = client
         self._selection = selection
@@ -72,7 +78,7 @@ class StreamReader:
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
-    def batches(self) -> Iterator[ChangeBatch]:
+    def batches(self) -> Generator[ChangeBatch]:
         """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread."""
         self._thread.start()
         try:
@@ -108,7 +114,7 @@ class StreamReader:
                     continue
                 self._put(as_strandline_error(error, doing="the change stream"))
                 return
-            except BaseException as error:  # why: whatever ends the thread must reach the caller, who raises it
+            except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
                 self._put(error)
                 return
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +66,8 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
         )
     except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
         raise ConfigurationError(
-            f"the MongoDB URI cannot be read ({type(error).__name__})", next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/"
+            f"the MongoDB URI cannot be read ({type(error).__name__})",
+            next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
         ) from None
 
 
@@ -106,7 +107,8 @@ def inspect(client: AnyClient) -> Deployment:
             hello = client.admin.command("hello")
         except mongo.ServerSelectionTimeoutError:
             raise RetriableError(
-                "MongoDB does not answer at the configured address", next_step="check STRANDLINE_SOURCE__URI, the network and that mongod is up"
+                "MongoDB does not answer at the configured address",
+                next_step="check STRANDLINE_SOURCE__URI, the network and that mongod is up",
             ) from None
         sharded = hello.get("msg") == "isdbgrid"
         if not sharded and not hello.get("setName"):
@@ -148,7 +150,7 @@ def captured_collections(client: AnyClient, selection: Selection) -> list[Collec
     return sorted(found, key=str)
 
 
-def collection_uuid(info: dict[str, Any]) -> str | None:
+def collection_uuid(info: Mapping[str, Any]) -> str | None:
     """Hex of the UUID that ``listCollections`` gives."""
     uuid = info.get("info", {}).get("uuid")
     return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()

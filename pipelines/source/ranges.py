@@ -17,7 +17,6 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from pipelines.errors import ContractError
-from pipelines.model import raw_bson as rb
 from pipelines.model.merge_key import document_merge_key
 from pipelines.source.client import AnyClient, Collection, asking, find_collection
 

@@ -13,7 +13,8 @@ from pipelines.model.tables import TableName
 
 def _tables(sql: str) -> list[str]:
     statement, problems = parse_statement(sql)
-    assert statement is not None and problems == []
+    assert statement is not None
+    assert problems == []
     return [str(table) for table in statement.tables()]
 
 
@@ -191,5 +192,5 @@ def test_the_files_that_come_with_the_package_are_a_graph() -> None:
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory → correct gold.sql_dir"):
+    with pytest.raises(ConfigurationError, match=r"cannot be read: No such file or directory → correct gold\.sql_dir"):
         load_graph(tmp_path / "nothing")

@@ -18,5 +18,7 @@ def test_cluster_time_orders_first_and_the_token_second(one: tuple[int, int], ot
 
 # scenario: C06, C08
 @given(_times, _times, _tokens)
-def test_a_read_wins_over_every_event_up_to_it_and_loses_to_every_later_one(event: tuple[int, int], read: tuple[int, int], token: str) -> None:
+def test_a_read_wins_over_every_event_up_to_it_and_loses_to_every_later_one(
+    event: tuple[int, int], read: tuple[int, int], token: str
+) -> None:
     assert (streamed_position(*event, token) < snapshot_position(*read)) == (event <= read)

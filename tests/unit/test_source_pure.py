@@ -58,7 +58,12 @@ def test_filters_never_hide_control_events() -> None:
 # scenario: M08, U08
 @pytest.mark.parametrize(
     ("pattern", "name", "admitted"),
-    [("db.col1", ("db", "col1"), True), ("db.col1", ("db", "col1X"), False), ("DB.col1", ("db", "col1"), False), (r"db\.a\.b", ("db", "a.b"), True)],
+    [
+        ("db.col1", ("db", "col1"), True),
+        ("db.col1", ("db", "col1X"), False),
+        ("DB.col1", ("db", "col1"), False),
+        (r"db\.a\.b", ("db", "a.b"), True),
+    ],
 )
 def test_patterns_are_anchored_and_case_sensitive(pattern: str, name: tuple[str, str], admitted: bool) -> None:
     assert Selection(collections=(pattern,)).admits(*name) is admitted
@@ -84,7 +89,10 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        *[(failure(code), "retriable") for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133)],
+        *[
+            (failure(code), "retriable")
+            for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133)
+        ],
         (failure(43), "retriable"),
         (failure(136), "retriable"),
         *[(failure(code), "history_lost") for code in (286, 280, 260, 50811, 40649, 9)],
@@ -104,7 +112,9 @@ def test_errors_are_judged_by_code(error: mongo.PyMongoError, verdict: str) -> N
     assert classify(error) == verdict
 
 
-@pytest.mark.parametrize(("code", "kind"), [(286, ResumePointLost), (18, ConfigurationError), (13, ConfigurationError), (91, RetriableError)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(286, ResumePointLost), (18, ConfigurationError), (13, ConfigurationError), (91, RetriableError)]
+)
 def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[Exception]) -> None:
     error = as_strandline_error(failure(code), doing="the change stream")
     assert isinstance(error, kind)
