@@ -28,7 +28,7 @@ try:
         from great_expectations.expectations.expectation import Expectation as GxExpectation
         from great_expectations.expectations.registry import get_expectation_impl, list_registered_expectation_implementations
 except SystemExit as stopped:
-    # why: it imports pyspark.sql.connect, which ends a process whose main module has no file (`python -c`) where grpc is missing, with code 0
+    # why: it imports pyspark.sql.connect, which ends `python -c` with code 0 where grpc is missing
     raise ImportError("great_expectations cannot be imported from `python -c`; run a file or a module") from stopped
 
 _SITE = "strandline"
