@@ -63,6 +63,10 @@ class Check:
         """A blocking check that broke closes the gate, too: it has not shown that the rows are good."""
         return self.on_failure == "block" and self.outcome != "passed"
 
+    def short(self) -> str:
+        """Table, expectation, column and outcome in a few words."""
+        return f"{self.table} {self.expectation}{f'({self.column})' if self.column else ''} {self.outcome}"
+
 
 @dataclass(frozen=True)
 class QualityReport:
@@ -76,6 +80,13 @@ class QualityReport:
     @property
     def success(self) -> bool:
         return all(check.outcome == "passed" for check in self.checks)
+
+    def summary(self) -> str:
+        """One line: how many passed, what did not, where the pages are."""
+        others = [check for check in self.checks if check.outcome != "passed"]
+        text = f"{len(self.checks) - len(others)} of {len(self.checks)} expectations passed"
+        shown = "; ".join(check.short() for check in others)
+        return text + (f": {shown}" if shown else "") + (f"; pages: {self.docs}" if self.docs else "")
 
 
 def rows(report: QualityReport) -> list[tuple[object, ...]]:
@@ -116,7 +127,5 @@ def hold_gate(report: QualityReport) -> None:
 
 
 def _summary(closed: Sequence[Check]) -> str:
-    shown = ", ".join(
-        f"{check.table} {check.expectation}{f'({check.column})' if check.column else ''} {check.outcome}" for check in closed[:3]
-    )
+    shown = ", ".join(check.short() for check in closed[:3])
     return f"{len(closed)} blocking expectation{'s' if len(closed) > 1 else ''} did not pass: {shown}{', …' if len(closed) > 3 else ''}"
