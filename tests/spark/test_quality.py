@@ -58,7 +58,8 @@ def test_the_suite_of_the_project_passes_good_flights_and_leaves_rows_and_pages(
     assert (row["column"], row["success"], row["unexpected_count"], row["on_failure"]) == ("distance", True, 0, "block")
     assert json.loads(row["kwargs"]) == {"column": "distance", "min_value": 1, "max_value": 5000}
     assert json.loads(row["observed"])["element_count"] == 2
-    assert report.docs is not None and "flights" in report.docs.read_text(encoding="utf-8")
+    assert report.docs is not None
+    assert "flights" in report.docs.read_text(encoding="utf-8")
     assert len(list(report.docs.parent.rglob("*.html"))) >= 2
 
 

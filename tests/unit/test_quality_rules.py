@@ -107,7 +107,8 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: 
     report = QualityReport("r", datetime(2026, 1, 1, tzinfo=UTC), (_check("passed", "block"), _check(outcome, on_failure)), Path("docs"))
     assert report.success == (outcome == "passed")
     passed = "2 of 2" if outcome == "passed" else "1 of 2"
-    assert report.summary().startswith(f"{passed} expectations passed") and report.summary().endswith("; pages: docs")
+    assert report.summary().startswith(f"{passed} expectations passed")
+    assert report.summary().endswith("; pages: docs")
     assert all(len(row) == len(SCHEMA) for row in rows(report))
     if not closed:
         hold_gate(report)
