@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
@@ -92,8 +93,7 @@ def read_range(client: AnyClient, collection: Collection, chunk: Range, at: tupl
     with asking(f"reading {collection}"):
         documents: list[bytes] = []
         size = 0
-        database = client[collection.db]
-        for document in database.cursor_command(_find_at(collection, chunk, at), codec_options=database.codec_options):
+        for document in _documents(client, collection, chunk, at):
             raw = bytes(document.raw)
             documents.append(raw)
             size += len(raw)
@@ -102,6 +102,16 @@ def read_range(client: AnyClient, collection: Collection, chunk: Range, at: tupl
                 documents, size = [], 0
         yield documents
     _same_incarnation(client, collection)
+
+
+def _documents(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int]) -> Iterator[RawBSONDocument]:
+    database = client[collection.db]
+    find = _find_at(collection, chunk, at)
+    yield from database.cursor_command(find, codec_options=database.codec_options)
+    if chunk.lower is not None and chunk.upper is None:
+        # An open upper bound ends *before* MaxKey, which is a legal `_id`.
+        last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": {"_id": MaxKey()}}
+        yield from database.cursor_command(last, codec_options=database.codec_options)
 
 
 def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[str, Any]:

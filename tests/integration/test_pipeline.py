@@ -1,0 +1,245 @@
+"""MongoDB → bronze → silver on a real server."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from lakehouse import (
+    assert_equal_to_source,
+    assert_streamed_exactly_once,
+    bronze,
+    documents_in_silver,
+    pipeline,
+    silver,
+)
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.status import show_offset, silver_status
+
+Db = Database[dict[str, Any]]
+
+
+def land(ctx: Any) -> None:
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+
+
+# scenario: A02, B01, B12, D01, D06, D10, E14
+def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.orders.insert_many([{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}]} for n in range(12)])
+    land(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+    assert bronze(ctx).where("op = 'r'").count() == 12
+
+    database.orders.update_one({"_id": 3}, {"$set": {"total": 9.0, "shipped.at": datetime.datetime(2026, 1, 1)}})
+    database.orders.replace_one({"_id": 4}, {"_id": 4, "fresh": True})
+    database.orders.delete_many({"_id": {"$lt": 2}})
+    database.orders.insert_one({"_id": 0, "again": 1})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+    assert_streamed_exactly_once(ctx)
+    ops = [row["op"] for row in bronze(ctx).where("batch is not null and op != 'heartbeat'").orderBy("position").collect()]
+    assert ops == ["u", "u", "d", "d", "c"]
+    tombstones = silver(ctx, "orders").where("_deleted").select("_key", "_op", "total").collect()
+    assert [tuple(row) for row in tombstones] == [("1", "d", 1.5)]
+
+    versions = ctx.tables.version(silver_name(ctx))
+    assert run_silver(ctx) == []
+    land(ctx)
+    assert ctx.tables.version(silver_name(ctx)) == versions
+    assert show_offset(ctx).batch >= 3
+    assert [(status.live, status.tombstones) for status in silver_status(ctx)] == [(11, 1)]
+
+
+def silver_name(ctx: Any) -> Any:
+    return silver_status(ctx)[0].table
+
+
+# scenario: C01, C03, C04, C06, C08, A13, A18
+@pytest.mark.parametrize("chunk_size", [10, 1_000_000])
+def test_every_document_changes_while_the_snapshot_runs(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, chunk_size: int
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=chunk_size)
+    database.a.insert_many([{"_id": n, "v": n} for n in range(40)])
+    stop = threading.Event()
+
+    def change_everything() -> None:
+        generation = 0
+        while not stop.is_set():
+            generation += 1
+            database.a.update_many({}, {"$inc": {"v": 2000}})
+            database.a.delete_one({"_id": generation % 40})
+            database.a.insert_one({"_id": 1000 + generation, "v": 2000})
+            time.sleep(0.02)
+
+    writer = threading.Thread(target=change_everything)
+    writer.start()
+    try:
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+    finally:
+        stop.set()
+        writer.join()
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert_streamed_exactly_once(ctx)
+    assert bronze(ctx).where("operation_type = 'completed'").count() == 1
+
+
+# scenario: A09, A10, A11, A20, L03, L04, B13
+def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ids: list[Any] = [
+        *(bson.ObjectId() for _ in range(20)),
+        *range(20),
+        *(f"text {n}" for n in range(20)),
+        *(bson.Int64(5_000_000_000 + n) for n in range(10)),
+        *(n + 0.5 for n in range(10)),
+        *(bson.Decimal128(f"7E9{n}") for n in range(10)),
+        *(uuid.UUID(int=n) for n in range(10)),
+        *(datetime.datetime(2020, 1, 1 + n) for n in range(10)),
+        *({"a": n, "b": "x"} for n in range(10)),
+        *(bson.Binary(bytes([n]), 5) for n in range(5)),
+        True,
+        None,
+        bson.MinKey(),
+        bson.MaxKey(),
+        bson.Timestamp(5, 1),
+    ]
+    database.mixed.insert_many([{"_id": value, "n": number} for number, value in enumerate(ids)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=9)
+    land(ctx)
+    assert bronze(ctx).where("op = 'snapshot' and operation_type = 'chunk'").count() > 5
+    assert_equal_to_source(ctx, database, "mixed")
+
+    database.mixed.replace_one({"_id": 1}, {"_id": 1.0, "other": "type"})  # scenario: L10
+    database.mixed.update_many({}, {"$set": {"touched": True}})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "mixed")
+    assert silver(ctx, "mixed").count() == len(ids)
+
+
+# scenario: A12, B12
+def test_an_empty_collection_and_a_database_that_does_not_exist_yet(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    land(ctx)
+    assert bronze(ctx).where("op in ('c', 'r')").count() == 0
+    database.later.insert_one({"_id": 1})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "later")
+    assert bronze(ctx).where("op = 'r'").count() == 0, "what is written after the start is streamed, not snapshotted again"
+
+
+# promise 1; scenario: E07, O11
+def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": n} for n in range(5)])
+    land(ctx)
+    before = show_offset(ctx)
+    shutil.rmtree(tmp_path / "control")
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"bronze", "silver"}
+    database.a.insert_one({"_id": 99})
+    land(pipeline(spark, mongo_uri, database.name, tmp_path))
+    assert_equal_to_source(ctx, database, "a")
+    assert_streamed_exactly_once(ctx)
+    assert show_offset(ctx).batch > before.batch
+    assert bronze(ctx).where("op = 'r'").count() == 5
+
+
+def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": n} for n in range(5)])
+    database.b.insert_one({"_id": 1})
+    land(ctx)
+    old = ctx.tables.version(silver_name(ctx))
+    database.a.update_many({}, {"$set": {"x": 1}})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    ctx.tables.delta(silver_name(ctx)).restoreToVersion(old)
+    shutil.rmtree(tmp_path / "silver" / "b")
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+
+
+# scenario: L09, L12, L13, L14, K05, K09, M18, M19
+def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(90):
+        deep = {"d": deep}
+    documents: list[dict[str, Any]] = [
+        {"_id": 1, "date": bson.DatetimeMS(2**62), "dec": bson.Decimal128("NaN"), "": "empty", "a.b": 1, "$x": 1},
+        {"_id": 2, "date": datetime.datetime(1, 1, 1), "A": 1, "a": 2, "like": {"$oid": "0" * 24}, "re": bson.Regex("a", "imx")},
+        {"_id": 3, "deep": deep, "big": bson.Int64(2**63 - 1), "nul": "a\0b", "ts": bson.Timestamp(1, 2), "_key": "mine", "_position": 0},
+        {"_id": 4, "min": bson.MinKey(), "max": bson.MaxKey(), "code": bson.Code("f()", {"x": 1}), "sub6": bson.Binary(b"q", 6)},
+        {"_id": 5, "date": "text now", "big": 1, "new\nline": 1, "quo`te'\"": 1, "emoji 🛫": [[], {}, None]},
+    ]
+    database.odd.insert_many(documents)
+    broken = bson.encode({"_id": 6, "t": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken))
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "odd")
+    database.odd.update_many({}, {"$set": {"touched": 1}})  # and once more through the change stream
+    database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken.replace(b"\x06\0\0\0\x02", b"\x07\0\0\0\x02")))
+    land(ctx)
+    assert_equal_to_source(ctx, database, "odd")
+    rescued = silver(ctx, "odd").select("_key", F.col("_rescued").cast("string").alias("r")).where("r is not null").collect()
+    texts = {row["_key"]: row["r"] for row in rescued}
+    assert '"_key"' in texts["3"]
+    assert "$bson" in texts["6"]
+    assert "$bson" in texts["7"]
+
+
+# scenario: O08, and the lake of another source
+def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    run_capture(ctx, once=True)
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.cluster' = 'another')")
+    with pytest.raises(ConfigurationError, match="another MongoDB deployment"):
+        run_capture(ctx, once=True)
+
+
+def test_two_collections_never_share_a_silver_table(spark: SparkSession, mongo_uri: str, database: Db, mongo: MongoClient[Any], tmp_path: Path) -> None:
+    other = mongo[database.name + "x"]
+    database.same.insert_one({"_id": 1})
+    other.same.insert_one({"_id": 1})
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, scope="deployment", target=None, database_include_list=f"{database.name}x?")
+    run_capture(ctx, once=True)
+    try:
+        with pytest.raises(ContractError, match="database_collection"):
+            run_silver(ctx)
+        named = ctx.settings.model_copy(update={"silver": ctx.settings.silver.model_copy(update={"naming": "database_collection"})})
+        run_silver(type(ctx)(named, spark, ctx.tables))
+        assert {status.table.name for status in silver_status(ctx)} >= {f"{database.name}__same"} or len(silver_status(ctx)) == 3
+    finally:
+        other.client.drop_database(other.name)
+
+
+def test_hard_deletes_leave_a_tombstone_without_values(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    base = pipeline(spark, mongo_uri, database.name, tmp_path)
+    settings = base.settings.model_copy(update={"silver": base.settings.silver.model_copy(update={"deletes": "hard"})})
+    ctx = type(base)(settings, spark, base.tables)
+    database.a.insert_many([{"_id": n, "secret": "s"} for n in range(3)])
+    land(ctx)
+    database.a.delete_one({"_id": 1})
+    land(ctx)
+    (row,) = silver(ctx, "a").where("_deleted").collect()
+    assert (row["_key"], row["secret"], row["_document"], row["_id"]) == ("1", None, None, None)
+    assert_equal_to_source(ctx, database, "a")
+    assert set(documents_in_silver(ctx, "a")) == {"0", "2"}

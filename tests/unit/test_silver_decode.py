@@ -1,0 +1,178 @@
+"""A value that fits its column is never changed; one that does not is rescued by path, with its type."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import struct
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import bson
+import pytest
+from bson.codec_options import CodecOptions, DatetimeConversion, UuidRepresentation
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.silver.census import count
+from pipelines.silver.decode import Decoder
+from pipelines.silver.schema import Guards, evolve
+from pipelines.silver.shape import Shape
+
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    return bson.encode(document, codec_options=_OPTIONS)
+
+
+def decoded(kind: str, value: Any, **more: Any) -> tuple[Any, dict[str, Any] | None]:
+    decoder = Decoder(Shape("struct", fields={"x": Shape(kind, **more)}))
+    (column,), rescued = decoder.decode(encoded({"x": value}))
+    return column, json.loads(rescued) if rescued else None
+
+
+MS = bson.DatetimeMS
+
+
+# scenario: K05, L07, L08
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("int", -(2**31), -(2**31)),
+        ("long", 7, 7),
+        ("long", bson.Int64(2**63 - 1), 2**63 - 1),
+        ("double", 0.1, 0.1),
+        ("double", 3, 3.0),
+        ("string", "é\0🛫", "é\0🛫"),
+        ("bool", False, False),
+        ("objectId", bson.ObjectId("0123456789ab0123456789ab"), "0123456789ab0123456789ab"),
+        ("date", MS(-62135596800000), -62135596800000000),
+        ("date", MS(253402300799999), 253402300799999000),
+        ("uuid", uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ("binary", b"\0\xff", b"\0\xff"),
+        ("json", 5, '{ "$numberInt" : "5" }'),
+        ("variant", {"a": [1]}, '{ "a" : [ { "$numberInt" : "1" } ] }'),
+    ],
+)
+def test_what_fits_is_exact(kind: str, value: Any, expected: Any) -> None:
+    assert decoded(kind, value) == (expected, None)
+
+
+def test_a_negative_zero_keeps_its_sign_in_a_double() -> None:
+    assert str(decoded("double", -0.0)[0]) == "-0.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [("1.25", True), ("-1.2", True), ("7", True), ("1E2", True), ("1.256", False), ("NaN", False), ("-Infinity", False), ("-0", False), ("0.00", True)],
+)
+def test_a_decimal_fits_only_with_all_its_digits(text: str, fits: bool) -> None:
+    column, rescued = decoded("decimal", bson.Decimal128(text), scale=2)
+    assert (column == Decimal(text) and rescued is None) if fits else (column is None and rescued == {"x": {"type": "decimal", "value": rescued["x"]["value"]}})  # type: ignore[index]  # why: only read where it is there
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**30), max_value=10**30))
+def test_decimals_survive_or_are_rescued(number: Decimal) -> None:
+    column, rescued = decoded("decimal", bson.Decimal128(number), scale=3)
+    assert (column is None) == (rescued is not None)
+    assert column is None or column == number
+
+
+# scenario: K03, K08, L09, U11
+@pytest.mark.parametrize(
+    ("kind", "value", "type_name"),
+    [
+        ("int", "text", "string"),
+        ("int", bson.Int64(5), "long"),
+        ("string", 5, "int"),
+        ("string", bson.ObjectId(), "objectId"),
+        ("objectId", "0123456789ab0123456789ab", "string"),
+        ("date", MS(253402300800000), "date"),
+        ("date", MS(-(2**63)), "date"),
+        ("binary", bson.Binary(b"x", 6), "binData"),
+        ("uuid", bson.Binary(b"short", 4), "binData"),
+        ("long", 1.5, "double"),
+        ("double", bson.Int64(1), "long"),
+        ("bool", bson.MinKey(), "minKey"),
+        ("struct", [1], "array"),
+        ("array", {"a": 1}, "object"),
+    ],
+)
+def test_what_does_not_fit_is_rescued_with_its_type(kind: str, value: Any, type_name: str) -> None:
+    more: dict[str, Any] = {"fields": {"a": Shape("int")}} if kind == "struct" else {"element": Shape("int")} if kind == "array" else {}
+    column, rescued = decoded(kind, value, **more)
+    assert column is None
+    assert rescued is not None
+    assert rescued["x"]["type"] == type_name
+    assert rescued["x"]["value"] is not None
+
+
+def test_a_misfit_deep_inside_is_rescued_by_its_path_and_leaves_the_rest_in_place() -> None:
+    shape = Shape("struct", fields={"x": Shape("array", element=Shape("struct", fields={"a": Shape("int"), "b": Shape("string")}))})
+    (column,), rescued = Decoder(shape).decode(encoded({"x": [{"a": 1, "b": "s"}, {"a": "no", "b": "t", "c": True}]}))
+    assert column == [{"a": 1, "b": "s"}, {"a": None, "b": "t"}]
+    assert rescued is not None
+    assert set(json.loads(rescued)) == {"x.1.a", "x.1.c"}
+
+
+# scenario: M18
+def test_the_second_of_two_equal_names_is_rescued() -> None:
+    body = b"\x10x\0" + struct.pack("<i", 1) + b"\x10x\0" + struct.pack("<i", 2)
+    (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("int")})).decode(struct.pack("<i", len(body) + 5) + body + b"\0")
+    assert column == 1
+    assert json.loads(str(rescued)) == {"x": {"type": "int", "value": {"$numberInt": "2"}}}
+
+
+def test_what_parse_json_would_refuse_is_kept_as_bytes() -> None:
+    broken = encoded({"x": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("string")})).decode(broken)
+    assert column is None
+    assert set(json.loads(str(rescued))["x"]["value"]) == {"$bson"}
+    (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(broken)
+    assert set(json.loads(column)) == {"$bson"}
+    assert rescued is None
+
+
+_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1).map(bson.Int64), st.integers(-9, 9), st.floats(), st.text(max_size=5), st.binary(max_size=4)
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("ab.$", max_size=2), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "A", "_op", ""]), _values, max_size=4))
+def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) -> None:
+    """Every leaf that is not null stands in a column or in what was rescued."""
+    raw = encoded(document)
+    shape, _ = evolve(Shape("struct"), count([raw], max_depth=8), Guards())
+    values, rescued = Decoder(shape).decode(raw)
+    shapes = dict(shape.columns())
+    kept = sum(_leaves(value) if not shapes[name].holds_variant else _leaves(_parsed(value)) for name, value in zip(shapes, values, strict=True))
+    assert kept + _rescued_leaves(rescued) >= _leaves(document)
+
+
+def _parsed(value: Any) -> Any:
+    """Texts of VARIANTs as what they say."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        return json.loads(value)
+    if isinstance(value, list):
+        return [_parsed(inner) for inner in value]
+    return {name: _parsed(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def _leaves(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_leaves, value.values()))
+    if isinstance(value, list):
+        return sum(map(_leaves, value))
+    return 0 if value is None else 1
+
+
+def _rescued_leaves(rescued: str | None) -> int:
+    return sum(_leaves(entry["value"]) for entry in json.loads(rescued).values()) if rescued else 0

@@ -1,0 +1,161 @@
+"""The census, and how a table's shape follows it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from typing import Any
+
+import bson
+import pytest
+from bson.codec_options import CodecOptions, UuidRepresentation
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.silver.census import Census, count
+from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.shape import Shape
+
+_OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+
+
+def encoded(*documents: dict[str, Any]) -> list[bytes]:
+    return [bson.encode(document, codec_options=_OPTIONS) for document in documents]
+
+
+def shape_of(*documents: dict[str, Any], guards: Guards = Guards()) -> Shape:
+    return evolve(Shape("struct"), count(encoded(*documents), max_depth=guards.max_depth), guards)[0]
+
+
+def column_types(shape: Shape) -> dict[str, str]:
+    return {name: inner.spark_type() for name, inner in shape.columns()}
+
+
+def long(number: int) -> bson.Int64:
+    return bson.Int64(number)
+
+
+# scenario: S02
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], "INT"),
+        ([1, long(2)], "BIGINT"),
+        ([1, 2.5], "DOUBLE"),
+        ([long(1), 2.5], "VARIANT"),
+        ([1, "a"], "VARIANT"),
+        ([1, [1]], "VARIANT"),
+        ([{"a": 1}, [1]], "VARIANT"),
+        ([None, 1], "INT"),
+        (["a"], "STRING"),
+        ([True], "BOOLEAN"),
+        ([bson.ObjectId()], "STRING"),
+        ([bson.ObjectId(), "a"], "VARIANT"),
+        ([datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)], "TIMESTAMP"),
+        ([bson.Decimal128("1.25"), bson.Decimal128("100")], "DECIMAL(38,2)"),
+        ([bson.Decimal128("1.25"), 7], "DECIMAL(38,2)"),
+        ([bson.Decimal128("1" * 34), bson.Decimal128("1E-6")], "VARIANT"),
+        ([uuid.UUID(int=5)], "STRING"),
+        ([b"bytes"], "BINARY"),
+        ([bson.Binary(b"x", 6)], "VARIANT"),
+        ([bson.Timestamp(1, 1)], "VARIANT"),
+        ([bson.MinKey()], "VARIANT"),
+        ([bson.Regex("a")], "VARIANT"),
+        ([[1, 2], []], "ARRAY<INT>"),
+        ([[1, "a"]], "ARRAY<VARIANT>"),
+        ([[{"a": 1}, {"b": "x"}]], "ARRAY<STRUCT<`a`: INT, `b`: STRING>>"),
+        ([{"a": {"b": [long(1)]}}], "STRUCT<`a`: STRUCT<`b`: ARRAY<BIGINT>>>"),
+    ],
+)
+def test_the_narrowest_type_that_holds_every_value_is_inferred(values: list[Any], expected: str) -> None:
+    shape = shape_of(*({"_id": number, "x": value} for number, value in enumerate(values)))
+    assert column_types(shape)["x"] == expected
+
+
+@pytest.mark.parametrize("value", [None, [], {}, [None], [[]], {"a": None}])
+def test_what_holds_nothing_yet_waits(value: Any) -> None:
+    assert "x" not in column_types(shape_of({"_id": 1, "x": value}))
+
+
+def test_an_id_of_mixed_types_is_json_because_a_variant_cannot_be_joined_on() -> None:
+    assert column_types(shape_of({"_id": 1}, {"_id": "a"})) == {"_id": "STRING"}
+    assert shape_of({"_id": 1}, {"_id": "a"}).fields["_id"].kind == "json"
+
+
+def after(*generations: dict[str, Any]) -> tuple[Shape, list[SchemaChange]]:
+    shape, changes = Shape("struct"), []
+    for document in generations:
+        shape, changes = evolve(shape, count(encoded(document), max_depth=8), Guards())
+    return shape, changes
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "change"),
+    [
+        ({"x": 1}, {"x": long(1)}, SchemaChange(("x",), "INT", "BIGINT")),
+        ({"x": 1}, {"x": 1.5}, SchemaChange(("x",), "INT", "DOUBLE")),
+        ({"x": 1}, {"y": "a"}, SchemaChange(("y",), "", "STRING")),
+        ({"x": {"a": 1}}, {"x": {"b": 1}}, SchemaChange(("x", "b"), "", "INT")),
+        ({"x": [{"a": 1}]}, {"x": [{"b": "s"}]}, SchemaChange(("x", "element", "b"), "", "STRING")),
+        ({"x": [1]}, {"x": [long(1)]}, SchemaChange(("x", "element"), "INT", "BIGINT")),
+        ({"x": []}, {"x": [1]}, SchemaChange(("x",), "", "ARRAY<INT>")),
+        ({"x": None}, {"x": True}, SchemaChange(("x",), "", "BOOLEAN")),
+        ({"x": {"a": 1, "b": []}}, {"x": {"b": ["s"]}}, SchemaChange(("x", "b"), "", "ARRAY<STRING>")),
+    ],
+)
+def test_a_table_widens_by_itself(first: dict[str, Any], then: dict[str, Any], change: SchemaChange) -> None:
+    assert after(first, then)[1] == [change]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [({"x": "a"}, {"x": 1}), ({"x": long(1)}, {"x": 1.5}), ({"x": {"a": 1}}, {"x": "s"}), ({"x": 1}, {"x": None}), ({"x": 1}, {"x": 2})]
+)
+def test_a_conflict_changes_nothing_and_stops_nothing(first: dict[str, Any], then: dict[str, Any]) -> None:
+    before, _ = after(first)
+    shape, changes = after(first, then)
+    assert (shape, changes) == (before, [])
+
+
+# scenario: S06
+def test_names_that_no_table_can_hold_have_no_column() -> None:
+    shape = shape_of({"_id": 1, "": 1, "new\nline": 1, "_key": 1, "_deleted": 1, "a": 1, "A": 1, "a.b": 1, "$set": 1, "emoji 🛫": 1, "x;drop`": 1})
+    assert list(column_types(shape)) == ["_id", "a", "a.b", "$set", "emoji 🛫", "x;drop`"]
+    assert column_types(shape_of({"s": {"_key": 1, "b": 1, "B": 1}})) == {"s": "STRUCT<`_key`: INT, `b`: INT>"}
+
+
+def test_guards_turn_an_explosion_of_names_and_depth_into_variant() -> None:
+    guards = Guards(max_columns=3, max_depth=2)
+    wide = {"_id": 1, "w": {f"k{n}": n for n in range(4)}, "d": {"a": {"b": {"c": 1}}}}
+    assert column_types(shape_of(wide, guards=guards)) == {"_id": "INT", "w": "VARIANT", "d": "STRUCT<`a`: VARIANT>"}
+    assert len(column_types(shape_of({f"k{n}": n for n in range(9)}, guards=guards))) == 3
+
+
+_documents = st.lists(
+    st.dictionaries(
+        st.sampled_from("abc"),
+        st.recursive(
+            st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=3)),
+            lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)),
+            max_leaves=5,
+        ),
+        max_size=3,
+    ),
+    max_size=6,
+)
+
+
+@given(_documents, st.integers(0, 6))
+def test_a_census_of_parts_is_the_census_of_the_whole_and_survives_its_journey(documents: list[dict[str, Any]], cut: int) -> None:
+    whole = count(encoded(*documents), max_depth=8)
+    parts = count(encoded(*documents[:cut]), max_depth=8)
+    parts.merge(Census.from_json(json.loads(json.dumps(count(encoded(*documents[cut:]), max_depth=8).to_json()))))
+    assert parts == whole
+
+
+@given(_documents)
+def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[dict[str, Any]]) -> None:
+    census = count(encoded(*documents), max_depth=8)
+    shape, _ = evolve(Shape("struct"), census, Guards())
+    assert evolve(shape, census, Guards()) == (shape, [])
+    assert Shape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
