@@ -29,25 +29,27 @@ class SourceSettings(_Section):
 
     name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
     uri: SecretStr | None = Field(None, description="Connection string; without one the embedded mongod is started.")
-    connect_timeout_ms: int = Field(10_000, gt=0)
-    server_selection_timeout_ms: int = Field(10_000, gt=0)
-    socket_timeout_ms: int = Field(0, ge=0, description="0: none.")
+    connect_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a connection.")
+    server_selection_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a server that can answer.")
+    socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
 
 
 class CaptureSettings(_Section):
     """What is captured, and how. Names are Debezium's, in snake case."""
 
-    scope: Literal["deployment", "database", "collection"] = "deployment"
-    target: str | None = Field(None, description="Database, or database.collection, that *scope* means.")
+    scope: Literal["deployment", "database", "collection"] = Field("deployment", description="What one change stream covers.")
+    target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
     database_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions; empty: all but system databases.")
     collection_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions on database.collection; empty: all.")
-    snapshot_mode: Literal["initial", "no_data"] = "initial"
-    snapshot_max_threads: int = Field(2, ge=1, le=256)
+    snapshot_mode: Literal["initial", "no_data"] = Field(
+        "initial", description="Whether what exists already is read at the first start, or only what changes from then on."
+    )
+    snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
     snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
     max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
-    cursor_max_await_time_ms: int = Field(200, ge=1)
+    cursor_max_await_time_ms: int = Field(200, ge=1, description="Longest that the server holds back an empty answer.")
     heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
     start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
     json_columns: Literal["stored", "derived"] = Field(
@@ -65,9 +67,9 @@ class CaptureSettings(_Section):
 class LakeSettings(_Section):
     """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""
 
-    root: str | None = "lake"
-    catalog: str | None = None
-    schema_prefix: str = Field("strandline", alias="schema")
+    root: str | None = Field("lake", description="Folder or URI; not used where a catalog is set.")
+    catalog: str | None = Field(None, description="Catalog that holds the schemas; none: tables are folders under the root.")
+    schema_prefix: str = Field("strandline", alias="schema", description="What the four schemas' names begin with.")
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
@@ -76,16 +78,16 @@ class SparkSettings(_Section):
     """How Spark is reached."""
 
     master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
-    conf: dict[str, str] = Field(default_factory=dict)
+    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings; they have the last word.")
 
 
 class SilverSettings(_Section):
     """How silver tables are named and typed."""
 
-    naming: Literal["collection", "database_collection"] = "collection"
-    deletes: Literal["soft", "hard"] = "soft"
-    max_columns: int = Field(500, ge=1)
-    max_depth: int = Field(8, ge=1)
+    naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
+    deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
+    max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
+    max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
 
 
 class GoldSettings(_Section):
@@ -97,7 +99,7 @@ class GoldSettings(_Section):
 class QualitySettings(_Section):
     """Where Data Docs are written (expectations stand in ``<conf>/quality``)."""
 
-    docs_dir: str = "lake/quality-docs"
+    docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")
 
 
 class Settings(BaseSettings):

@@ -1,0 +1,115 @@
+"""Writes the two reference pages from the code they describe: conf/README.md (settings) and docs/tables.md (columns)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from pipelines.model import columns
+from pipelines.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+
+_CONF_HEAD = """# Settings
+
+One file per target: `conf/base.yml` holds for all, `conf/<target>.yml` (chosen with `--target`, `local` by default) goes over it.
+The later wins: default, `conf/base.yml`, `conf/<target>.yml`, environment, command-line option. In the environment a key is spelt
+`STRANDLINE_` and the parts joined by two underscores: `source.uri` is `STRANDLINE_SOURCE__URI` (`MONGODB_URI` stands in for it).
+An unknown key is an error that names the file and the nearest valid key. No file may hold a password: give the URI in the environment.
+
+Expectations stand in `conf/quality`. This page is written by `make docs`.
+"""
+
+_TABLES_HEAD = """# Tables
+
+Columns as Strandline creates them. `silver.<collection>` has a typed column for every field of the documents, before these. Gold's
+columns stand in its SQL files. This page is written by `make docs`.
+"""
+
+_TABLES = (
+    ("bronze.&lt;source&gt;", "Append-only: one commit holds a batch of events and the token that ends it.", columns.BRONZE_DDL),
+    ("silver.&lt;collection&gt;", "One row per document, deleted ones included (`_deleted`).", columns.SILVER_BOOKKEEPING_DDL),
+    (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
+    (str(columns.SILVER_PROGRESS), "How far silver has read bronze.", columns.SILVER_PROGRESS_DDL),
+)
+
+
+def settings_page() -> str:
+    """The text of conf/README.md."""
+    page = _CONF_HEAD
+    for name, section in _sections(Settings):
+        page += f"\n## {name}\n\n{(section.__doc__ or '').strip()}\n\n| key | type | default | |\n|---|---|---|---|\n"
+        for key, field in section.model_fields.items():
+            cells = (f"`{field.alias or key}`", f"`{_type(field.annotation)}`", _default(field), field.description or "")
+            page += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return page
+
+
+def tables_page() -> str:
+    """The text of docs/tables.md."""
+    page = _TABLES_HEAD
+    for name, meaning, ddl in _TABLES:
+        page += f"\n## {name}\n\n{meaning}\n\n| column | type | |\n|---|---|---|\n"
+        page += "".join(f"| `{column}` | `{kind}` | {comment} |\n" for column, kind, comment in columns_of(ddl))
+    return page
+
+
+def columns_of(ddl: str) -> list[tuple[str, str, str]]:
+    """Name, type and comment of every column, in order. Commas in brackets or quotes do not end a column."""
+    found, depth, start = [], 0, 0
+    body = ddl.strip() + ","
+    for token in re.finditer(r"'(?:[^']|'')*'|[<>,]", body):
+        depth += {"<": 1, ">": -1}.get(token[0], 0)
+        if token[0] == "," and depth == 0:
+            name, kind, comment = _column(body[start : token.start()])
+            found.append((name, kind, comment))
+            start = token.end()
+    return found
+
+
+def _column(text: str) -> tuple[str, str, str]:
+    declared, _, comment = text.partition(" COMMENT ")
+    name, kind = declared.split(maxsplit=1)
+    return name, " ".join(kind.split()), comment.strip()[1:-1].replace("''", "'")
+
+
+def _sections(settings: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield name, field.annotation
+
+
+def _type(annotation: Any) -> str:
+    """As a person writes it in YAML: `string or null`, `list of string`, `"soft" or "hard"`."""
+    names = {str: "string", int: "integer", bool: "boolean", float: "number", type(None): "null"}
+    if annotation in names:
+        return names[annotation]
+    arguments = get_args(annotation)
+    if not arguments:
+        return "string" if annotation.__name__ == "SecretStr" else str(annotation.__name__)
+    if getattr(annotation, "__origin__", None) is tuple:
+        return f"list of {_type(arguments[0])}"
+    if getattr(annotation, "__origin__", None) is dict:
+        return f"map of {_type(arguments[0])} to {_type(arguments[1])}"
+    return " or ".join(f'"{argument}"' if isinstance(argument, str) else _type(argument) for argument in arguments)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None or value in ((), {}):
+        return "none"
+    return f"`{value}`"
+
+
+def main() -> None:
+    (ROOT / "conf" / "README.md").write_text(settings_page(), encoding="utf-8")
+    (ROOT / "docs" / "tables.md").write_text(tables_page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
