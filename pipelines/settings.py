@@ -8,11 +8,11 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
@@ -39,8 +39,12 @@ class CaptureSettings(_Section):
 
     scope: Literal["deployment", "database", "collection"] = Field("deployment", description="What one change stream covers.")
     target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
-    database_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions; empty: all but system databases.")
-    collection_include_list: tuple[str, ...] = Field((), description="Anchored regular expressions on database.collection; empty: all.")
+    database_include_list: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Anchored regular expressions; empty: all but system databases."
+    )
+    collection_include_list: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Anchored regular expressions on database.collection; empty: all."
+    )
     snapshot_mode: Literal["initial", "no_data"] = Field(
         "initial", description="Whether what exists already is read at the first start, or only what changes from then on."
     )
@@ -61,7 +65,10 @@ class CaptureSettings(_Section):
     def _split(cls, value: Any) -> Any:
         """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
         entries = value.split(",") if isinstance(value, str) else value
-        return tuple(entry.strip() if isinstance(entry, str) else entry for entry in entries or () if entry != "")
+        if not isinstance(entries, list | tuple | None):
+            return entries
+        stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
+        return tuple(entry for entry in stripped if entry != "")
 
 
 class LakeSettings(_Section):
@@ -123,11 +130,11 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003  # why: the caller names it
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (env_settings, init_settings)  # init carries the merged conf files; options are merged over both in load_settings
+        return (init_settings,)  # load_settings merges files, environment and options itself: options stand above the environment
 
     @property
     def lake_location(self) -> Lake:
@@ -152,30 +159,40 @@ def load_settings(target: str = "local", conf: Path = Path("conf"), overrides: d
         problems += [f"{file}: {text}" for text in _unknown_keys(content)]
         merged = _deep_merge(merged, content)
     problems += _unknown_environment(os.environ)
-    if problems:
+    merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
+    settings = _validated({**merged, "target": target}, problems)
+    if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")
-    if (uri := os.environ.get("MONGODB_URI")) and f"{_ENV_PREFIX}SOURCE__URI" not in os.environ:
-        merged = _deep_merge(merged, {"source": {"uri": uri}})
+    return settings
+
+
+def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
     try:
-        settings = Settings(**{**merged, "target": target})
-        if overrides:
-            settings = Settings.model_validate(_deep_merge(_plain(settings), overrides))
-        return settings
+        return Settings(**merged)
     except ValidationError as error:
-        raise ConfigurationError(
-            "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)),
-            next_step=f"correct it in {conf}/{target}.yml, the environment or the option",
-        ) from None
+        for item in error.errors(include_input=False):
+            if item["type"] != "extra_forbidden" or not problems:  # unknown keys are reported already, with their file
+                problems.append(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}")
+        return None
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
-    """Values that were set, as nested dicts (secrets stay wrapped)."""
-    return settings.model_dump(by_alias=True)
+def _environment(problems: list[str]) -> dict[str, Any]:
+    """What the environment sets, nested. ``MONGODB_URI`` stands in for ``STRANDLINE_SOURCE__URI``."""
+    try:
+        found = EnvSettingsSource(Settings)()
+    except SettingsError:  # raised without the variable's name; a section or a map must be JSON
+        problems.append(f"environment: one of {', '.join(v for v in os.environ if v.startswith(_ENV_PREFIX))} is not valid JSON")
+        return {}
+    fallback = os.environ.get("MONGODB_URI")
+    return _deep_merge({"source": {"uri": fallback}}, found) if fallback else found
 
 
 def _read_yaml(file: Path, problems: list[str]) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{file}: cannot be read ({type(error).__name__})")
+        return {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problems.append(f"{file}: not YAML" + (f" at line {mark.line + 1}" if mark else ""))
@@ -221,7 +238,7 @@ def _unknown_environment(environ: Any) -> list[str]:
     """pydantic-settings ignores an unknown top-level variable in silence; a misspelt setting must not."""
     problems = []
     for variable in environ:
-        if not variable.startswith(_ENV_PREFIX) or "__" not in variable:
+        if not variable.startswith(_ENV_PREFIX):
             continue
         keys = variable[len(_ENV_PREFIX) :].lower().split("__")
         nested: dict[str, Any] = {}

@@ -1,0 +1,188 @@
+"""Where a setting's value comes from, and what a wrong one says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import ConfigurationError
+from pipelines.settings import Settings, load_settings
+from scripts.reference import ROOT, settings_page, tables_page
+
+_SECRET = "hunter2hunter2"
+_URI = f"mongodb://app:{_SECRET}@db.example:27017/"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("STRANDLINE_") or name == "MONGODB_URI":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A folder with an empty base and an empty target called ``here``."""
+    (tmp_path / "base.yml").write_text("")
+    (tmp_path / "here.yml").write_text("")
+    return tmp_path
+
+
+def _write(conf: Path, name: str, text: str) -> None:
+    (conf / f"{name}.yml").write_text(text, encoding="utf-8")
+
+
+def _refusal(conf: Path, target: str = "here") -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(target, conf)
+    return str(caught.value)
+
+
+def test_without_files_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_settings("local", tmp_path) == Settings()
+
+
+def test_the_base_file_goes_over_the_default(conf: Path) -> None:
+    _write(conf, "base", "source: {name: base}")
+    assert load_settings("here", conf).source.name == "base"
+
+
+def test_the_target_file_goes_over_the_base_file_key_by_key(conf: Path) -> None:
+    _write(conf, "base", "source: {name: base, connect_timeout_ms: 7}")
+    _write(conf, "here", "source: {name: target}")
+    source = load_settings("here", conf).source
+    assert (source.name, source.connect_timeout_ms) == ("target", 7)
+
+
+def test_the_environment_goes_over_the_target_file(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", "source: {name: target, connect_timeout_ms: 7}")
+    monkeypatch.setenv("STRANDLINE_SOURCE__NAME", "env")
+    source = load_settings("here", conf).source
+    assert (source.name, source.connect_timeout_ms) == ("env", 7)
+
+
+def test_an_option_goes_over_the_environment(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_SOURCE__NAME", "env")
+    monkeypatch.setenv("STRANDLINE_SOURCE__CONNECT_TIMEOUT_MS", "7")
+    source = load_settings("here", conf, {"source": {"name": "option"}}).source
+    assert (source.name, source.connect_timeout_ms) == ("option", 7)
+
+
+def test_the_target_is_the_one_that_was_asked_for(conf: Path) -> None:
+    assert load_settings("here", conf).target == "here"
+
+
+def test_the_schema_is_spelt_alike_in_files_and_environment(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", "lake: {schema: file}")
+    assert load_settings("here", conf).lake_location.schema == "file"
+    monkeypatch.setenv("STRANDLINE_LAKE__SCHEMA", "env")
+    assert load_settings("here", conf).lake_location.schema == "env"
+
+
+def test_an_unknown_key_names_file_key_and_the_nearest_valid_key(conf: Path) -> None:
+    _write(conf, "here", "capture: {max_batch_sise: 5}")
+    message = _refusal(conf)
+    assert str(conf / "here.yml") in message
+    assert "capture.max_batch_sise" in message
+    assert "did you mean max_batch_size?" in message
+
+
+@pytest.mark.parametrize("variable", ["STRANDLINE_SOURCE__URL", "STRANDLINE_SUORCE__URI", "STRANDLINE_SOURCES"])
+def test_an_unknown_variable_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert f"environment {variable}: unknown key" in _refusal(conf)
+
+
+def test_an_unknown_target_names_the_nearest(conf: Path) -> None:
+    assert "unknown target 'heer' (did you mean here?)" in _refusal(conf, "heer")
+
+
+def test_all_problems_are_told_at_once(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "base", "sorce: {}\nsource: {connect_timeout_ms: -1}")
+    _write(conf, "here", "capture: {snapshot_mode: never, scop: x}")
+    monkeypatch.setenv("STRANDLINE_LAKE__ROOOT", "x")
+    message = _refusal(conf)
+    for part in ("unknown key sorce", "source.connect_timeout_ms:", "capture.snapshot_mode:", "capture.scop ", "STRANDLINE_LAKE__ROOOT"):
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["source: [", "- a", "source: \udcff"])
+def test_a_file_that_is_not_a_mapping_is_one_line(conf: Path, text: str) -> None:
+    (conf / "here.yml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    message = _refusal(conf)
+    assert str(conf / "here.yml") in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("wrong", ["source: {name: NO, uri: '%s'}", "source: {uri: ['%s']}", "source: '%s'", "capture: {scope: '%s'}"])
+def test_the_password_stands_in_no_error(conf: Path, wrong: str) -> None:
+    _write(conf, "here", wrong % _URI)
+    assert _SECRET not in _refusal(conf)
+
+
+def test_the_password_stands_in_no_repr(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_SOURCE__URI", _URI)
+    settings = load_settings("here", conf)
+    assert settings.source.uri is not None
+    assert settings.source.uri.get_secret_value() == _URI
+    for text in (repr(settings), str(settings), repr(settings.source), settings.model_dump_json()):
+        assert _SECRET not in text
+
+
+def test_a_variable_that_must_be_json_is_refused_without_its_value(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_SPARK__CONF", f"not json {_SECRET}")
+    message = _refusal(conf)
+    assert "STRANDLINE_SPARK__CONF" in message
+    assert _SECRET not in message
+
+
+@pytest.mark.parametrize("written", ["shop.orders, shop.items", "shop.orders,shop.items", " shop.orders ,, shop.items , "])
+def test_lists_may_be_written_as_debezium_does(conf: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    _write(conf, "here", f"capture: {{collection_include_list: '{written}'}}")
+    assert load_settings("here", conf).capture.collection_include_list == ("shop.orders", "shop.items")
+    monkeypatch.setenv("STRANDLINE_CAPTURE__DATABASE_INCLUDE_LIST", written)
+    assert load_settings("here", conf).capture.database_include_list == ("shop.orders", "shop.items")
+
+
+def test_lists_may_be_written_as_yaml_does(conf: Path) -> None:
+    _write(conf, "here", "capture: {collection_include_list: ['shop\\..*', 'crm\\.people']}")
+    assert load_settings("here", conf).capture.collection_include_list == ("shop\\..*", "crm\\.people")
+
+
+def test_a_list_that_is_none_is_refused(conf: Path) -> None:
+    _write(conf, "here", "capture: {collection_include_list: 5}")
+    assert "capture.collection_include_list:" in _refusal(conf)
+
+
+def test_mongodb_uri_stands_in_for_the_setting(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONGODB_URI", "mongodb://fallback/")
+    fallback = load_settings("here", conf).source.uri
+    monkeypatch.setenv("STRANDLINE_SOURCE__URI", "mongodb://own/")
+    own = load_settings("here", conf).source.uri
+    assert fallback is not None
+    assert own is not None
+    assert (fallback.get_secret_value(), own.get_secret_value()) == ("mongodb://fallback/", "mongodb://own/")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().source.name = "other"
+
+
+def test_the_shipped_configuration_is_valid() -> None:
+    for file in (ROOT / "conf").glob("*.yml"):
+        if file.stem != "base":
+            load_settings(file.stem, ROOT / "conf")
+
+
+def test_the_reference_pages_say_what_the_code_says() -> None:
+    assert (ROOT / "conf" / "README.md").read_text(encoding="utf-8") == settings_page(), "run make docs"
+    assert (ROOT / "docs" / "tables.md").read_text(encoding="utf-8") == tables_page(), "run make docs"
+
+
+def test_every_setting_is_described() -> None:
+    rows = [line for line in settings_page().splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == []
