@@ -26,7 +26,8 @@ class StrandlineError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        return f"{self.message} → {self.next_step}" if self.next_step else self.message
+        whole = f"{self.message} → {self.next_step}" if self.next_step else self.message
+        return " ".join(whole.split())  # a name or a driver's text may hold line breaks; the printed line may not
 
 
 class RetriableError(StrandlineError):

@@ -30,7 +30,8 @@ def safe_name(*parts: str) -> str:
     name = "__".join(parts)
     if plain and len(name) <= _MAX_LENGTH and not _LOOKS_HASHED.search(name):
         return name
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    escaped = (part.replace("\\", "\\\\").replace("\0", "\\0") for part in parts)  # so that the joining NUL is no part of a name
+    digest = hashlib.sha256("\0".join(escaped).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[: _MAX_LENGTH - 9]
     return f"{readable or 'x'}_{digest}"
 

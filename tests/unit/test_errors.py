@@ -1,0 +1,67 @@
+"""The error tree: exit codes that scripts may rely on, and messages of one line."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from pipelines import cli, errors
+from pipelines.errors import (
+    ConfigurationError,
+    ContractError,
+    FencedError,
+    QualityGateClosed,
+    ResumePointLost,
+    RetriableError,
+    StrandlineError,
+    TerminalError,
+)
+
+_CODES = {
+    StrandlineError: 1,
+    TerminalError: 1,
+    ConfigurationError: 2,
+    ResumePointLost: 3,
+    ContractError: 4,
+    QualityGateClosed: 5,
+    FencedError: 6,
+    RetriableError: 75,
+}
+
+
+@pytest.mark.parametrize(("error", "code"), _CODES.items())
+def test_exit_codes_are_a_promise(error: type[StrandlineError], code: int) -> None:
+    assert error.exit_code == code
+
+
+def test_every_error_has_its_own_exit_code_in_the_promise() -> None:
+    tree = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, StrandlineError)}
+    assert tree == set(_CODES)
+
+
+def test_what_cannot_be_retried_is_terminal() -> None:
+    assert all(issubclass(kind, TerminalError) for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError))
+    assert not issubclass(RetriableError, TerminalError)
+
+
+def test_the_next_step_closes_the_line() -> None:
+    assert str(ConfigurationError("no such key", next_step="see conf/README.md")) == "no such key → see conf/README.md"
+    assert str(RetriableError("no answer")) == "no answer"
+
+
+@pytest.mark.parametrize("message", ["two\nlines", "a stack\r\n\tat somewhere", "  padded  "])
+def test_a_message_is_one_line_whatever_it_was_made_of(message: str) -> None:
+    text = str(ContractError(message, next_step=message))
+    assert len(text.splitlines()) == 1
+    assert text == text.strip()
+
+
+def test_the_command_prints_one_line_and_ends_with_the_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["strandline", "--target", "no-such-target", "status"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == ConfigurationError.exit_code
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == 1
+    assert printed[0].startswith("strandline: ")

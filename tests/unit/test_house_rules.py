@@ -1,0 +1,110 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_MODULES = sorted((ROOT / "pipelines").rglob("*.py"))
+_MAX_FILE_LINES, _MAX_FUNCTION_LINES = 300, 40
+_FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "stuff"}
+_REGISTRY_HOSTS = (  # in parts: the test reads itself, too
+    ("py", "pi", "org"),
+    ("files", "pythonhosted", "org"),
+    ("repo1", "maven", "org"),
+    ("repo", "maven", "apache", "org"),
+    ("repos", "spark-packages", "org"),
+    ("registry", "npmjs", "org"),
+    ("conda", "anaconda", "org"),
+)
+_ARTIFACT_STORES = re.compile("|".join(["arti" + "factory", "nexus" + r"\.", "index" + r"-url[ =]+\S*/", r"--find" + r"-links[ =]+\S*/"]))
+_SUPPRESSION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma:\s*no cover)")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _committed_text() -> list[tuple[str, str]]:
+    """Every tracked file that is text. A source distribution without git has none to check."""
+    if not (ROOT / ".git").exists():
+        return []
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    texts = []
+    for name in filter(None, listed):
+        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b"\0"
+        if b"\0" not in content:
+            texts.append((name, content.decode("utf-8", "replace")))
+    return texts
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_files_stay_readable(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= _MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_functions_stay_readable(path: Path) -> None:
+    """Lines of code: a docstring may be as long as it has something to say."""
+    for function in _functions(path):
+        first = function.body[0]
+        has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+        assert (function.end_lineno or 0) - function.lineno + 1 - docstring <= _MAX_FUNCTION_LINES, function.name
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert [_name(path) for path in _MODULES if path.stem in _FORBIDDEN_NAMES or path.parent.name in _FORBIDDEN_NAMES] == []
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_nothing_reaches_into_the_jvm(path: Path) -> None:
+    """Spark Connect and serverless have no `_jvm` and no `sparkContext`."""
+    names = {node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)}
+    assert names.isdisjoint({"_jvm", "_jsc", "_jdf", "_sc", "sparkContext", "rdd"})
+
+
+@pytest.mark.parametrize("path", [*_MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=_name)
+def test_every_suppression_says_why(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path == Path(__file__):
+        return  # its own pattern is no suppression
+    assert [f"line {number}" for number, line in enumerate(lines, 1) if _SUPPRESSION.search(line) and "why:" not in line] == []
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_only_the_session_module_builds_a_session(path: Path) -> None:
+    if _name(path) != "pipelines/io/session.py":
+        assert not re.search(r"SparkSession\s*\.\s*builder", path.read_text(encoding="utf-8"))
+
+
+def test_no_committed_file_names_a_package_registry() -> None:
+    """Where packages come from is the machine's configuration, not the project's."""
+    hosts = [".".join(parts) for parts in _REGISTRY_HOSTS]
+    found = [name for name, text in _committed_text() if any(host in text for host in hosts) or _ARTIFACT_STORES.search(text)]
+    assert found == []
+
+
+def test_every_locked_package_has_a_hash() -> None:
+    for lock in sorted((ROOT / "requirements").glob("*.txt")):
+        entries = re.split(r"\n(?=[a-z0-9])", lock.read_text(encoding="utf-8"))[1:]
+        assert entries, lock.name
+        assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+        assert "\n-e " not in lock.read_text(encoding="utf-8")
+
+
+def test_test_modules_have_unique_names() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
