@@ -25,7 +25,7 @@ quality = typer.Typer(help="Data quality: expectations, results, Data Docs.", no
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 

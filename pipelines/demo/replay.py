@@ -1,0 +1,153 @@
+"""A live replay of real flights: what an airline's systems write while they fly. Deterministic by seed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne
+from pymongo.database import Database
+
+from pipelines.demo.dataset import Dataset, Document, Flight
+
+Operation = tuple[str, InsertOne[Document] | UpdateOne | ReplaceOne[Document] | DeleteOne]
+"""Which collection, and what to write there."""
+
+_BATCH = 250
+_PACE = 700  # operations per second of the second half, so that it lasts while the snapshot is read
+_ONE_IN = 40  # so often a flight is replaced, booked again, or something of the reference data changes
+
+
+def load_reference(database: Database[Document], dataset: Dataset, history: Sequence[Flight]) -> None:
+    """I/O: inserts the reference data, and *history* as flights that are over."""
+    for name in ("airlines", "airports", "planes", "weather"):
+        database[name].insert_many(getattr(dataset, name), ordered=False)
+    over = [completed(flight) for flight in history if flight.departed is not None]
+    if over:
+        database.flights.insert_many(over, ordered=False)
+
+
+def completed(flight: Flight) -> Document:
+    """The document of a flight as all its updates leave it."""
+    document: Document = dict(flight.document) | {"events": []}
+    for change in (_departure(flight), _arrival(flight)):
+        for path, value in change.get("$set", {}).items():
+            outer, _, inner = path.partition(".")
+            document[outer] = {**document.get(outer, {}), inner: value} if inner else value
+        document["events"] = [*document["events"], *([change["$push"]["events"]] if change else [])]
+    return document
+
+
+def _departure(flight: Flight) -> Document:
+    if flight.departed is None:
+        return {}
+    changes = {"status": "departed", "actual.departure": flight.departed, "delay.departure": flight.departure_delay}
+    return {"$set": changes, "$push": {"events": {"type": "departed", "at": flight.departed}}}
+
+
+def _arrival(flight: Flight) -> Document:
+    if flight.arrived is None:
+        return {}
+    changes: Document = {"status": "arrived", "actual.arrival": flight.arrived, "delay.arrival": flight.arrival_delay}
+    if flight.air_time is not None:
+        changes["actual.air_time"] = flight.air_time
+    return {"$set": changes, "$push": {"events": {"type": "arrived", "at": flight.arrived}}}
+
+
+def operations(dataset: Dataset, flights: Sequence[Flight], seed: int) -> list[Operation]:
+    """Everything that will be written, in the order of the real day: schedule, departure, arrival, cancellation, and some accidents."""
+    chance = random.Random(seed)
+    timed = [(at, number, operation) for number, flight in enumerate(flights) for at, operation in _life(flight, chance)]
+    timed.sort(key=lambda item: item[:2])
+    written: list[Operation] = []
+    for number, (_, _, operation) in enumerate(timed):
+        written.append(operation)
+        if number % _ONE_IN == 0:
+            written.append(_reference_change(dataset, number, chance))
+    return written
+
+
+def _life(flight: Flight, chance: random.Random) -> Iterator[tuple[Any, Operation]]:
+    scheduled, key = flight.document["scheduled"]["departure"], {"_id": flight.identifier}
+    published = scheduled - timedelta(hours=6)
+    yield published, ("flights", InsertOne(flight.document))
+    if chance.randrange(_ONE_IN) == 0:  # taken out of the plan and booked again under the same key
+        yield published + timedelta(hours=1), ("flights", DeleteOne(key))
+        yield published + timedelta(hours=2), ("flights", InsertOne(flight.document))
+    if chance.randrange(_ONE_IN) == 0:  # another aircraft: the whole document is written anew
+        yield published + timedelta(hours=3), ("flights", ReplaceOne(key, flight.document | {"equipment_change": True}))
+    if flight.departed is None:
+        yield scheduled, ("flights", DeleteOne(key))
+        return
+    departed = max(flight.departed, published + timedelta(hours=4))
+    yield departed, ("flights", UpdateOne(key, _departure(flight)))
+    if flight.arrived is not None:
+        yield max(flight.arrived, departed), ("flights", UpdateOne(key, _arrival(flight)))
+
+
+def _reference_change(dataset: Dataset, number: int, chance: random.Random) -> Operation:
+    """A small change of a collection that hardly ever changes."""
+    name = ("planes", "airports", "weather", "airlines")[number // _ONE_IN % 4]
+    document = chance.choice(getattr(dataset, name))
+    change: Document = {"$set": {"inspected": number}} if name == "planes" else {"$inc": {"revision": 1}}
+    return name, UpdateOne({"_id": document["_id"]}, change)
+
+
+class Replay:
+    """Writes *written* in a thread; `half` is set half-way, so that a snapshot can begin in the middle of it.
+
+    Some batches are transactions over two collections, as an application's are.
+    """
+
+    def __init__(self, client: MongoClient[Document], database: str, written: Sequence[Operation]) -> None:
+        self._client, self._database, self._written = client, client[database], written
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="strandline-replay", daemon=True)
+        self.done = 0
+        self.half = threading.Event()
+
+    @property
+    def total(self) -> int:
+        return len(self._written)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the end. Raises what the thread failed with."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            for number, first in enumerate(range(0, self.total, _BATCH)):
+                batch = self._written[first : first + _BATCH]
+                if number % 10 == 9:
+                    self._in_transaction(batch)
+                else:
+                    self._write(batch)
+                self.done += len(batch)
+                if self.done * 2 >= self.total:
+                    self.half.set()
+                    time.sleep(len(batch) / _PACE)
+        except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the caller's thread
+            self._error = error
+        finally:
+            self.half.set()
+
+    def _in_transaction(self, batch: Sequence[Operation]) -> None:
+        with self._client.start_session() as session, session.start_transaction():
+            self._write(batch, session)
+
+    def _write(self, batch: Sequence[Operation], session: Any = None) -> None:
+        """In order; runs of one collection go in one request."""
+        first = 0
+        for last in range(1, len(batch) + 1):
+            if last == len(batch) or batch[last][0] != batch[first][0]:
+                self._database[batch[first][0]].bulk_write([operation for _, operation in batch[first:last]], session=session)
+                first = last

@@ -1,0 +1,135 @@
+"""The demo: an airline's MongoDB with live changes → bronze → silver → gold, a look at the result, and the proof."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pydantic import SecretStr
+from rich.console import Console
+
+from pipelines.demo.dataset import load_dataset
+from pipelines.demo.proof import as_table, prove
+from pipelines.demo.replay import Replay, load_reference, operations
+from pipelines.demo.show import Stages, gold_table
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.capture import connection_options, run_capture
+from pipelines.jobs.context import JobContext, open_context
+from pipelines.jobs.gold import run_gold
+from pipelines.jobs.quality import run_quality
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sql import run_sql
+from pipelines.settings import Settings
+from pipelines.source.client import open_client
+from pipelines.source.mongod import EmbeddedMongod
+
+DATABASE = "airline"
+COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
+
+# About a month of flights: enough for winter weather and every carrier, and under two minutes on two cores.
+DEFAULT_ROWS = 26_000
+_LIVE_SHARE = 0.25  # of the flights are replayed live, the others are history
+
+_LAYERS = {"bronze", "silver", "gold", "control", "quality-docs"}
+
+
+def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console) -> None:
+    """I/O: replaces *lake* (a demo's), starts a mongod unless one is configured, and leaves the lake to be looked at.
+
+    Raises:
+        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name.
+        ContractError: A silver table does not equal its source.
+    """
+    _clear(lake)
+    stages = Stages(console)
+    with _mongod(settings, stages) as uri:
+        with stages.step("Starting Spark"):
+            ctx = open_context(_settings_of(settings, uri, lake))
+        with closing(open_client(connection_options(ctx.settings))) as client:
+            if DATABASE in client.list_database_names():
+                raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}")
+            with stages.step("Loading the airline's database"):
+                count = rows or DEFAULT_ROWS
+                dataset = load_dataset(count)
+                live = int(count * _LIVE_SHARE)
+                load_reference(client[DATABASE], dataset, dataset.flights[:-live])
+            _land(ctx, Replay(client, DATABASE, operations(dataset, dataset.flights[-live:], seed=1)), stages)
+        _look(ctx, stages)
+        _prove(ctx, stages)
+    stages.close(lake)
+
+
+def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
+    """Snapshot and stream collide: capture starts while the flights are in the air."""
+    with stages.step("First half of the live day"):
+        replay.start()
+        replay.half.wait()
+    with stages.step("Bronze: snapshot beside the stream") as note:
+        result = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
+    with stages.step("Second half of the live day"):
+        replay.join()
+    with stages.step("Bronze: the rest of the stream") as note:
+        rest = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
+    stages.say(f"{result.documents:,} snapshot documents and {result.events + rest.events:,} of {replay.total:,} live events landed")
+    with stages.step("Silver: one typed table for each collection") as note:
+        run_silver(ctx, report=lambda merged: note(f"{merged.table} {merged.inserted + merged.updated:,} rows"))
+
+
+def _look(ctx: JobContext, stages: Stages) -> None:
+    with stages.step("Quality: expectations on silver.flights"):
+        report = run_quality(ctx)
+    stages.say(report.summary())
+    with stages.step("Gold: three pieces"):
+        results = run_gold(ctx)
+    for result in results:
+        if result.status != "built":
+            raise ContractError(f"gold.{result.name} was not built: {result.reason}", next_step="strandline gold")
+        rows = [row.asDict() for row in run_sql(ctx, f"SELECT * FROM gold.{result.name}").limit(20).collect()]
+        stages.show(gold_table(result.name, rows))
+
+
+def _prove(ctx: JobContext, stages: Stages) -> None:
+    with stages.step("Proof: every document of silver against MongoDB"), closing(open_client(connection_options(ctx.settings), raw=True)) as raw:
+        proofs = prove(ctx.tables, raw[DATABASE], COLLECTIONS)
+    stages.show(as_table(proofs))
+    equal, total = sum(proof.equal for proof in proofs), sum(proof.source for proof in proofs)
+    stages.say(f"{equal:,} of {total:,} equal")
+    if not all(proof.holds for proof in proofs):
+        raise ContractError("silver does not equal its source", next_step="please report this with the table above")
+
+
+@contextmanager
+def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
+    """The configured MongoDB, or an embedded one for the time of the demo."""
+    if settings.source.uri is not None:
+        yield settings.source.uri.get_secret_value()
+        return
+    server = EmbeddedMongod()
+    with stages.step("Starting MongoDB"):
+        server.start()
+    try:
+        yield server.uri
+    finally:
+        server.stop()
+
+
+def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
+    """The user's settings, pointed at the demo's database and lake."""
+    sections = {
+        "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
+        "capture": settings.capture.model_copy(update={"scope": "database", "target": DATABASE, "snapshot_chunk_size": 10_000}),
+        "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
+        "quality": settings.quality.model_copy(update={"docs_dir": str(lake / "quality-docs")}),
+    }
+    return settings.model_copy(update=sections)
+
+
+def _clear(lake: Path) -> None:
+    """An earlier demo's lake goes; anything else stays where it is."""
+    if lake.exists():
+        strangers = {entry.name for entry in lake.iterdir()} - _LAYERS
+        if strangers:
+            raise ConfigurationError(f"{lake} is not a demo's lake, it holds {sorted(strangers)[0]}", next_step="choose another --lake")
+        shutil.rmtree(lake)
