@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,7 +25,7 @@ _ELSEWHERE = "America/Puerto_Rico"
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Flight:
     """One flight: the document as it is scheduled, and what will happen to it. Delays in minutes; None: it never happened."""
 
@@ -103,14 +104,12 @@ def _rows(file: Path, limit: int | None = None) -> Iterator[Document]:
 def flight(row: Document, zones: dict[str, str]) -> Flight:
     """One row of flights.csv; *zones* gives each airport's time zone."""
     departure = _utc(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
-    day = datetime(row["year"], row["month"], row["day"])  # noqa: DTZ001  # why: local to the destination, its zone follows
-    hours, minutes = divmod(int(row["sched_arr_time"]), 100)
-    zone = ZoneInfo(zones.get(row["dest"], _ELSEWHERE))
-    arrival = (day + timedelta(hours=hours, minutes=minutes)).replace(tzinfo=zone).astimezone(UTC)
+    day = row["year"], row["month"], row["day"]
+    arrival = _local(*day, int(row["sched_arr_time"]), zones.get(row["dest"], _ELSEWHERE))
     if arrival < departure:
         arrival += timedelta(days=1)  # past midnight
     document: Document = {
-        "_id": f"{day:%Y-%m-%d}-{row['carrier']}-{row['flight']}-{row['origin']}-{row['sched_dep_time']:04d}",
+        "_id": "{}-{:02}-{:02}-{carrier}-{flight}-{origin}-{sched_dep_time:04}".format(*day, **row),
         "carrier": row["carrier"],
         "flight": int(row["flight"]),
         **({"tailnum": row["tailnum"]} if "tailnum" in row else {}),
@@ -148,5 +147,13 @@ def _whole(row: Document, name: str) -> int | None:
     return int(row[name]) if name in row else None
 
 
+def _local(year: int, month: int, day: int, clock: int, zone: str) -> datetime:
+    """The moment at which a clock of *zone* shows *clock* (hhmm, up to 2400)."""
+    hours, minutes = divmod(clock, 100)
+    wall = datetime(year, month, day, tzinfo=ZoneInfo(zone)) + timedelta(hours=hours, minutes=minutes)  # adds by the clock on the wall
+    return wall.astimezone(UTC)
+
+
+@cache
 def _utc(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
