@@ -1,0 +1,220 @@
+"""The demo's data, its replay and its proof, without a server."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
+
+from pipelines.demo.dataset import Dataset, airport, flight, load_dataset, plane, weather
+from pipelines.demo.proof import CollectionProof, compare
+from pipelines.demo.replay import completed, operations
+
+_ZONES = {"IAH": "America/Chicago", "LAX": "America/Los_Angeles"}
+_ROW: dict[str, Any] = {
+    "year": 2013,
+    "month": 1,
+    "day": 5,
+    "dep_time": 517.0,
+    "sched_dep_time": 515,
+    "dep_delay": 2.0,
+    "arr_time": 830.0,
+    "sched_arr_time": 819,
+    "arr_delay": 11.0,
+    "carrier": "UA",
+    "flight": 1545,
+    "tailnum": "N14228",
+    "origin": "EWR",
+    "dest": "IAH",
+    "air_time": 227.0,
+    "distance": 1400,
+    "hour": 5,
+    "minute": 15,
+    "time_hour": "2013-01-05T10:00:00Z",
+}
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return load_dataset(1500)
+
+
+def test_a_flight_is_a_typed_document_in_utc() -> None:
+    found = flight(_ROW, _ZONES)
+    assert found.document == {
+        "_id": "2013-01-05-UA-1545-EWR-0515",
+        "carrier": "UA",
+        "flight": 1545,
+        "tailnum": "N14228",
+        "origin": "EWR",
+        "dest": "IAH",
+        "distance": 1400,
+        "scheduled": {"departure": datetime(2013, 1, 5, 10, 15, tzinfo=UTC), "arrival": datetime(2013, 1, 5, 14, 19, tzinfo=UTC)},
+        "status": "scheduled",
+        "events": [],
+    }
+    assert (found.departure_delay, found.arrival_delay, found.air_time) == (2, 11, 227)
+    assert found.departed == datetime(2013, 1, 5, 10, 17, tzinfo=UTC)
+    assert found.arrived == datetime(2013, 1, 5, 14, 30, tzinfo=UTC)
+
+
+def test_an_arrival_past_midnight_is_on_the_next_day() -> None:
+    late = _ROW | {"dest": "LAX", "sched_dep_time": 2245, "minute": 45, "time_hour": "2013-01-06T03:00:00Z", "sched_arr_time": 149}
+    scheduled = flight(late, _ZONES).document["scheduled"]
+    assert scheduled["arrival"] == datetime(2013, 1, 6, 9, 49, tzinfo=UTC)
+    assert scheduled["arrival"] - scheduled["departure"] == timedelta(hours=6, minutes=4)
+
+
+def test_a_destination_without_a_known_zone_is_on_puerto_rico_time() -> None:
+    assert flight(_ROW | {"dest": "SJU", "sched_arr_time": 1000}, _ZONES).document["scheduled"]["arrival"] == datetime(
+        2013, 1, 5, 14, 0, tzinfo=UTC
+    )
+
+
+def test_what_is_not_known_is_absent() -> None:
+    row = {name: value for name, value in _ROW.items() if name not in ("tailnum", "dep_time", "dep_delay", "arr_delay", "air_time")}
+    found = flight(row, _ZONES)
+    assert "tailnum" not in found.document
+    assert (found.departed, found.arrived, found.air_time) == (None, None, None)
+    assert plane({"tailnum": "N1", "engines": 2, "seats": 55.0, "engine": "Turbo-fan"}) == {
+        "_id": "N1",
+        "engine": "Turbo-fan",
+        "engines": 2,
+        "seats": 55,
+    }
+    assert weather({"origin": "EWR", "time_hour": "2013-01-01T06:00:00Z", "temp": 39}) == {
+        "_id": {"origin": "EWR", "time": datetime(2013, 1, 1, 6, tzinfo=UTC)},
+        "temp": 39.0,
+    }
+    assert airport({"faa": "X", "name": "Y", "lat": 1.5, "lon": -2.5, "alt": 7.0, "tz": -5.0}) == {
+        "_id": "X",
+        "name": "Y",
+        "location": {"lat": 1.5, "lon": -2.5, "alt": 7},
+        "tz": -5,
+    }
+
+
+def _values(document: Any) -> Iterator[Any]:
+    if isinstance(document, dict):
+        for value in document.values():
+            yield from _values(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _values(value)
+    else:
+        yield document
+
+
+def test_the_files_as_they_are(dataset: Dataset) -> None:
+    assert len(dataset.flights) == 1500
+    assert (len(dataset.airlines), len(dataset.airports), len(dataset.planes)) == (16, 1458, 3322)
+    departures = [item.document["scheduled"]["departure"] for item in dataset.flights]
+    assert departures == sorted(departures)
+    assert all(report["_id"]["time"] <= departures[-1] + timedelta(days=1) for report in dataset.weather)
+    documents = [*dataset.airlines, *dataset.airports, *dataset.planes, *dataset.weather, *(item.document for item in dataset.flights)]
+    kinds = {type(value) for document in documents for value in _values(document)}
+    assert kinds == {str, int, float, datetime}
+    assert not any(isinstance(value, float) and math.isnan(value) for document in documents for value in _values(document))
+    assert all(len(bson.encode(document)) > 0 for document in documents)
+
+
+@pytest.mark.long
+def test_no_two_flights_of_the_year_share_a_key_and_each_arrives_after_it_departs() -> None:
+    flights = load_dataset(1_000_000).flights
+    assert len(flights) == len({item.identifier for item in flights}) == 336_776
+    for item in flights:
+        scheduled = item.document["scheduled"]
+        assert timedelta(0) < scheduled["arrival"] - scheduled["departure"] < timedelta(hours=14)
+
+
+def test_every_key_is_its_own(dataset: Dataset) -> None:
+    for documents in (dataset.airlines, dataset.airports, dataset.planes, dataset.weather, [item.document for item in dataset.flights]):
+        keys = [bson.encode({"_id": document["_id"]}) for document in documents]
+        assert len(keys) == len(set(keys))
+
+
+def _applied(written: list[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The flights as a server would hold them; complains about writes that a server would refuse or ignore."""
+    held: dict[str, dict[str, Any]] = {}
+    for collection, operation in written:
+        if collection != "flights":
+            continue
+        match operation:
+            case InsertOne():
+                assert operation._doc["_id"] not in held
+                held[operation._doc["_id"]] = dict(operation._doc)
+            case ReplaceOne():
+                assert operation._filter["_id"] in held
+                held[operation._filter["_id"]] = dict(operation._doc)
+            case DeleteOne():
+                del held[operation._filter["_id"]]
+            case UpdateOne():
+                document = held[operation._filter["_id"]]
+                for path, value in operation._doc["$set"].items():
+                    outer, _, inner = path.partition(".")
+                    document[outer] = {**document.get(outer, {}), inner: value} if inner else value
+                document["events"] = [*document["events"], operation._doc["$push"]["events"]]
+    return held
+
+
+def test_a_replay_is_the_same_for_a_seed_and_ends_as_the_day_did(dataset: Dataset) -> None:
+    flights = dataset.flights[-600:]
+    written = operations(dataset, flights, seed=7)
+    assert repr(written) == repr(operations(dataset, flights, seed=7))
+    assert repr(written) != repr(operations(dataset, flights, seed=8))
+    held = _applied(written)
+    flown = {item.identifier: completed(item) for item in flights if item.departed is not None}
+    assert {key: {name: value for name, value in document.items() if name != "equipment_change"} for key, document in held.items()} == flown
+    assert any("equipment_change" in document for document in held.values())
+
+
+def test_a_replay_does_everything_that_a_change_stream_can_show(dataset: Dataset) -> None:
+    written = operations(dataset, dataset.flights[-600:], seed=7)
+    kinds = Counter(type(operation).__name__ for collection, operation in written if collection == "flights")
+    assert set(kinds) == {"InsertOne", "UpdateOne", "ReplaceOne", "DeleteOne"}
+    assert kinds["InsertOne"] > 600, "some were deleted and inserted again"
+    assert {collection for collection, _ in written} == {"airlines", "airports", "planes", "weather", "flights"}
+
+
+def _raw(*documents: Any) -> list[bytes]:
+    return [bson.encode(document) for document in documents]
+
+
+def test_equal_collections_in_any_order_hold() -> None:
+    documents = _raw({"_id": 1, "a": 1}, {"_id": "1", "a": 2}, {"_id": {"o": 1, "t": 2}})
+    proof = compare("c", documents, reversed(documents))
+    assert proof == CollectionProof("c", source=3, silver=3, equal=3, missing=0, extra=0, different=0)
+    assert proof.holds
+    assert compare("empty", [], []).holds
+
+
+@pytest.mark.parametrize(
+    ("source", "silver", "equal", "missing", "extra", "different"),
+    [
+        pytest.param([{"_id": 1}], [], 0, 1, 0, 0, id="missing"),
+        pytest.param([], [{"_id": 1}], 0, 0, 1, 0, id="extra"),
+        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": 2}], 0, 0, 0, 1, id="another value"),
+        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": 1.0}], 0, 0, 0, 1, id="another numeric type"),
+        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": Int64(1)}], 0, 0, 0, 1, id="another width"),
+        pytest.param([{"_id": 1}], [{"_id": 1.0}], 0, 0, 0, 1, id="the same key of another type"),
+        pytest.param([{"_id": 1}], [{"_id": Decimal128("1.00")}], 0, 0, 0, 1, id="the same key as a decimal"),
+        pytest.param([{"_id": 1, "a": 1, "b": 2}], [{"_id": 1, "b": 2, "a": 1}], 0, 0, 0, 1, id="another order of fields"),
+        pytest.param([{"_id": {"a": 1, "b": 2}}], [{"_id": {"b": 2, "a": 1}}], 0, 1, 1, 0, id="another key"),
+        pytest.param([{"_id": 1}], [{"_id": "1"}], 0, 1, 1, 0, id="a text is no number"),
+        pytest.param([{"_id": 1}], [{"_id": 1}, {"_id": 1}], 1, 0, 1, 0, id="twice in silver"),
+        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": 2}, {"_id": 1, "v": 1}], 0, 0, 1, 1, id="twice, the first one old"),
+        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1}], 0, 0, 0, 1, id="a lost field"),
+    ],
+)
+def test_whatever_differs_is_counted(source: list[Any], silver: list[Any], equal: int, missing: int, extra: int, different: int) -> None:
+    proof = compare("c", _raw(*source), _raw(*silver))
+    assert proof == CollectionProof("c", len(source), len(silver), equal, missing, extra, different)
+    assert not proof.holds
