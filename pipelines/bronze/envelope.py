@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from pipelines import __version__
+from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.bronze.json_columns import json_columns
 from pipelines.model import raw_bson as rb
-from pipelines.model.merge_key import document_merge_key, merge_key
-from pipelines.model.position import snapshot_position, streamed_position
-
-_int64 = struct.Struct("<q").unpack_from
-
-_OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}
+from pipelines.model.merge_key import document_merge_key
+from pipelines.model.position import snapshot_position
 
 _TRUNCATED = pa.list_(pa.struct([("field", pa.string()), ("new_size", pa.int32())]))
 _UPDATE = pa.struct(
@@ -79,79 +75,6 @@ class Stamp:
     writer: str
     captured_at_us: int
     """Microseconds since the epoch, UTC."""
-
-
-@dataclass
-class ChangeEvent:
-    """The top level of one change event. Nested documents stay as spans of *raw*."""
-
-    raw: bytes
-    operation_type: str = ""
-    op: str = "ddl"
-    token: str = ""
-    seconds: int = 0
-    increment: int = 0
-    wall_time: int | None = None
-    db: str | None = None
-    collection: str | None = None
-    collection_uuid: str | None = None
-    key: str | None = None
-    txn_number: int | None = None
-    spans: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
-
-    @property
-    def position(self) -> str:
-        return streamed_position(self.seconds, self.increment, self.token)
-
-    @property
-    def document_size(self) -> int | None:
-        """Bytes of ``fullDocument``; None where the event has none, or null (the document was gone when it was looked up)."""
-        span = self.spans.get(b"fullDocument")
-        return span[2] - span[1] if span is not None and span[0] == rb.DOCUMENT else None
-
-
-def parse_event(raw: bytes) -> ChangeEvent:
-    """Read the top level of a change event.
-
-    Unknown operation types and unknown fields are kept as they are (``op = 'ddl'``): a newer server must not stop an older reader.
-
-    Raises:
-        MalformedBson: The bytes are damaged, or carry no resume token.
-    """
-    event = ChangeEvent(raw)
-    spans = event.spans
-    for kind, name, value, end in rb.elements(raw):
-        spans[name] = (kind, value, end)
-    event.token = _token_data(raw, spans)
-    if (span := spans.get(b"operationType")) is not None:
-        word = raw[span[1] + 4 : span[2] - 1]
-        event.operation_type = word.decode("utf-8", "replace")
-        event.op = _OPS.get(word, "ddl")
-    if (span := spans.get(b"clusterTime")) is not None:
-        event.seconds, event.increment = rb.timestamp_at(raw, span[1])
-    if (span := spans.get(b"wallTime")) is not None:
-        event.wall_time = _int64(raw, span[1])[0]
-    if (span := spans.get(b"ns")) is not None:
-        for _, name, value, end in rb.elements(raw, span[1]):
-            if name == b"db":
-                event.db = rb.text(raw, value, end)
-            elif name == b"coll":
-                event.collection = rb.text(raw, value, end)
-    if (span := spans.get(b"collectionUUID")) is not None:
-        event.collection_uuid = raw[span[1] + 5 : span[2]].hex()
-    if (span := spans.get(b"documentKey")) is not None and (found := rb.field(raw, b"_id", span[1])) is not None:
-        event.key = merge_key(raw, *found)
-    if (span := spans.get(b"txnNumber")) is not None:
-        event.txn_number = _int64(raw, span[1])[0]
-    return event
-
-
-def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
-    span = spans.get(b"_id")
-    found = rb.field(raw, b"_data", span[1]) if span and span[0] == rb.DOCUMENT else None
-    if found is None:
-        raise rb.MalformedBson("a change event has no resume token")
-    return rb.text(raw, found[1], found[2])
 
 
 def stream_table(

@@ -9,7 +9,8 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.bronze.envelope import SCHEMA, ChunkStamp, Stamp, manifest_table, parse_event, read_table, stream_table
+from pipelines.bronze.envelope import SCHEMA, ChunkStamp, Stamp, manifest_table, read_table, stream_table
+from pipelines.bronze.event import parse_event
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.raw_bson import MalformedBson
 

@@ -90,7 +90,7 @@ def test_suites_are_chosen_by_name_or_table() -> None:
 
 
 def _check(outcome: str, on_failure: str) -> Check:
-    return Check("silver.a", "a", "expect_x", "c", "{}", outcome, "{}", 1, on_failure)  # type: ignore[arg-type]
+    return Check("silver.a", "a", "expect_x", "c", "{}", outcome, "{}", 1, on_failure)  # type: ignore[arg-type]  # why: cases give plain words
 
 
 @pytest.mark.parametrize(
