@@ -46,7 +46,11 @@ class Stages:
         """The end, and what to try next."""
         prefix = f"STRANDLINE_SOURCE__NAME=airline STRANDLINE_LAKE__ROOT={lake} strandline"
         self._console.print(f"Done in {time.monotonic() - self._started:.0f} s. The lake is in {lake}; look at it:", highlight=False)
-        for command in ("status", "offsets show", 'sql "select status, count(*) as flights from silver.flights where not _deleted group by all"'):
+        for command in (
+            "status",
+            "offsets show",
+            'sql "select status, count(*) as flights from silver.flights where not _deleted group by all"',
+        ):
             self._console.print(f"  {prefix} {command}", highlight=False, soft_wrap=True)
 
 

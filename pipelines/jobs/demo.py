@@ -49,7 +49,9 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
             ctx = open_context(_settings_of(settings, uri, lake))
         with closing(open_client(connection_options(ctx.settings))) as client:
             if DATABASE in client.list_database_names():
-                raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}")
+                raise ConfigurationError(
+                    f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}"
+                )
             with stages.step("Loading the airline's database"):
                 count = rows or DEFAULT_ROWS
                 dataset = load_dataset(count)
@@ -91,7 +93,10 @@ def _look(ctx: JobContext, stages: Stages) -> None:
 
 
 def _prove(ctx: JobContext, stages: Stages) -> None:
-    with stages.step("Proof: every document of silver against MongoDB"), closing(open_client(connection_options(ctx.settings), raw=True)) as raw:
+    with (
+        stages.step("Proof: every document of silver against MongoDB"),
+        closing(open_client(connection_options(ctx.settings), raw=True)) as raw,
+    ):
         proofs = prove(ctx.tables, raw[DATABASE], COLLECTIONS)
     stages.show(as_table(proofs))
     equal, total = sum(proof.equal for proof in proofs), sum(proof.source for proof in proofs)

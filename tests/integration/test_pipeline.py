@@ -135,7 +135,9 @@ def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, 
 
 
 # scenario: A12, B12
-def test_an_empty_collection_and_a_database_that_does_not_exist_yet(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_an_empty_collection_and_a_database_that_does_not_exist_yet(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     land(ctx)
     assert bronze(ctx).where("op in ('c', 'r')").count() == 0
@@ -215,7 +217,9 @@ def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri:
         run_capture(ctx, once=True)
 
 
-def test_two_collections_never_share_a_silver_table(spark: SparkSession, mongo_uri: str, database: Db, mongo: MongoClient[Any], tmp_path: Path) -> None:
+def test_two_collections_never_share_a_silver_table(
+    spark: SparkSession, mongo_uri: str, database: Db, mongo: MongoClient[Any], tmp_path: Path
+) -> None:
     other = mongo[database.name + "x"]
     database.same.insert_one({"_id": 1})
     other.same.insert_one({"_id": 1})

@@ -39,7 +39,10 @@ def state(key: str | None, position: str, op: str, base: str | None, base_op: st
         ([change("1", "a", "c", b"one")], state("1", "a", "c", "a", "c", b"one")),
         ([change("1", "a", "c", b"one"), change("1", "b", "u", b"two", 2)], state("1", "b", "u", "b", "u", b"two", 2)),
         # scenario: D06: delete and insert again is one upsert
-        ([change("1", "a", "c", b"one"), change("1", "b", "d", None), change("1", "c", "c", b"new")], state("1", "c", "c", "c", "c", b"new")),
+        (
+            [change("1", "a", "c", b"one"), change("1", "b", "d", None), change("1", "c", "c", b"new")],
+            state("1", "c", "c", "c", "c", b"new"),
+        ),
         # scenario: D01: a tombstone keeps the last document
         ([change("1", "a", "c", b"one"), change("1", "b", "d", None)], state("1", "b", "d", "a", "c", b"one")),
         ([change("1", "b", "d", None)], state("1", "b", "d", None, None, None)),
@@ -60,9 +63,7 @@ def test_changes_collapse_to_the_newest_change_and_the_newest_document(spark: Sp
 
 def test_order_batching_and_duplication_do_not_matter(spark: SparkSession) -> None:
     generator = random.Random(7)
-    changes = [
-        change(str(n % 5), f"{n:03}", generator.choice("cudr"), generator.choice([b"x%d" % n, None])) for n in range(60)
-    ]
+    changes = [change(str(n % 5), f"{n:03}", generator.choice("cudr"), generator.choice([b"x%d" % n, None])) for n in range(60)]
     messy = changes + generator.sample(changes, 30)
     generator.shuffle(messy)
     assert_df_equality(collapsed(spark, *changes), collapsed(spark, *messy).repartition(2), ignore_row_order=True)
@@ -78,7 +79,12 @@ def test_a_missing_column_is_refused_before_any_job(spark: SparkSession) -> None
 
 
 def test_hard_deletes_keep_the_position_and_nothing_of_the_document(spark: SparkSession) -> None:
-    cleared = without_deleted_values(collapsed(spark, change("1", "a", "c", b"one"), change("1", "b", "d", None), change("2", "a", "c", b"two")))
-    rows = {row["_key"]: row for row in cleared.select("_key", "_position", F.col("envelope").cast("string").alias("e"), "_base_position").collect()}
+    cleared = without_deleted_values(
+        collapsed(spark, change("1", "a", "c", b"one"), change("1", "b", "d", None), change("2", "a", "c", b"two"))
+    )
+    rows = {
+        row["_key"]: row
+        for row in cleared.select("_key", "_position", F.col("envelope").cast("string").alias("e"), "_base_position").collect()
+    }
     assert (rows["1"]["_position"], rows["1"]["e"], rows["1"]["_base_position"]) == ("b", None, None)
     assert rows["2"]["e"] == "two"

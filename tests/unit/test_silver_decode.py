@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import struct
 import uuid
@@ -68,11 +67,25 @@ def test_a_negative_zero_keeps_its_sign_in_a_double() -> None:
 
 @pytest.mark.parametrize(
     ("text", "fits"),
-    [("1.25", True), ("-1.2", True), ("7", True), ("1E2", True), ("1.256", False), ("NaN", False), ("-Infinity", False), ("-0", False), ("0.00", True)],
+    [
+        ("1.25", True),
+        ("-1.2", True),
+        ("7", True),
+        ("1E2", True),
+        ("1.256", False),
+        ("NaN", False),
+        ("-Infinity", False),
+        ("-0", False),
+        ("0.00", True),
+    ],
 )
 def test_a_decimal_fits_only_with_all_its_digits(text: str, fits: bool) -> None:
     column, rescued = decoded("decimal", bson.Decimal128(text), scale=2)
-    assert (column == Decimal(text) and rescued is None) if fits else (column is None and rescued == {"x": {"type": "decimal", "value": rescued["x"]["value"]}})  # type: ignore[index]  # why: only read where it is there
+    assert (
+        (column == Decimal(text) and rescued is None)
+        if fits
+        else (column is None and rescued == {"x": {"type": "decimal", "value": rescued["x"]["value"]}})
+    )
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**30), max_value=10**30))
@@ -139,7 +152,13 @@ def test_what_parse_json_would_refuse_is_kept_as_bytes() -> None:
 
 _values = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1).map(bson.Int64), st.integers(-9, 9), st.floats(), st.text(max_size=5), st.binary(max_size=4)
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1).map(bson.Int64),
+        st.integers(-9, 9),
+        st.floats(),
+        st.text(max_size=5),
+        st.binary(max_size=4),
     ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("ab.$", max_size=2), inner, max_size=3)),
     max_leaves=8,
@@ -153,7 +172,9 @@ def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) ->
     shape, _ = evolve(Shape("struct"), count([raw], max_depth=8), Guards())
     values, rescued = Decoder(shape).decode(raw)
     shapes = dict(shape.columns())
-    kept = sum(_leaves(value) if not shapes[name].holds_variant else _leaves(_parsed(value)) for name, value in zip(shapes, values, strict=True))
+    kept = sum(
+        _leaves(value) if not shapes[name].holds_variant else _leaves(_parsed(value)) for name, value in zip(shapes, values, strict=True)
+    )
     assert kept + _rescued_leaves(rescued) >= _leaves(document)
 
 

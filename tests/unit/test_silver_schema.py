@@ -109,7 +109,8 @@ def test_a_table_widens_by_itself(first: dict[str, Any], then: dict[str, Any], c
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [({"x": "a"}, {"x": 1}), ({"x": long(1)}, {"x": 1.5}), ({"x": {"a": 1}}, {"x": "s"}), ({"x": 1}, {"x": None}), ({"x": 1}, {"x": 2})]
+    ("first", "then"),
+    [({"x": "a"}, {"x": 1}), ({"x": long(1)}, {"x": 1.5}), ({"x": {"a": 1}}, {"x": "s"}), ({"x": 1}, {"x": None}), ({"x": 1}, {"x": 2})],
 )
 def test_a_conflict_changes_nothing_and_stops_nothing(first: dict[str, Any], then: dict[str, Any]) -> None:
     before, _ = after(first)
@@ -119,7 +120,22 @@ def test_a_conflict_changes_nothing_and_stops_nothing(first: dict[str, Any], the
 
 # scenario: S06
 def test_names_that_no_table_can_hold_have_no_column() -> None:
-    shape = shape_of({"_id": 1, "": 1, "new\nline": 1, "_key": 1, "_deleted": 1, "a": 1, "A": 1, "a.b": 1, "$set": 1, "emoji 🛫": 1, "x;drop": 1, "tick`": 1})
+    shape = shape_of(
+        {
+            "_id": 1,
+            "": 1,
+            "new\nline": 1,
+            "_key": 1,
+            "_deleted": 1,
+            "a": 1,
+            "A": 1,
+            "a.b": 1,
+            "$set": 1,
+            "emoji 🛫": 1,
+            "x;drop": 1,
+            "tick`": 1,
+        }
+    )
     assert list(column_types(shape)) == ["_id", "a", "a.b", "$set", "emoji 🛫", "x;drop"]
     assert column_types(shape_of({"s": {"_key": 1, "b": 1, "B": 1}})) == {"s": "STRUCT<`_key`: INT, `b`: INT>"}
 
