@@ -1,0 +1,133 @@
+"""The embedded mongod: it starts, streams, elects, and never outlives its parent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError
+from pipelines.source.mongod import EmbeddedMongod
+
+_WAIT_SECONDS = 60
+
+_PARENT = """
+import sys, time
+from pipelines.source.mongod import EmbeddedMongod
+server = EmbeddedMongod()
+server.start()
+print(*server.pids(), server._folder, sep="\\n", flush=True)
+time.sleep(600)
+"""
+
+
+def running(pid: int) -> bool:
+    """A zombie is gone: it only waits for somebody to read its exit code."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def test_it_starts_streams_and_stops() -> None:
+    with EmbeddedMongod() as server:
+        (pid,) = server.pids()
+        folder = server._folder
+        assert running(pid)
+        assert folder.is_dir()
+        with MongoClient[dict[str, Any]](server.uri) as client, client.shop.watch(max_await_time_ms=500) as stream:
+            client.shop.orders.insert_one({"_id": 1})
+            event = next(stream)
+            assert (event["operationType"], event["fullDocument"]) == ("insert", {"_id": 1})
+    assert not running(pid)
+    assert not folder.exists()
+    server.stop()  # once more: nothing to do
+
+
+def test_a_kept_folder_is_a_database_again(tmp_path: Path) -> None:
+    for expected in (0, 1):
+        with EmbeddedMongod(data_dir=tmp_path, port=_free_port_of(tmp_path)) as server, MongoClient[dict[str, Any]](server.uri) as client:
+            assert client.shop.orders.count_documents({}) == expected
+            client.shop.orders.insert_one({"_id": expected})
+
+
+def _free_port_of(folder: Path) -> int | None:
+    """The set knows its member by its port: the second start must use the first one's."""
+    return next((int(entry.name) for entry in folder.iterdir()), None)
+
+
+def test_a_killed_parent_leaves_no_mongod() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        pid, folder = int(parent.stdout.readline()), Path(parent.stdout.readline().strip())
+        assert running(pid)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.communicate(timeout=30)
+    wait_until(lambda: not running(pid), "mongod outlived its parent")
+    wait_until(lambda: not folder.exists(), "the data folder outlived its parent")
+
+
+def test_a_killed_primary_is_succeeded_by_another_member() -> None:
+    with EmbeddedMongod(members=3) as server, MongoClient[dict[str, Any]](server.uri, serverSelectionTimeoutMS=500) as client:
+        wait_until(lambda: len(_in_state(client, "SECONDARY")) == 2, "the set has not got two secondaries")
+        client.get_database("shop", write_concern=client.write_concern).orders.insert_one({"_id": 1})
+        (first,) = _in_state(client, "PRIMARY")
+        pids = set(server.pids())
+        server.kill(server.ports.index(first))
+        (killed,) = pids - set(server.pids())
+        assert not running(killed)
+        wait_until(lambda: _in_state(client, "PRIMARY") not in ([], [first]), "no other primary was elected")
+        client.shop.orders.insert_one({"_id": 2})
+        server.restart(server.ports.index(first))
+        wait_until(lambda: len(_in_state(client, "SECONDARY")) == 2, "the killed member did not come back")
+    assert not any(running(pid) for pid in pids)
+
+
+def _in_state(client: MongoClient[dict[str, Any]], state: str) -> list[int]:
+    """Ports of the members in *state*; none while nobody can say."""
+    try:
+        members = client.admin.command("replSetGetStatus")["members"]
+    except mongo.AutoReconnect:
+        return []
+    return [int(member["name"].rpartition(":")[2]) for member in members if member["stateStr"] == state]
+
+
+def test_a_taken_port_is_told_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"port {port} is taken") as refused:
+            EmbeddedMongod(port=port).start()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_paused_server_goes_on_where_it_was() -> None:
+    with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri, socketTimeoutMS=500, retryReads=False) as client:
+        client.shop.orders.insert_one({"_id": 1})
+        server.pause()
+        try:
+            with pytest.raises(mongo.PyMongoError):
+                client.shop.orders.count_documents({})
+        finally:
+            server.resume()
+        assert client.shop.orders.count_documents({}) == 1
