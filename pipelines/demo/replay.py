@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from pipelines.demo.dataset import Dataset, Document, Flight
@@ -18,7 +20,9 @@ Operation = tuple[str, InsertOne[Document] | UpdateOne | ReplaceOne[Document] | 
 """Which collection, and what to write there."""
 
 _BATCH = 250
-_PACE = 700  # operations per second of the second half, so that it lasts while the snapshot is read
+_TRICKLE, _TRICKLE_PACE = 10, 20  # operations, and operations per second, while nobody reads
+_PACE = 700  # operations per second once somebody does: the rest lasts while the snapshot is read
+_TRANSACTION_EVERY = 10  # batches
 _ONE_IN = 40  # so often a flight is replaced, booked again, or something of the reference data changes
 
 
@@ -98,16 +102,18 @@ def _reference_change(dataset: Dataset, number: int, chance: random.Random) -> O
 
 
 class Replay:
-    """Writes *written* in a thread; `half` is set half-way, so that a snapshot can begin in the middle of it.
+    """Writes *written* in a thread: half of it at once; then a little now and then, until `hurry` says that somebody reads; then the rest
+    at a pace. So a capture that begins at `half` meets changes before, between and after the chunks of its snapshot.
 
-    Some batches are transactions over two collections, as an application's are.
+    Some batches are transactions over several collections, as an application's are.
     """
 
     def __init__(self, client: MongoClient[Document], database: str, written: Sequence[Operation]) -> None:
         self._client, self._database, self._written = client, client[database], written
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="strandline-replay", daemon=True)
-        self.done = 0
+        self._hurried = threading.Event()
+        self._batches = self.done = 0
         self.half = threading.Event()
 
     @property
@@ -117,37 +123,44 @@ class Replay:
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Somebody is reading: go on with the rest. Idempotent."""
+        self._hurried.set()
+
     def join(self) -> None:
         """Wait for the end. Raises what the thread failed with."""
+        self.hurry()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
-            for number, first in enumerate(range(0, self.total, _BATCH)):
-                batch = self._written[first : first + _BATCH]
-                if number % 10 == 9:
-                    self._in_transaction(batch)
-                else:
-                    self._write(batch)
-                self.done += len(batch)
-                if self.done * 2 >= self.total:
-                    self.half.set()
-                    time.sleep(len(batch) / _PACE)
+            while self.done < self.total // 2:
+                self._advance(min(_BATCH, self.total // 2 - self.done))
+            self.half.set()
+            while self.done < self.total * 3 // 4 and not self._hurried.wait(_TRICKLE / _TRICKLE_PACE):
+                self._advance(_TRICKLE)
+            self._hurried.wait()
+            while self.done < self.total:
+                self._advance(_BATCH)
+                time.sleep(_BATCH / _PACE)
         except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the caller's thread
             self._error = error
         finally:
             self.half.set()
 
-    def _in_transaction(self, batch: Sequence[Operation]) -> None:
-        with self._client.start_session() as session, session.start_transaction():
-            self._write(batch, session)
+    def _advance(self, operations: int) -> None:
+        batch = self._written[self.done : self.done + operations]
+        self._batches += 1
+        if self._batches % _TRANSACTION_EVERY == 0:
+            with self._client.start_session() as session:
+                session.with_transaction(lambda session: self._write(batch, session))
+        else:
+            self._write(batch)
+        self.done += len(batch)
 
-    def _write(self, batch: Sequence[Operation], session: Any = None) -> None:
+    def _write(self, batch: Sequence[Operation], session: ClientSession | None = None) -> None:
         """In order; runs of one collection go in one request."""
-        first = 0
-        for last in range(1, len(batch) + 1):
-            if last == len(batch) or batch[last][0] != batch[first][0]:
-                self._database[batch[first][0]].bulk_write([operation for _, operation in batch[first:last]], session=session)
-                first = last
+        for collection, run in groupby(batch, key=lambda item: item[0]):
+            self._database[collection].bulk_write([operation for _, operation in run], session=session)

@@ -22,7 +22,7 @@ from pipelines.jobs.quality import run_quality
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sql import run_sql
 from pipelines.settings import Settings
-from pipelines.source.client import open_client
+from pipelines.source.client import AnyClient, asking, open_client
 from pipelines.source.mongod import EmbeddedMongod
 
 DATABASE = "airline"
@@ -38,29 +38,39 @@ _LAYERS = {"bronze", "silver", "gold", "control", "quality-docs"}
 def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console) -> None:
     """I/O: replaces *lake* (a demo's), starts a mongod unless one is configured, and leaves the lake to be looked at.
 
+    Args:
+        lake: Folder; an earlier demo's is replaced.
+        rows: Flights, about a quarter of them live; None: `DEFAULT_ROWS`.
+        console: Where everything is shown.
+
     Raises:
-        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name.
-        ContractError: A silver table does not equal its source.
+        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name. Nothing was changed.
+        ContractError: A gold table was not built, or a silver table does not equal its source.
     """
-    _clear(lake)
+    count = _checked(rows)
+    _refuse_strangers(lake)
     stages = Stages(console)
     with _mongod(settings, stages) as uri:
-        with stages.step("Starting Spark"):
-            ctx = open_context(_settings_of(settings, uri, lake))
-        with closing(open_client(connection_options(ctx.settings))) as client:
-            if DATABASE in client.list_database_names():
-                raise ConfigurationError(
-                    f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}"
-                )
+        demo_settings = _settings_of(settings, uri, lake)
+        with closing(open_client(connection_options(demo_settings))) as client:
+            _refuse_taken(client)
+            shutil.rmtree(lake, ignore_errors=True)
             with stages.step("Loading the airline's database"):
-                count = rows or DEFAULT_ROWS
-                dataset = load_dataset(count)
-                live = int(count * _LIVE_SHARE)
-                load_reference(client[DATABASE], dataset, dataset.flights[:-live])
-            _land(ctx, Replay(client, DATABASE, operations(dataset, dataset.flights[-live:], seed=1)), stages)
+                replay = _loaded(client, count)
+            with stages.step("Starting Spark"):
+                ctx = open_context(demo_settings)
+            _land(ctx, replay, stages)
         _look(ctx, stages)
         _prove(ctx, stages)
     stages.close(lake)
+
+
+def _loaded(client: AnyClient, count: int) -> Replay:
+    """Reference data and history are in the database; what follows is ready to be replayed."""
+    dataset = load_dataset(count)
+    history = len(dataset.flights) - max(1, int(len(dataset.flights) * _LIVE_SHARE))
+    load_reference(client[DATABASE], dataset, dataset.flights[:history])
+    return Replay(client, DATABASE, operations(dataset, dataset.flights[history:], seed=1))
 
 
 def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
@@ -69,12 +79,20 @@ def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
         replay.start()
         replay.half.wait()
     with stages.step("Bronze: snapshot beside the stream") as note:
-        result = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
+
+        def landed(what: str, count: int) -> None:
+            replay.hurry()
+            note(f"{count:,} {what}")
+
+        result = run_capture(ctx, once=True, report=landed)
     with stages.step("Second half of the live day"):
         replay.join()
     with stages.step("Bronze: the rest of the stream") as note:
         rest = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
-    stages.say(f"{result.documents:,} snapshot documents and {result.events + rest.events:,} of {replay.total:,} live events landed")
+    stages.say(
+        f"{result.documents:,} documents by snapshot, {result.events:,} changes beside it and {rest.events:,} after it; "
+        f"{replay.total:,} were made"
+    )
     with stages.step("Silver: one typed table for each collection") as note:
         run_silver(ctx, report=lambda merged: note(f"{merged.table} {merged.inserted + merged.updated:,} rows"))
 
@@ -131,10 +149,21 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
     return settings.model_copy(update=sections)
 
 
-def _clear(lake: Path) -> None:
-    """An earlier demo's lake goes; anything else stays where it is."""
-    if lake.exists():
-        strangers = {entry.name for entry in lake.iterdir()} - _LAYERS
-        if strangers:
-            raise ConfigurationError(f"{lake} is not a demo's lake, it holds {sorted(strangers)[0]}", next_step="choose another --lake")
-        shutil.rmtree(lake)
+def _checked(rows: int | None) -> int:
+    if rows is not None and rows < 1:
+        raise ConfigurationError(f"{rows} flights make no demo", next_step=f"--rows 1 or more; without it {DEFAULT_ROWS:,}")
+    return rows or DEFAULT_ROWS
+
+
+def _refuse_strangers(lake: Path) -> None:
+    """Only an earlier demo's lake may be replaced."""
+    strangers = sorted({entry.name for entry in lake.iterdir()} - _LAYERS) if lake.exists() else []
+    if strangers:
+        raise ConfigurationError(f"{lake} is not a demo's lake, it holds {strangers[0]}", next_step="choose another --lake")
+
+
+def _refuse_taken(client: AnyClient) -> None:
+    with asking("listing databases"):
+        taken = DATABASE in client.list_database_names()
+    if taken:
+        raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}")
