@@ -118,7 +118,7 @@ def _prove(ctx: JobContext, stages: Stages) -> None:
         proofs = prove(ctx.tables, raw[DATABASE], COLLECTIONS)
     stages.show(as_table(proofs))
     equal, total = sum(proof.equal for proof in proofs), sum(proof.source for proof in proofs)
-    stages.say(f"{equal:,} of {total:,} equal")
+    stages.say(f"{equal:,} of {total:,} documents equal")
     if not all(proof.holds for proof in proofs):
         raise ContractError("silver does not equal its source", next_step="please report this with the table above")
 

@@ -1,0 +1,112 @@
+"""The demo, small but real: MongoDB, live changes, bronze, silver, gold, quality and the proof."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from pipelines.demo.dataset import load_dataset
+from pipelines.demo.replay import Replay, completed, load_reference, operations
+from pipelines.errors import ConfigurationError
+from pipelines.io.tables import Tables
+from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
+from pipelines.model.tables import Lake, TableName
+from pipelines.settings import Settings
+
+_ROOT = Path(__file__).parents[2]
+_GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
+
+
+def a_console() -> Console:
+    return Console(file=io.StringIO(), width=160, no_color=True)
+
+
+def shown_by(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_small_demo_ends_with_every_document_equal(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(_ROOT)  # expectations stand in its conf folder
+    lake, console = tmp_path / "demo", a_console()
+    (lake / "bronze" / "left_by_an_earlier_demo").mkdir(parents=True)
+    run_demo(Settings(), lake=lake, rows=300, console=console)
+    shown = shown_by(console)
+
+    proofs = re.findall(r"│ (\w+) +│ +([\d,]+) │ +([\d,]+) │ +([\d,]+) │ +0 │ +0 │ +0 │", shown)
+    assert [proof[0] for proof in proofs] == list(COLLECTIONS), shown
+    assert all(source == silver == equal != "0" for _, source, silver, equal in proofs), shown
+    total = sum(int(source.replace(",", "")) for _, source, _, _ in proofs)
+    assert f"{total:,} of {total:,} documents equal" in shown
+
+    tables = Tables(spark, Lake(root=str(lake)))
+    assert {row["op"] for row in tables.read(TableName("bronze", DATABASE)).select("op").distinct().collect()} >= {"r", "c", "u", "d"}
+    streamed = tables.read(TableName("bronze", DATABASE)).where("op in ('c', 'u', 'd')").select("collection").distinct().collect()
+    assert {row["collection"] for row in streamed} == set(COLLECTIONS), "every collection is streamed, too"
+    assert not (lake / "bronze" / "left_by_an_earlier_demo").exists()
+    for name in _GOLD:
+        assert f"gold.{name}" in shown
+    assert "documents by snapshot" in shown
+    assert "strandline sql" in shown
+
+
+def test_a_replay_leaves_the_flights_as_they_were_flown(database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]) -> None:
+    dataset = load_dataset(400)
+    history, live = dataset.flights[:300], dataset.flights[300:]
+    load_reference(database, dataset, history)
+    replay = Replay(mongo, database.name, operations(dataset, live, seed=3))
+    replay.start()
+    assert replay.half.wait(timeout=60)
+    assert replay.done >= replay.total // 2
+    replay.hurry()
+    replay.join()
+    assert replay.done == replay.total
+    held = {document["_id"]: len(document["events"]) for document in database.flights.find({"_id": {"$in": [f.identifier for f in live]}})}
+    assert held == {f.identifier: len(completed(f)["events"]) for f in live if f.departed is not None}
+    assert database.planes.count_documents({"inspected": {"$exists": True}}) > 0
+
+
+def test_what_the_replay_failed_with_is_raised_where_it_is_awaited(
+    database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]
+) -> None:
+    dataset = load_dataset(50)
+    written = operations(dataset, dataset.flights, seed=3)
+    replay = Replay(mongo, database.name, [*written, written[0]])  # its key is taken
+    replay.start()
+    with pytest.raises(BulkWriteError):
+        replay.join()
+
+
+def test_a_folder_that_is_no_demos_lake_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all my work", encoding="utf-8")
+    (tmp_path / "bronze").mkdir()
+    with pytest.raises(ConfigurationError, match=r"not a demo's lake, it holds thesis\.txt"):
+        run_demo(Settings(), lake=tmp_path, rows=10, console=a_console())
+    assert {entry.name for entry in tmp_path.iterdir()} == {"thesis.txt", "bronze"}
+
+
+def test_a_database_of_the_same_name_is_left_alone(mongo: MongoClient[dict[str, Any]], mongo_uri: str, tmp_path: Path) -> None:
+    (tmp_path / "bronze").mkdir()
+    mongo[DATABASE].passengers.insert_one({"_id": 1})
+    try:
+        with pytest.raises(ConfigurationError, match="has a database airline already"):
+            run_demo(Settings(source={"uri": mongo_uri}), lake=tmp_path, rows=10, console=a_console())  # type: ignore[arg-type]  # why: pydantic builds the section
+        assert mongo[DATABASE].list_collection_names() == ["passengers"]
+        assert (tmp_path / "bronze").exists()
+    finally:
+        mongo.drop_database(DATABASE)
+
+
+@pytest.mark.parametrize("rows", [0, -5])
+def test_no_flights_make_no_demo(rows: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="make no demo"):
+        run_demo(Settings(), lake=tmp_path / "demo", rows=rows, console=a_console())
