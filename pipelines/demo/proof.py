@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
 from pyspark.sql import functions as F
 from rich.table import Table
 
@@ -55,8 +55,10 @@ def prove(tables: Tables, database: Database[RawBSONDocument], collections: Iter
     return [compare(name, _source(database, name), _silver(tables, TableName("silver", name))) for name in collections]
 
 
-def _source(database: Database[Any], collection: str) -> Iterator[bytes]:
-    return (bytes(document.raw) for document in database[collection].find())
+def _source(database: Database[RawBSONDocument], collection: str) -> Iterator[bytes]:
+    """What a majority holds: no more can be in a change stream."""
+    majority = database.get_collection(collection, read_concern=ReadConcern("majority"))
+    return (bytes(document.raw) for document in majority.find())
 
 
 def _silver(tables: Tables, table: TableName) -> Iterator[bytes]:

@@ -27,17 +27,18 @@ _ONE_IN = 40  # so often a flight is replaced, booked again, or something of the
 
 
 def load_reference(database: Database[Document], dataset: Dataset, history: Sequence[Flight]) -> None:
-    """I/O: inserts the reference data, and *history* as flights that are over."""
+    """I/O: inserts the reference data, and *history* as flights that are over: a cancelled one stands there as cancelled."""
     for name in ("airlines", "airports", "planes", "weather"):
         database[name].insert_many(getattr(dataset, name), ordered=False)
-    over = [completed(flight) for flight in history if flight.departed is not None]
-    if over:
-        database.flights.insert_many(over, ordered=False)
+    if history:
+        database.flights.insert_many([completed(flight) for flight in history], ordered=False)
 
 
 def completed(flight: Flight) -> Document:
     """The document of a flight as all its updates leave it."""
-    document: Document = dict(flight.document) | {"events": []}
+    document: Document = flight.document | {"events": []}
+    if flight.departed is None:
+        return document | {"status": "cancelled"}
     for change in (_departure(flight), _arrival(flight)):
         for path, value in change.get("$set", {}).items():
             outer, _, inner = path.partition(".")

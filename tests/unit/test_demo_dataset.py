@@ -184,6 +184,17 @@ def test_a_replay_does_everything_that_a_change_stream_can_show(dataset: Dataset
     assert {collection for collection, _ in written} == {"airlines", "airports", "planes", "weather", "flights"}
 
 
+def test_a_flight_of_the_past_is_arrived_or_cancelled(dataset: Dataset) -> None:
+    over = [completed(item) for item in dataset.flights]
+    assert {document["status"] for document in over} == {"arrived", "departed", "cancelled"}  # departed: it landed elsewhere
+    for document in over:
+        assert len(document["events"]) == {"arrived": 2, "departed": 1, "cancelled": 0}[document["status"]]
+        assert ("actual" in document) == (document["status"] != "cancelled")
+    assert all(item.document["status"] == "scheduled" and item.document["events"] == [] for item in dataset.flights), (
+        "no argument is mutated"
+    )
+
+
 def _raw(*documents: Any) -> list[bytes]:
     return [bson.encode(document) for document in documents]
 
