@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from itertools import groupby
 from typing import Any
 
 from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne
@@ -19,10 +18,11 @@ from pipelines.demo.dataset import Dataset, Document, Flight
 Operation = tuple[str, InsertOne[Document] | UpdateOne | ReplaceOne[Document] | DeleteOne]
 """Which collection, and what to write there."""
 
-_BATCH = 250
+_BATCH = 1000
+_LIVE_BATCH = 100
 _TRICKLE, _TRICKLE_PACE = 10, 20  # operations, and operations per second, while nobody reads
 _PACE = 700  # operations per second once somebody does: the rest lasts while the snapshot is read
-_TRANSACTION_EVERY = 10  # batches
+_TRANSACTION_EVERY = 5  # batches
 _ONE_IN = 40  # so often a flight is replaced, booked again, or something of the reference data changes
 
 
@@ -144,8 +144,8 @@ class Replay:
                 self._advance(_TRICKLE)
             self._hurried.wait()
             while self.done < self.total:
-                self._advance(_BATCH)
-                time.sleep(_BATCH / _PACE)
+                self._advance(_LIVE_BATCH)
+                time.sleep(_LIVE_BATCH / _PACE)
         except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the caller's thread
             self._error = error
         finally:
@@ -162,6 +162,9 @@ class Replay:
         self.done += len(batch)
 
     def _write(self, batch: Sequence[Operation], session: ClientSession | None = None) -> None:
-        """In order; runs of one collection go in one request."""
-        for collection, run in groupby(batch, key=lambda item: item[0]):
-            self._database[collection].bulk_write([operation for _, operation in run], session=session)
+        """In order within each collection; one request for each, because every request waits for the journal."""
+        requests: dict[str, list[Any]] = {}
+        for collection, operation in batch:
+            requests.setdefault(collection, []).append(operation)
+        for collection, operations in requests.items():
+            self._database[collection].bulk_write(operations, session=session)
