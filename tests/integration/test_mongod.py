@@ -25,7 +25,7 @@ import sys, time
 from pipelines.source.mongod import EmbeddedMongod
 server = EmbeddedMongod()
 server.start()
-print(*server.pids(), server._folder, sep="\\n", flush=True)
+print(*server.pids(), server.folder, sep="\\n", flush=True)
 time.sleep(600)
 """
 
@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def test_it_starts_streams_and_stops() -> None:
     with EmbeddedMongod() as server:
         (pid,) = server.pids()
-        folder = server._folder
+        folder = server.folder
         assert running(pid)
         assert folder.is_dir()
         with MongoClient[dict[str, Any]](server.uri) as client, client.shop.watch(max_await_time_ms=500) as stream:
@@ -61,16 +61,23 @@ def test_it_starts_streams_and_stops() -> None:
     server.stop()  # once more: nothing to do
 
 
-def test_a_kept_folder_is_a_database_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("members", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_kept_folder_is_a_database_again_on_other_ports(tmp_path: Path, members: int) -> None:
     for expected in (0, 1):
-        with EmbeddedMongod(data_dir=tmp_path, port=_free_port_of(tmp_path)) as server, MongoClient[dict[str, Any]](server.uri) as client:
+        with (
+            EmbeddedMongod(members=members, data_dir=tmp_path) as server,
+            MongoClient[dict[str, Any]](server.uri, w="majority") as client,
+        ):
             assert client.shop.orders.count_documents({}) == expected
             client.shop.orders.insert_one({"_id": expected})
 
 
-def _free_port_of(folder: Path) -> int | None:
-    """The set knows its member by its port: the second start must use the first one's."""
-    return next((int(entry.name) for entry in folder.iterdir()), None)
+def test_it_can_be_started_again() -> None:
+    server = EmbeddedMongod()
+    for _ in range(2):
+        with server, MongoClient[dict[str, Any]](server.uri) as client:
+            client.shop.orders.insert_one({"_id": 1})
+    assert server.pids() == []
 
 
 def test_a_killed_parent_leaves_no_mongod() -> None:
@@ -131,3 +138,22 @@ def test_a_paused_server_goes_on_where_it_was() -> None:
         finally:
             server.resume()
         assert client.shop.orders.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [({"extra_args": ["--surely-not-an-option"]}, "surely-not-an-option"), ({"set_parameters": {"surelyNot": "1"}}, "surelyNot")],
+)
+def test_a_server_that_ends_at_once_has_its_last_words_in_one_line(arguments: dict[str, Any], complaint: str) -> None:
+    server = EmbeddedMongod(**arguments)
+    with pytest.raises(ConfigurationError, match=complaint) as refused:
+        server.start()
+    assert "\n" not in str(refused.value)
+    assert server.pids() == []
+
+
+def test_a_folder_in_use_is_refused_and_its_user_goes_on(tmp_path: Path) -> None:
+    with EmbeddedMongod(data_dir=tmp_path) as server, MongoClient[dict[str, Any]](server.uri) as client:
+        with pytest.raises(ConfigurationError, match="lock"):
+            EmbeddedMongod(data_dir=tmp_path).start()
+        assert client.admin.command("ping")["ok"] == 1
