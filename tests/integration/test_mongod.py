@@ -80,14 +80,15 @@ def test_it_can_be_started_again() -> None:
     assert server.pids() == []
 
 
-def test_a_killed_parent_leaves_no_mongod() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_parent_that_ends_in_whatever_way_leaves_no_mongod(end: signal.Signals) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert parent.stdout is not None
         pid, folder = int(parent.stdout.readline()), Path(parent.stdout.readline().strip())
         assert running(pid)
     finally:
-        parent.send_signal(signal.SIGKILL)
+        parent.send_signal(end)
         parent.communicate(timeout=30)
     wait_until(lambda: not running(pid), "mongod outlived its parent")
     wait_until(lambda: not folder.exists(), "the data folder outlived its parent")
