@@ -33,7 +33,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 @app.callback()
 def options(
     context: typer.Context,
-    target: Annotated[str, typer.Option(help="Which conf/<target>.yml.")] = "local",
+    target: Annotated[str, typer.Option(envvar="STRANDLINE_TARGET", help="Which conf/<target>.yml.")] = "local",
     conf: Annotated[Path, typer.Option(help="Folder of the configuration.")] = Path("conf"),
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Of the log on standard error.")] = "text",
 ) -> None:

@@ -6,18 +6,20 @@ Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``c
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
 
 _ENV_PREFIX = "STRANDLINE_"
+_DEFAULT_CONF = Path("conf")
 
 
 class _Section(BaseModel):
@@ -28,7 +30,7 @@ class SourceSettings(_Section):
     """The MongoDB deployment that is read."""
 
     name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
-    uri: SecretStr | None = Field(None, description="Connection string; without one the embedded mongod is started.")
+    uri: SecretStr | None = Field(None, min_length=1, description="Connection string; without one the embedded mongod is started.")
     connect_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a connection.")
     server_selection_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a server that can answer.")
     socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
@@ -87,12 +89,21 @@ class SparkSettings(_Section):
     master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark settings; they have the last word.")
 
+    @field_validator("conf", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Accept JSON's numbers and truth values (from the environment), and a key with nothing under it."""
+        if not isinstance(value, dict | None):
+            return value
+        return {key: json.dumps(entry) if isinstance(entry, bool | int | float) else entry for key, entry in (value or {}).items()}
+
 
 class SilverSettings(_Section):
     """How silver tables are named and typed."""
 
     naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
     deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
+    max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
     max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
 
@@ -113,7 +124,13 @@ class Settings(BaseSettings):
     """The whole configuration of one target, validated and frozen."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, hide_input_in_errors=True
+        env_prefix=_ENV_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        env_parse_none_str="null",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     target: str = "local"
@@ -141,7 +158,7 @@ class Settings(BaseSettings):
         return Lake(root=self.lake.root, catalog=self.lake.catalog, schema=self.lake.schema_prefix)
 
 
-def load_settings(target: str = "local", conf: Path = Path("conf"), overrides: dict[str, Any] | None = None) -> Settings:
+def load_settings(target: str = "local", conf: Path = _DEFAULT_CONF, overrides: dict[str, Any] | None = None) -> Settings:
     """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``, the environment and the options over them.
 
     Raises:
@@ -149,13 +166,8 @@ def load_settings(target: str = "local", conf: Path = Path("conf"), overrides: d
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
-    for file in (conf / "base.yml", conf / f"{target}.yml"):
-        if not file.exists():
-            if file.stem == target and target != "local":
-                known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
-                problems.append(f"no {file}: unknown target {target!r}{_nearest(target, known)}")
-            continue
-        content = _read_yaml(file, problems)
+    for file in _files(target, conf, problems):
+        content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in _unknown_keys(content)]
         merged = _deep_merge(merged, content)
     problems += _unknown_environment(os.environ)
@@ -164,6 +176,17 @@ def load_settings(target: str = "local", conf: Path = Path("conf"), overrides: d
     if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")
     return settings
+
+
+def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
+    """Those that exist, the later over the earlier. ``local`` needs none: an installed command has no conf folder."""
+    if conf != _DEFAULT_CONF and not conf.is_dir():
+        problems.append(f"no folder {conf}")
+    known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
+    if target not in (*known, "local"):  # also refuses a target that is a path
+        problems.append(f"no {conf / target}.yml: unknown target {target!r}{_nearest(target, known)}")
+        target = "base"
+    return [file for name in dict.fromkeys(("base", target)) if (file := conf / f"{name}.yml").exists()]
 
 
 def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
@@ -187,29 +210,11 @@ def _environment(problems: list[str]) -> dict[str, Any]:
     return _deep_merge({"source": {"uri": fallback}}, found) if fallback else found
 
 
-def _read_yaml(file: Path, problems: list[str]) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{file}: cannot be read ({type(error).__name__})")
-        return {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problems.append(f"{file}: not YAML" + (f" at line {mark.line + 1}" if mark else ""))
-        return {}
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        problems.append(f"{file}: a mapping is expected at the top level")
-        return {}
-    return content
-
-
 def _deep_merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = _deep_merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        merged[key] = _deep_merge(below, value or {}) if isinstance(below, dict) and isinstance(value, dict | None) else value
     return merged
 
 
@@ -219,6 +224,7 @@ def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
     for name, field in model.model_fields.items():
         nested = field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) else None
         fields[field.alias or name] = nested
+    fields.pop("target" if model is Settings else "", None)  # it decides which files are read, so no file can set it
     return fields
 
 
@@ -238,7 +244,7 @@ def _unknown_environment(environ: Any) -> list[str]:
     """pydantic-settings ignores an unknown top-level variable in silence; a misspelt setting must not."""
     problems = []
     for variable in environ:
-        if not variable.startswith(_ENV_PREFIX):
+        if not variable.startswith(_ENV_PREFIX) or variable == f"{_ENV_PREFIX}TARGET":  # the command's option --target reads that one
             continue
         keys = variable[len(_ENV_PREFIX) :].lower().split("__")
         nested: dict[str, Any] = {}
@@ -250,4 +256,4 @@ def _unknown_environment(environ: Any) -> list[str]:
 
 def _nearest(key: str, valid: list[str]) -> str:
     match = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
-    return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid))})"
+    return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid)) or 'none'})"

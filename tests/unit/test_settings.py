@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.cli import app
 from pipelines.errors import ConfigurationError
 from pipelines.settings import Settings, load_settings
 from scripts.reference import ROOT, settings_page, tables_page
@@ -99,6 +101,29 @@ def test_an_unknown_target_names_the_nearest(conf: Path) -> None:
     assert "unknown target 'heer' (did you mean here?)" in _refusal(conf, "heer")
 
 
+@pytest.mark.parametrize("target", ["../here", "/etc/here", "base", ""])
+def test_a_target_is_a_name_and_no_path(conf: Path, target: str) -> None:
+    (conf / "below").mkdir()
+    assert f"unknown target {target!r}" in _refusal(conf / "below", target)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    assert _refusal(tmp_path / "conf", "local").startswith(f"no folder {tmp_path / 'conf'}")
+
+
+def test_no_file_chooses_the_target(conf: Path) -> None:
+    _write(conf, "base", "target: prod")
+    assert f"{conf / 'base.yml'}: unknown key target" in _refusal(conf)
+
+
+def test_the_variable_of_the_target_is_the_default_of_the_option(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_TARGET", "elsewhere")
+    assert load_settings("here", conf).target == "here"
+    refused = CliRunner().invoke(app, ["--conf", str(conf), "status"])
+    assert isinstance(refused.exception, ConfigurationError)
+    assert "unknown target 'elsewhere'" in str(refused.exception)
+
+
 def test_all_problems_are_told_at_once(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(conf, "base", "sorce: {}\nsource: {connect_timeout_ms: -1}")
     _write(conf, "here", "capture: {snapshot_mode: never, scop: x}")
@@ -115,6 +140,79 @@ def test_a_file_that_is_not_a_mapping_is_one_line(conf: Path, text: str) -> None
     message = _refusal(conf)
     assert str(conf / "here.yml") in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["source: {name: a, name: b}", "source: {name: a}\n'source': {name: b}"])
+def test_a_key_that_stands_twice_is_refused(conf: Path, text: str) -> None:
+    _write(conf, "here", text)
+    assert " stands twice at line " in _refusal(conf)
+
+
+@pytest.mark.parametrize(
+    "text", ["12:30", "0o17", "true", "1.0e3", "2013-06-01", "!!python/object/apply:os.getpid []", "[1]", "{a: 1}", "null"]
+)
+def test_yaml_makes_no_number_of_what_is_none(conf: Path, text: str) -> None:
+    _write(conf, "here", f"capture: {{max_batch_size: {text}}}")
+    assert str(conf / "here.yml") in (message := _refusal(conf)) or "capture.max_batch_size: " in message
+
+
+@pytest.mark.parametrize("name", ["no", "on", "y", "off", "yes"])
+def test_a_name_is_no_truth_value(conf: Path, name: str) -> None:
+    _write(conf, "here", f"source: {{name: {name}}}")
+    assert load_settings("here", conf).source.name == name
+
+
+def test_a_key_that_yaml_takes_for_a_truth_value_is_an_unknown_key(conf: Path) -> None:
+    _write(conf, "here", "on: 1\nsource: {no: 1, ~: 2}")
+    message = _refusal(conf)
+    for key in ("unknown key on ", "unknown key source.no ", "unknown key source.~ "):
+        assert key in message
+
+
+def test_a_time_needs_no_quotes(conf: Path) -> None:
+    _write(conf, "here", "capture: {start_at: 2013-06-01T00:00:00+00:00}")
+    assert load_settings("here", conf).capture.start_at == "2013-06-01T00:00:00+00:00"
+
+
+def test_spark_settings_arrive_as_they_are_written(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", "spark: {conf: {spark.ui.enabled: true, spark.port: 4040, spark.version: 4.10, spark.word: 'no'}}")
+    written = {"spark.ui.enabled": "true", "spark.port": "4040", "spark.version": "4.10", "spark.word": "no"}
+    assert load_settings("here", conf).spark.conf == written
+    monkeypatch.setenv("STRANDLINE_SPARK__CONF", '{"spark.port": 4041, "spark.ui.enabled": false}')
+    assert load_settings("here", conf).spark.conf == written | {"spark.port": "4041", "spark.ui.enabled": "false"}
+
+
+@pytest.mark.parametrize("text", ["source:\ncapture:\n", "source: ~", "spark:\n  conf:\n", "# all of it is a comment"])
+def test_a_section_with_nothing_under_it_changes_nothing(conf: Path, text: str) -> None:
+    _write(conf, "here", text)
+    assert load_settings("here", conf) == Settings(target="here")
+
+
+def test_an_empty_section_keeps_what_the_base_says(conf: Path) -> None:
+    _write(conf, "base", "source: {name: base}\nspark: {conf: {a: b}}")
+    _write(conf, "here", "source:\nspark:\n  conf:\n")
+    settings = load_settings("here", conf)
+    assert (settings.source.name, settings.spark.conf) == ("base", {"a": "b"})
+
+
+def test_null_in_a_file_or_variable_unsets(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", "spark: {master: ~}\nlake: {catalog: main}")
+    monkeypatch.setenv("STRANDLINE_LAKE__CATALOG", "null")
+    settings = load_settings("here", conf)
+    assert (settings.spark.master, settings.lake.catalog) == (None, None)
+
+
+def test_an_empty_variable_is_not_there(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", "source: {name: file}")
+    for variable in ("STRANDLINE_SOURCE__NAME", "STRANDLINE_SOURCE__URI", "MONGODB_URI"):
+        monkeypatch.setenv(variable, "")
+    source = load_settings("here", conf).source
+    assert (source.name, source.uri) == ("file", None)
+
+
+def test_an_empty_uri_in_a_file_is_refused(conf: Path) -> None:
+    _write(conf, "here", "source: {uri: ''}")
+    assert "source.uri: " in _refusal(conf)
 
 
 @pytest.mark.parametrize("wrong", ["source: {name: NO, uri: '%s'}", "source: {uri: ['%s']}", "source: '%s'", "capture: {scope: '%s'}"])
@@ -153,7 +251,7 @@ def test_lists_may_be_written_as_yaml_does(conf: Path) -> None:
 
 
 def test_a_list_that_is_none_is_refused(conf: Path) -> None:
-    _write(conf, "here", "capture: {collection_include_list: 5}")
+    _write(conf, "here", "capture: {collection_include_list: {a: 5}}")
     assert "capture.collection_include_list:" in _refusal(conf)
 
 

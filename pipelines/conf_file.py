@@ -1,0 +1,54 @@
+"""One configuration file as nested text.
+
+A value in a file is text, as it is in the environment, and the settings' model gives it its type: YAML's own guesses (``no`` is false,
+``12:30`` is 750, ``1.10`` is 1.1, an unquoted time is an object) never come between.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class _KeyTwice(yaml.MarkedYAMLError):
+    """YAML's last one would win in silence."""
+
+
+class _TextLoader(yaml.SafeLoader):
+    """Every plain value but null is text; a key may stand once."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # why: the base class declares it so
+        first: [resolver for resolver in resolvers if resolver[0] == "tag:yaml.org,2002:null"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            key.tag = "tag:yaml.org,2002:str"
+            if key.value in seen:
+                raise _KeyTwice(problem=f"key {key.value} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_sections(file: Path, problems: list[str]) -> dict[str, Any]:
+    """I/O: the sections of *file*; those with nothing under them are left out. What is wrong is added to *problems*, without a value."""
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8-sig"), _TextLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{file}: cannot be read ({type(error).__name__})")
+        return {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = error.problem if isinstance(error, _KeyTwice) else "not YAML"  # other messages may quote a value
+        problems.append(f"{file}: {what}" + (f" at line {mark.line + 1}" if mark else ""))
+        return {}
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        problems.append(f"{file}: a mapping is expected at the top level")
+        return {}
+    return {key: value for key, value in content.items() if value is not None}
