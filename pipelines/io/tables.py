@@ -117,7 +117,9 @@ class Tables:
         return detail
 
     def properties(self, table: TableName) -> dict[str, str]:
-        return dict(self.detail(table)["properties"])
+        """Table properties. ``SHOW TBLPROPERTIES``, because ``DESCRIBE DETAIL`` counts files first and takes five times as long."""
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
+        return {row["key"]: row["value"] for row in rows}
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""

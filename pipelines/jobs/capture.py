@@ -17,8 +17,8 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
-from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, token_data
-from pipelines.source.resume import resume_point
+from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, operation_time, token_data
+from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection
 
 Report = Callable[[str, int], None]
@@ -61,7 +61,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )
         last = writer.open(deployment.identity) or _begin(writer, raw_client, selection, settings, deployment)
-        target = token_data(token_at(raw_client, selection, expanded_events=deployment.shows_expanded_events)) if once else None
+        target = _present(raw_client, selection, deployment) if once else None
         snapshot = SnapshotRun.of(ctx, writer, options, selection, last.snapshot_id, report) if last.snapshot_id else None
         reader = StreamReader(
             raw_client,
@@ -80,6 +80,16 @@ def _begin(writer: BronzeWriter, client: AnyClient, selection: Selection, settin
     snapshot_id = uuid.uuid4().hex if settings.snapshot_mode == "initial" else None
     writer.commit([], batch=1, resume_token=token, snapshot_id=snapshot_id)
     return Committed(1, token, snapshot_id)
+
+
+def _present(client: AnyClient, selection: Selection, deployment: Deployment) -> str:
+    """The token right before whatever stands at the operation time of now: a stream that polled up to it has seen all before.
+
+    Not the token of a stream opened without a start: that one lies a tick in the future, and an idle cluster reaches it only with its
+    next no-op, ten seconds later.
+    """
+    now = ResumePoint(cluster_time=operation_time(client))
+    return token_data(token_at(client, selection, now, expanded_events=deployment.shows_expanded_events))
 
 
 class _Loop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.columns import BRONZE_ID, CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
@@ -38,24 +39,29 @@ class SilverResult:
 def run_silver(
     ctx: JobContext, *, collections: Sequence[str] = (), report: Callable[[SilverResult], None] = lambda _: None
 ) -> list[SilverResult]:
-    """I/O: reads what is new in bronze; MERGEs it table by table; a collection without news costs nothing.
+    """I/O: reads what is new in bronze; MERGEs it, some tables at once; a collection without news costs nothing.
 
     Args:
         collections: ``db.collection`` names; empty: all.
 
     Effects on failure:
-        Tables before the failed one are complete; the failed one repeats its MERGE. Calling again is safe.
+        The other tables are complete or not begun; the failed one repeats its MERGE. Calling again is safe.
     """
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
-    through = Progress(str(ctx.tables.detail(bronze)["id"]), ctx.tables.version(bronze))
+    through = Progress(ctx.tables.properties(bronze)[BRONZE_ID], ctx.tables.version(bronze))
     ledger = Ledger.read(ctx.tables, through.bronze_id)
-    results = []
-    for namespace in _namespaces_with_news(ctx, bronze, ledger, through, collections):
+
+    def run_one(namespace: Namespace) -> SilverResult:
         table = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
-        results.append(_run_collection(ctx, bronze, table, namespace, ledger, through))
-        report(results[-1])
+        result = _run_collection(ctx, bronze, table, namespace, ledger, through)
+        report(result)
+        return result
+
+    # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
+    with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
+        results = list(pool.map(run_one, _namespaces_with_news(ctx, bronze, ledger, through, collections)))
     if not collections and ledger.complete_through < through.version:
         ledger.advanced((result.namespace for result in results), through.version).store(ctx.tables)
     return results

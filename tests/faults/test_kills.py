@@ -1,0 +1,171 @@
+"""The process is killed, fenced, or wakes up late: bronze has every event once, silver equals the source."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import FencedError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+
+Db = Database[dict[str, Any]]
+_TOKEN = '{"_data": "8200"}'
+
+
+def environment(uri: str, database: str, root: Path) -> dict[str, str]:
+    return os.environ | {
+        "STRANDLINE_SOURCE__URI": uri,
+        "STRANDLINE_SOURCE__NAME": "test",
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database,
+        "STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE": "500",
+        "STRANDLINE_CAPTURE__MAX_BATCH_SIZE": "300",
+        "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
+        "STRANDLINE_LAKE__ROOT": str(root),
+        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
+    }
+
+
+def capture(env: dict[str, str], *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pipelines.cli", "capture", *options]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def kill_with_its_jvm(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@contextmanager
+def changing(database: Db) -> Iterator[None]:
+    """Someone writes all the time."""
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.005):
+            number += 1
+            database.a.update_one({"_id": number % 2000}, {"$inc": {"n": 1}}, upsert=True)
+            if number % 7 == 0:
+                database.a.delete_one({"_id": number % 500})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join()
+
+
+def killed_again_and_again(spark: SparkSession, uri: str, database: Db, root: Path, kills: int) -> None:
+    chance = random.Random(kills)
+    database.a.insert_many([{"_id": number, "text": "x" * 50} for number in range(2000)])
+    env = environment(uri, database.name, root)
+    with changing(database):
+        for _ in range(kills):
+            process = capture(env)
+            time.sleep(chance.uniform(6, 22))  # session start to full stream
+            assert process.poll() is None, process.communicate()[1]
+            kill_with_its_jvm(process)
+    ctx = pipeline(spark, uri, database.name, root)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: A01, E15, N08
+def test_capture_killed_at_random_moments_loses_and_repeats_nothing(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    killed_again_and_again(spark, mongo_uri, database, tmp_path, kills=3)
+
+
+@pytest.mark.long
+def test_capture_killed_twenty_times_loses_and_repeats_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    killed_again_and_again(spark, mongo_uri, database, tmp_path, kills=20)
+
+
+# scenario: Q03, Q07
+def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    database.a.insert_many([{"_id": number} for number in range(2000)])
+    env = environment(mongo_uri, database.name, tmp_path)
+    with changing(database):
+        rivals = [capture(env), capture(env)]
+        try:
+            deadline = time.monotonic() + 150
+            while all(rival.poll() is None for rival in rivals) and time.monotonic() < deadline:
+                time.sleep(0.2)
+            losers = [rival for rival in rivals if rival.poll() is not None]
+            assert [loser.returncode for loser in losers] == [6], [loser.communicate() for loser in losers]
+            complaint = losers[0].communicate()[1].strip().splitlines()[-1]
+            assert "another writer committed" in complaint
+            (winner,) = (rival for rival in rivals if rival.poll() is None)
+            time.sleep(5)
+            winner.send_signal(signal.SIGTERM)
+            _, errors = winner.communicate(timeout=90)
+            assert winner.returncode == 0, errors
+        finally:
+            for rival in rivals:
+                if rival.poll() is None:
+                    kill_with_its_jvm(rival)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: Q05, O05, and the design's "the process pauses for an hour and wakes"
+def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+
+    def writer(name: str) -> BronzeWriter:
+        return BronzeWriter(ctx.tables, "test", name, lambda: 0)
+
+    sleeper, rival = writer("sleeper"), writer("rival")
+    assert sleeper.open("cluster") is None
+    sleeper.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
+    last = rival.open("cluster")
+    assert last is not None
+    assert last.batch == 1
+    rival.commit([], batch=2, resume_token=_TOKEN, snapshot_id=None)
+    rival.commit([], batch=3, resume_token=_TOKEN, snapshot_id=None)
+    version = ctx.tables.version(rival.table)
+    for batch in (1, 2, 3):
+        with pytest.raises(FencedError, match="another writer"):
+            sleeper.commit([], batch=batch, resume_token=_TOKEN, snapshot_id=None)
+    assert ctx.tables.version(rival.table) == version
+    rival.commit([], batch=4, resume_token=_TOKEN, snapshot_id=None)
+    reopened = writer("third").open("cluster")
+    assert reopened is not None
+    assert reopened.batch == 4
+
+
+# scenario: E03: the commit landed but its answer was lost
+def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    writer = BronzeWriter(ctx.tables, "test", "me", lambda: 0)
+    writer.open("cluster")
+    writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
+    writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
+    assert ctx.tables.read(writer.table).count() == 1

@@ -1,0 +1,209 @@
+"""Random histories: whatever the order, the batches, the snapshots and the crashes, silver equals the source.
+
+Many histories are packed into one collection (a key space each), because a MERGE of a thousand keys costs no more than one of three.
+Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline
+from pymongo import MongoClient
+from pymongo.collection import Collection
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.io.tables import Tables
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.model.tables import Lake, TableName
+from pipelines.silver.census import count
+from pipelines.silver.latest import latest_per_key
+from pipelines.silver.rows import typed_rows
+from pipelines.silver.schema import Guards, evolve
+from pipelines.silver.shape import Shape
+from pipelines.silver.writer import SilverTable
+
+_CHANGES = "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, document_size INT, envelope BINARY, _commit_version BIGINT"
+_COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
+
+# One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
+_few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+
+
+def random_changes(chance: random.Random, keys: int) -> list[tuple[Any, ...]]:
+    """Bronze rows of independent random histories, one for each key, READs at any moment among them."""
+    rows = []
+    for key in range(keys):
+        document: dict[str, Any] | None = None
+        for step in range(chance.randint(1, 8)):
+            position, op = f"{step:016x}:82{step:04X}", "d"
+            if document is None or chance.random() < 0.7:
+                op = "c" if document is None else "u"
+                document = {"_id": key, "v": chance.choice([step, float(step), "text", None])}
+            else:
+                document = None
+            rows.append(_row(key, position, op, document))
+            if document is not None and chance.random() < 0.4:
+                rows.append(_row(key, f"{step:016x}:~", "r", document))
+            if op == "u" and chance.random() < 0.2:  # the lookup came too late
+                rows[-1] = (*rows[-1][:4], None, bson.encode({"fullDocument": None}), 0) if rows[-1][2] == "u" else rows[-1]
+    return rows
+
+
+def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document} if document else {})
+    return (str(key), position, op, None, None if document is None else len(bson.encode(document)), envelope, 0)
+
+
+def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:
+    table = SilverTable(Tables(spark, Lake(root=str(root / uuid.uuid4().hex))), TableName("silver", "t"))
+    table.open("db.t")
+    _, changes = evolve(Shape("struct"), count([], max_depth=8), Guards())
+    assert changes == []
+    _, changes = evolve(Shape("struct"), _census(batches), Guards())
+    table.change_schema(shape, changes)
+    for batch in batches:
+        table.merge(typed_rows(latest_per_key(spark.createDataFrame(batch, _CHANGES)), shape), deletes="soft")
+    return _content(table.tables.read(table.name))
+
+
+def _census(batches: list[list[tuple[Any, ...]]]) -> Any:
+    documents = []
+    for row in (row for batch in batches for row in batch if row[4] is not None):
+        envelope = bson.decode(row[5])
+        documents.append(row[5] if row[2] == "r" else bson.encode(envelope["fullDocument"]))
+    return count(documents, max_depth=8)
+
+
+def _content(rows: DataFrame) -> list[tuple[Any, ...]]:
+    found = rows.selectExpr(*(f"to_json({name})" if name == "v" else name for name in _COMPARED)).collect()
+    return sorted(
+        (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found), key=lambda row: row[0]
+    )
+
+
+# promise 2; scenario: C07, C12, C13, D06, D09
+@_few
+@settings(max_examples=4)
+@given(seed=st.integers(0, 2**32))
+def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    chance = random.Random(seed)
+    rows = random_changes(chance, keys=150)
+    messy = rows + chance.sample(rows, len(rows) // 3)
+    chance.shuffle(messy)
+    cuts = sorted(chance.sample(range(1, len(messy)), 2))
+    batches = [messy[: cuts[0]], messy[cuts[0] : cuts[1]], messy[cuts[1] :]]
+    shape, _ = evolve(Shape("struct"), _census([rows]), Guards())
+    root = tmp_path_factory.mktemp("merge")
+    assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@dataclass(frozen=True)
+class CrashingTables(Tables):
+    """Real tables that end the run before or after one of their commits, as a power cut would."""
+
+    countdown: dict[str, int] = field(default_factory=dict)
+
+    def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self.countdown["left"] = self.countdown.get("left", 10**9) - 1
+        if self.countdown["left"] == 0 and self.countdown["after"] == 0:
+            raise Crash
+        result = call(*args, **kwargs)
+        if self.countdown["left"] == 0:
+            raise Crash
+        return result
+
+    def append(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().append, *args, **kwargs)
+
+    def set_properties(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().set_properties, *args, **kwargs)
+
+    def replace(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().replace, *args, **kwargs)
+
+
+def write_histories(collection: Collection[dict[str, Any]], chance: random.Random, operations: int) -> None:
+    for _ in range(operations):
+        key: Any = {"h": chance.randrange(40), "k": chance.randrange(3)}
+        match chance.randrange(5):
+            case 0:
+                collection.delete_one({"_id": key})
+            case 1:
+                collection.replace_one({"_id": key}, {"_id": key, "v": chance.choice([1, 2.5, "x", None, [1, {"a": 2}]])}, upsert=True)
+            case _:
+                collection.update_one({"_id": key}, {"$inc": {"n": 1}, "$push": {"log": chance.randrange(9)}}, upsert=True)
+
+
+def until_it_ends(job: Any, crashing: JobContext, chance: random.Random) -> None:
+    """Run *job*, crashing at random commits, until one run gets through."""
+    for attempt in range(4):
+        crashing.tables.countdown.update(left=chance.randint(1, 6) if attempt < 3 else 10**9, after=chance.randrange(2))  # type: ignore[attr-defined]  # why: CrashingTables
+        try:
+            job(crashing)
+            return
+        except Crash:
+            continue
+
+
+# promises 1 and 2; scenario: A01, A18, D09, E01, E03, E05, I06, T08
+def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    database = mongo[f"p_{uuid.uuid4().hex[:10]}"]
+    ctx = pipeline(
+        spark,
+        mongo_uri,
+        database.name,
+        root,
+        snapshot_chunk_size=chance.choice([10, 30, 1000]),
+        max_batch_size=chance.choice([7, 50, 5000]),
+    )
+    crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake))
+    try:
+        write_histories(database.a, chance, 150)
+        for _ in range(2):
+            until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)
+            write_histories(database.a, chance, 100)
+            until_it_ends(run_silver, crashing, chance)
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert_equal_to_source(ctx, database, "a")
+        assert_streamed_exactly_once(ctx)
+    finally:
+        mongo.drop_database(database.name)
+
+
+@_few
+@settings(max_examples=2)
+@given(seed=st.integers(0, 2**32))
+def test_a_pipeline_that_crashes_at_random_commits_converges(
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    pipeline_through_crashes(spark, mongo_uri, mongo, tmp_path_factory.mktemp("lake"), seed)
+
+
+@pytest.mark.long
+@_few
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_a_pipeline_that_crashes_at_random_commits_converges_at_length(
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    pipeline_through_crashes(spark, mongo_uri, mongo, tmp_path_factory.mktemp("lake"), seed)
