@@ -10,6 +10,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pyspark.sql import functions as F
+from rich import box
 from rich.table import Table
 
 from pipelines.io.tables import Tables
@@ -68,7 +69,7 @@ def _silver(tables: Tables, table: TableName) -> Iterator[bytes]:
 
 def as_table(proofs: Iterable[CollectionProof]) -> Table:
     """For the terminal."""
-    table = Table(title="silver against MongoDB, document by document")
+    table = Table(title="Silver against MongoDB, byte for byte", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for heading in ("collection", "source", "silver", "equal", "missing", "extra", "different"):
         table.add_column(heading, justify="left" if heading == "collection" else "right")
     for proof in proofs:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -15,6 +17,11 @@ from rich.table import Table
 from pipelines.demo.dataset import Document
 
 _STEPS = 11
+_NEXT = (
+    "status",
+    'sql "select dest, avg(delay.arrival) as late from silver.flights where not _deleted group by dest order by late desc"',
+    'sql "select op, collection, count(*) as changes from bronze.airline where collection is not null group by all order by 1, 2"',
+)
 
 
 class Stages:
@@ -29,12 +36,15 @@ class Stages:
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
         """Show *title* while the body runs; yields a function that notes what just happened."""
         started = time.monotonic()
-        columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            task = progress.add_task(title, total=_STEPS, completed=self._done)
-            yield lambda text: progress.update(task, description=f"{title}: {text}")
+        if self._console.is_terminal:
+            columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+            with Progress(*columns, console=self._console, transient=True) as progress:
+                task = progress.add_task(title, total=_STEPS, completed=self._done)
+                yield lambda text: progress.update(task, description=f"{title}: {text}")
+        else:
+            yield lambda _text: None
         self._done += 1
-        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - started:.1f} s[/]")
+        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - started:5.1f} s[/]", highlight=False)
 
     def say(self, text: str) -> None:
         self._console.print(f"  {text}", highlight=False)
@@ -44,21 +54,18 @@ class Stages:
 
     def close(self, lake: Path) -> None:
         """The end, and what to try next."""
-        prefix = f"STRANDLINE_SOURCE__NAME=airline STRANDLINE_LAKE__ROOT={lake} strandline"
-        self._console.print(f"Done in {time.monotonic() - self._started:.0f} s. The lake is in {lake}; look at it:", highlight=False)
-        for command in (
-            "status",
-            "offsets show",
-            'sql "select status, count(*) as flights from silver.flights where not _deleted group by all"',
-        ):
-            self._console.print(f"  {prefix} {command}", highlight=False, soft_wrap=True)
+        prefix = f"STRANDLINE_SOURCE__NAME=airline STRANDLINE_LAKE__ROOT={shlex.quote(str(lake))} strandline"
+        self._console.print(f"\nDone in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:", highlight=False)
+        for command in _NEXT:
+            self._console.print(f"  {prefix} {command}", highlight=False, markup=False, soft_wrap=True)
 
 
-def gold_table(name: str, rows: list[Document]) -> Table:
+def gold_table(title: str, rows: list[Document]) -> Table:
     """One gold result for the terminal."""
-    table = Table(title=f"gold.{name}")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in rows[0] if rows else ():
-        table.add_column(column.replace("_", " "), justify="left" if isinstance(rows[0][column], str) else "right")
+        is_text = isinstance(rows[0][column], str)
+        table.add_column(column.replace("_", " "), justify="left" if is_text else "right", no_wrap=is_text)
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     return table

@@ -32,6 +32,24 @@ COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
 DEFAULT_ROWS = 26_000
 _LIVE_SHARE = 0.25  # of the flights are replayed live, the others are history
 
+# What of gold is shown: title, query (ten rows, and columns for a terminal of 80 characters).
+_SHOWN = (
+    (
+        "gold.on_time_performance: who is on time",
+        "SELECT airline, flights, cancelled, median_arrival_delay AS median_delay, percent_on_time FROM gold.on_time_performance"
+        " WHERE flights >= 20 ORDER BY percent_on_time DESC",
+    ),
+    (
+        "gold.delay_by_weather: what the weather at the origin costs",
+        "SELECT weather, flights, average_departure_delay AS average_delay, percent_late FROM gold.delay_by_weather"
+        " ORDER BY average_delay DESC",
+    ),
+    (
+        "gold.fleet_age: the largest fleets",
+        "SELECT carrier, manufacturer, planes, average_age, seats_per_plane FROM gold.fleet_age ORDER BY planes DESC",
+    ),
+)
+
 _LAYERS = {"bronze", "silver", "gold", "control", "quality-docs"}
 
 
@@ -106,8 +124,9 @@ def _look(ctx: JobContext, stages: Stages) -> None:
     for result in results:
         if result.status != "built":
             raise ContractError(f"gold.{result.name} was not built: {result.reason}", next_step="strandline gold")
-        rows = [row.asDict() for row in run_sql(ctx, f"SELECT * FROM gold.{result.name}").limit(20).collect()]
-        stages.show(gold_table(result.name, rows))
+    for title, query in _SHOWN:
+        rows = run_sql(ctx, query).limit(10).collect()
+        stages.show(gold_table(title, [row.asDict() for row in rows]))
 
 
 def _prove(ctx: JobContext, stages: Stages) -> None:
