@@ -24,10 +24,10 @@ quietly() { # quietly <what failed> <what to do> <command…>
     local what=$1 remedy=$2
     shift 2
     "$@" >"$log" 2>&1 && return
-    tail -n 25 "$log" >&2
     if grep -qiE 'name resolution|name or service not known|network is unreachable|NewConnectionError|UnknownHostException|ConnectTimeout|connection (refused|timed out)|max retries exceeded' "$log"; then
         stop "$what: no network; check the connection or the proxy settings (HTTPS_PROXY, pip's configuration), then run it again"
     fi
+    tail -n 25 "$log" >&2
     stop "$what; $remedy"
 }
 
@@ -61,6 +61,11 @@ check_java() {
 
 hash_of() { "$1" -c 'import hashlib, sys; print(hashlib.sha256(b"\0".join(open(f, "rb").read() for f in sys.argv[1:])).hexdigest())' "${@:2}"; }
 
+usable() { # not another Python's, not moved (its commands name the folder that they were made in), not half made
+    [[ $("$venv/bin/python" -c 'import sys; print(sys.version)' 2>/dev/null) == "$("$python" -c 'import sys; print(sys.version)')" ]] &&
+        grep -qsF "$PWD/$venv/bin/" "$venv/bin/pip"
+}
+
 check_java
 python=$(find_python)
 wanted="$(hash_of "$python" "$lock" pyproject.toml) $("$python" -c 'import sys; print(sys.version)' | tr '\n' ' ') $PWD"
@@ -68,8 +73,8 @@ wanted="$(hash_of "$python" "$lock" pyproject.toml) $("$python" -c 'import sys; 
 
 log=$(mktemp)
 printf 'setup: virtual environment in %s (%s)\n' "$venv" "$("$python" -V)"
-if ! "$venv/bin/python" -c "import sys; sys.exit(sys.version != '''$("$python" -c 'import sys; print(sys.version)')''')" 2>/dev/null; then
-    rm -rf "$venv" # another Python's, moved, or half made
+if ! usable; then
+    rm -rf "$venv"
     quietly "the virtual environment could not be made" "install Python's venv module (Debian: python3-venv)" "$python" -m venv "$venv"
 fi
 rm -f "$stamp"
