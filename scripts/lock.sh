@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# Compiles pyproject.toml into pinned, hashed requirements. Takes uv from the PATH, or installs it into .venv.
+# Compiles pyproject.toml into pinned, hashed requirements. What is pinned already stays, unless UPGRADE=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-uv=$(command -v uv || true)
-if [[ -z $uv ]]; then
-    [[ -x .venv/bin/uv ]] || .venv/bin/python -m pip install --disable-pip-version-check --quiet uv
-    uv=.venv/bin/uv
-fi
+uv=$(command -v uv || command -v .venv/bin/uv) || {
+    echo "lock: no uv found; install it, or run: make setup" >&2
+    exit 1
+}
 
 compile() { # compile <file> <extra…>
-    local file=requirements/$1.txt extra=()
+    local file=requirements/$1.txt options=(${UPGRADE:+--upgrade})
     shift
-    for name in "$@"; do extra+=(--extra "$name"); done
+    for name in "$@"; do options+=(--extra "$name"); done
     echo "lock: $file"
-    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-        --custom-compile-command "make lock" "${extra[@]}" pyproject.toml -o "$file"
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+        --custom-compile-command "make lock" "${options[@]}" pyproject.toml -o "$file"
 }
 
 compile runtime

@@ -24,7 +24,7 @@ quietly() { # quietly <what failed> <what to do> <command…>
     local what=$1 remedy=$2
     shift 2
     "$@" >"$log" 2>&1 && return
-    if grep -qiE 'name resolution|name or service not known|network is unreachable|NewConnectionError|UnknownHostException|ConnectTimeout|connection (refused|timed out)|max retries exceeded' "$log"; then
+    if grep -qiE 'name resolution|name or service not known|network is unreachable|NewConnectionError|UnknownHostException|ConnectTimeout|connection (refused|timed out)|max retries exceeded|\(from versions: none\)' "$log"; then
         stop "$what: no network; check the connection or the proxy settings (HTTPS_PROXY, pip's configuration), then run it again"
     fi
     tail -n 25 "$log" >&2
