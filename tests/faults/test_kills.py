@@ -44,7 +44,7 @@ def environment(uri: str, database: str, root: Path) -> dict[str, str]:
 
 def capture(env: dict[str, str], *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pipelines.cli", "capture", *options]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
 
 
 def kill_with_its_jvm(process: subprocess.Popen[str]) -> None:
