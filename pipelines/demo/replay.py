@@ -23,7 +23,8 @@ _LIVE_BATCH = 100
 _TRICKLE, _TRICKLE_PACE = 10, 20  # operations, and operations per second, while nobody reads
 _PACE = 700  # operations per second once somebody does: the rest lasts while the snapshot is read
 _TRANSACTION_EVERY = 5  # batches
-_ONE_IN = 40  # so often a flight is replaced, booked again, or something of the reference data changes
+_ONE_IN = 40  # so often a flight is replaced or booked again
+_REFERENCE_ONE_IN = 10  # operations: so often something of the reference data changes, each collection in turn
 
 
 def load_reference(database: Database[Document], dataset: Dataset, history: Sequence[Flight]) -> None:
@@ -71,7 +72,7 @@ def operations(dataset: Dataset, flights: Sequence[Flight], seed: int) -> list[O
     written: list[Operation] = []
     for number, (_, _, operation) in enumerate(timed):
         written.append(operation)
-        if number % _ONE_IN == 0:
+        if number % _REFERENCE_ONE_IN == 0:
             written.append(_reference_change(dataset, number, chance))
     return written
 
@@ -96,7 +97,7 @@ def _life(flight: Flight, chance: random.Random) -> Iterator[tuple[Any, Operatio
 
 def _reference_change(dataset: Dataset, number: int, chance: random.Random) -> Operation:
     """A small change of a collection that hardly ever changes."""
-    name = ("planes", "airports", "weather", "airlines")[number // _ONE_IN % 4]
+    name = ("planes", "airports", "weather", "airlines")[number // _REFERENCE_ONE_IN % 4]
     document = chance.choice(getattr(dataset, name))
     change: Document = {"$set": {"inspected": number}} if name == "planes" else {"$inc": {"revision": 1}}
     return name, UpdateOne({"_id": document["_id"]}, change)
