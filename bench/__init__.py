@@ -1,0 +1,1 @@
+"""Throughput beside the limits of the same machine, in one run."""
