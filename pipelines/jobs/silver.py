@@ -59,9 +59,11 @@ def run_silver(
         report(result)
         return result
 
+    namespaces = _namespaces_with_news(ctx, bronze, ledger, through, collections)
+    _refuse_shared_tables(namespaces, ctx.settings.silver)
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
-        results = list(pool.map(run_one, _namespaces_with_news(ctx, bronze, ledger, through, collections)))
+        results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
         ledger.advanced((result.namespace for result in results), through.version).store(ctx.tables)
     return results
@@ -70,6 +72,18 @@ def run_silver(
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
     """The silver table of a collection."""
     return TableName("silver", safe_name(namespace.collection) if settings.naming == "collection" else safe_name(*namespace))
+
+
+def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSettings) -> None:
+    """Two collections of one run must not even race for a table; collections of different runs are told apart by the table itself."""
+    owners: dict[TableName, Namespace] = {}
+    for namespace in namespaces:
+        owner = owners.setdefault(table_of(namespace, settings), namespace)
+        if owner != namespace:
+            raise ContractError(
+                f"{owner} and {namespace} would share {table_of(namespace, settings)}",
+                next_step="set silver.naming: database_collection, so that two collections never share a table",
+            )
 
 
 def _namespaces_with_news(ctx: JobContext, bronze: TableName, ledger: Ledger, through: Progress, wanted: Sequence[str]) -> list[Namespace]:
