@@ -15,7 +15,8 @@ _MODULES = sorted((ROOT / "pipelines").rglob("*.py"))
 _MAX_FILE_LINES, _MAX_FUNCTION_LINES = 300, 40
 _FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "stuff"}
 _REGISTRY_HOSTS = (  # in parts: the test reads itself, too
-    ("py", "pi", "org"),
+    ("pypi", "org"),
+    ("pypi", "python", "org"),
     ("files", "pythonhosted", "org"),
     ("repo1", "maven", "org"),
     ("repo", "maven", "apache", "org"),
