@@ -1,55 +1,100 @@
-"""What one measurement is: documents, bytes, seconds, peak memory."""
+"""What one measurement is: documents, bytes, seconds, the steady state in it, peak memory."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
+
+_SAMPLE_SECONDS = 0.1
+
+
+@dataclass
+class Marks:
+    """When how much had landed: called with the number of documents after each commit. Threads may call it."""
+
+    started: float = field(default_factory=time.perf_counter)
+    landings: list[tuple[float, int]] = field(default_factory=list)
+
+    def __call__(self, _what: str, count: int) -> None:
+        if count:
+            self.landings.append((time.perf_counter() - self.started, count))
+
+    def steady(self, lanes: int) -> float | None:
+        """Documents a second between the first landing of each of *lanes* and the last of all; None where that is too little to say."""
+        begun, counted = self.landings[:lanes], self.landings[lanes:]
+        if len(counted) < lanes:
+            return None
+        return sum(count for _, count in counted) / (counted[-1][0] - begun[-1][0])
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Highest resident memory, in bytes, of this process and its Python children, and of the JVM. Pages that forked workers share
+    with their parent count each time."""
+
+    python: int
+    jvm: int
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """*peak_python* and *peak_jvm* in bytes of resident memory, while it ran."""
+    """*size* in bytes of BSON as the server sends it; *stored* in bytes on disk, where something was stored."""
 
     name: str
     documents: int
     size: int
     seconds: float
-    peak_python: int
-    peak_jvm: int
+    steady: float | None = None
+    stored: int | None = None
+    peak: Peak | None = None
 
     @property
     def rate(self) -> float:
+        """Documents a second, from the call to its return."""
         return self.documents / self.seconds
 
 
-def measured(name: str, run: Callable[[], tuple[int, int]]) -> Measurement:
-    """Run once; *run* returns documents and bytes."""
-    peaks, stop = {"python": 0, "java": 0}, threading.Event()
+class MemoryWatch:
+    """Samples the memory of this process and everything below it, but for mongod, while the block runs."""
 
-    def watch() -> None:
+    def __init__(self) -> None:
+        self._peaks = {"python": 0, "java": 0}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def peak(self) -> Peak:
+        return Peak(self._peaks["python"], self._peaks["java"])
+
+    def _run(self) -> None:
         this = psutil.Process()
-        while not stop.wait(0.1):
+        while not self._stop.wait(_SAMPLE_SECONDS):
             resident = {"python": this.memory_info().rss, "java": 0}
             for child in this.children(recursive=True):
                 try:
-                    kind = child.name()
-                    resident["java" if kind == "java" else "python"] += 0 if kind == "mongod" else child.memory_info().rss
-                except psutil.NoSuchProcess:
+                    name, size = child.name(), child.memory_info().rss
+                except psutil.NoSuchProcess:  # ended between being listed and being asked
                     continue
+                if name != "mongod":
+                    resident["java" if name == "java" else "python"] += size
             for kind, size in resident.items():
-                peaks[kind] = max(peaks[kind], size)
+                self._peaks[kind] = max(self._peaks[kind], size)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+
+def timed(name: str, run: Callable[[], tuple[int, int]]) -> Measurement:
+    """Run once; *run* returns documents and bytes."""
     started = time.perf_counter()
-    try:
-        documents, size = run()
-    finally:
-        seconds = time.perf_counter() - started
-        stop.set()
-        watcher.join()
-    return Measurement(name, documents, size, seconds, peaks["python"], peaks["java"])
+    documents, size = run()
+    return Measurement(name, documents, size, time.perf_counter() - started)
