@@ -27,7 +27,9 @@ from pipelines.jobs.status import show_offset, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.settings import load_settings
 
-settings = load_settings(os.environ.get("STRANDLINE_TARGET", "local"), Path("../conf"))
+# Jupyter and Databricks run a notebook from its own folder, `python notebooks/explore_lake.py` from the checkout.
+conf = next((folder for folder in (Path("../conf"), Path("conf")) if (folder / "base.yml").is_file()), Path("conf"))
+settings = load_settings(os.environ.get("STRANDLINE_TARGET", "local"), conf)
 ctx = open_context(settings)
 bronze = bronze_table(settings.source.name)
 
