@@ -161,7 +161,7 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
     """The user's settings, pointed at the demo's database and lake."""
     sections = {
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
-        "capture": settings.capture.model_copy(update={"scope": "database", "target": DATABASE, "snapshot_chunk_size": 10_000}),
+        "capture": settings.capture.model_copy(update={"scope": "database", "target": DATABASE, "snapshot_chunk_size": 50_000}),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
         "quality": settings.quality.model_copy(update={"docs_dir": str(lake / "quality-docs")}),
     }
