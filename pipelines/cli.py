@@ -223,6 +223,9 @@ def main() -> None:
     except StrandlineError as error:
         print(f"strandline: {error}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
         sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if ended.code:  # a success only returns: Databricks takes any SystemExit in a wheel task for a failure
+            raise
 
 
 if __name__ == "__main__":

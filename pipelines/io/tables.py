@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -24,6 +26,8 @@ from pipelines.model.tables import Lake, TableName, quoted
 _PROOF_COMMITS = 50
 
 _LOST_CREATION = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
+_HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+_CREATION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,19 @@ class Tables:
             builder = builder.comment(comment)
         try:
             builder.execute()
-        except _LOST_CREATION:
-            if not self.exists(table):  # somebody else was creating it at the same moment: then it is there now
+        except (*_LOST_CREATION, AnalysisException) as error:
+            lost = not isinstance(error, AnalysisException) or error.getCondition() == _HALF_CREATED
+            if not (lost and self._appears(table)):
                 raise
+
+    def _appears(self, table: TableName) -> bool:
+        """Whether somebody else, who was creating *table* at the same moment, gets it done: its folder is there before its first commit."""
+        deadline = time.monotonic() + _CREATION_SECONDS
+        while not self.exists(table):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
 
     def _create_in_catalog(
         self, table: TableName, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str

@@ -61,6 +61,8 @@ def run_silver(
 
     namespaces = _namespaces_with_news(ctx, bronze, ledger, through, collections)
     _refuse_shared_tables(namespaces, ctx.settings.silver)
+    if namespaces:
+        ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         results = list(pool.map(run_one, namespaces))
@@ -130,7 +132,6 @@ def _changes_of(ctx: JobContext, bronze: TableName, after: int, through: Progres
 
 def _note_schema_changes(ctx: JobContext, table: TableName, changes: Sequence[SchemaChange], through: Progress) -> None:
     schema = schema_of(SCHEMA_CHANGES_DDL)
-    ctx.tables.create(SCHEMA_CHANGES, schema)
     now = datetime.now(UTC)
     rows = [(now, str(table), ".".join(change.path), change.before, change.after, through.version) for change in changes]
     ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema))
