@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pymongo import MongoClient
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from pipelines.io.tables import Tables
     from pipelines.model.tables import Lake
+
+# A busy machine is no defect: an example may take its time.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from pipelines.bronze.envelope import Stamp, stream_table
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.errors import ConfigurationError, FencedError
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BRONZE_DDL, BRONZE_ID, bronze_table
+from pipelines.model.columns import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
 
 PROPERTIES = {
@@ -58,7 +57,7 @@ class BronzeWriter:
         Raises:
             ConfigurationError: The table belongs to another source.
         """
-        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity, _GENERATION: "1", BRONZE_ID: uuid.uuid4().hex}
+        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity, _GENERATION: "1"}
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
         found = self.tables.properties(self.table)

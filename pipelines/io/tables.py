@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
@@ -25,9 +25,11 @@ from pipelines.model.tables import Lake, TableName, quoted
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
 
-_LOST_CREATION = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
-_HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
-_CREATION_SECONDS = 10.0
+# What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
+# (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
+_CREATION_CONFLICTS = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
+_FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
+_CREATION_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,11 @@ class Tables:
     ) -> None:
         """I/O: creates *table* if it is not there; an existing one is left as it is. Idempotent.
 
+        Args:
+            properties: The same from everybody who may create it at the same moment.
+
         Raises:
-            ConfigurationError: The lake's folder cannot be written.
+            ConfigurationError: The table's folder holds something that is no table, such as a creation that was cut off.
         """
         if not self.lake.by_path:
             self._create_in_catalog(table, schema, properties or {}, cluster_by, comment)
@@ -67,20 +72,18 @@ class Tables:
         if comment:
             builder = builder.comment(comment)
         try:
-            builder.execute()
-        except (*_LOST_CREATION, AnalysisException) as error:
-            lost = not isinstance(error, AnalysisException) or error.getCondition() == _HALF_CREATED
-            if not (lost and self._appears(table)):
+            for attempt in Retrying(
+                retry=retry_if_exception(_lost_a_race), stop=stop_after_delay(_CREATION_SECONDS), wait=wait_fixed(0.1), reraise=True
+            ):
+                with attempt:
+                    builder.execute()
+        except AnalysisException as error:
+            if error.getCondition() not in _FIRST_COMMIT_MISSING:
                 raise
-
-    def _appears(self, table: TableName) -> bool:
-        """Whether somebody else, who was creating *table* at the same moment, gets it done: its folder is there before its first commit."""
-        deadline = time.monotonic() + _CREATION_SECONDS
-        while not self.exists(table):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.1)
-        return True
+            raise ConfigurationError(
+                f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
+                next_step="remove that folder, or choose another lake.root",
+            ) from error
 
     def _create_in_catalog(
         self, table: TableName, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str
@@ -133,6 +136,10 @@ class Tables:
     def properties(self, table: TableName) -> dict[str, str]:
         """Table properties. Not by ``SHOW TBLPROPERTIES``, which is faster but hides a value that so much as mentions a password."""
         return dict(self.detail(table)["properties"])
+
+    def id(self, table: TableName) -> str:
+        """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
+        return str(self.detail(table)["id"])
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""
@@ -229,3 +236,10 @@ def _folders(lake: Lake, layer: str) -> list[str]:
             f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
         )
     return [folder.name for folder in root.iterdir() if (folder / "_delta_log").is_dir()] if root.is_dir() else []
+
+
+def _lost_a_race(error: BaseException) -> bool:
+    """Whether a table could not be created because somebody else was creating it: the next attempt finds it."""
+    return isinstance(error, _CREATION_CONFLICTS) or (
+        isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING
+    )

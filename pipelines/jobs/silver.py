@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import BRONZE_ID, CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
@@ -50,7 +50,7 @@ def run_silver(
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
-    through = Progress(ctx.tables.properties(bronze)[BRONZE_ID], ctx.tables.version(bronze))
+    through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
     ledger = Ledger.read(ctx.tables, through.bronze_id)
 
     def run_one(namespace: Namespace) -> SilverResult:

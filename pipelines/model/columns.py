@@ -33,9 +33,6 @@ envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the s
 writer STRING COMMENT 'the run that wrote it'
 """
 
-BRONZE_ID: Final = "strandline.id"
-"""Table property: tells this bronze table from one that was made anew under the same name."""
-
 JSON_COLUMNS: Final = ("document_key", "after", "before", "update_description")
 """Columns of bronze that hold nothing the envelope does not; filled at capture or when read (``capture.json_columns``)."""
 

@@ -114,8 +114,9 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mon
             while all(rival.poll() is None for rival in rivals) and time.monotonic() < deadline:
                 time.sleep(0.2)
             losers = [rival for rival in rivals if rival.poll() is not None]
-            assert [loser.returncode for loser in losers] == [6], [loser.communicate() for loser in losers]
-            complaint = losers[0].communicate()[1].strip().splitlines()[-1]
+            complaints = [loser.communicate()[1] for loser in losers]
+            assert [loser.returncode for loser in losers] == [6], complaints
+            complaint = complaints[0].strip().splitlines()[-1]
             assert "another writer committed" in complaint
             (winner,) = (rival for rival in rivals if rival.poll() is None)
             time.sleep(5)

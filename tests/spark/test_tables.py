@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+
+from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName
 
 
 def test_a_table_that_many_create_at_once_is_created_once(tables: Tables) -> None:
     schema = schema_of("a INT")
-    for number in range(4):
+    for number in range(6):
         table = TableName("control", f"t{number}")
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda _, name=table: tables.create(name, schema), range(4)))  # type: ignore[misc]  # why: a default binds the loop's name
+            list(pool.map(lambda _, name=table: tables.create(name, schema, cluster_by=("a",)), range(4)))  # type: ignore[misc]  # why: a default binds the loop's name
         assert tables.version(table) == 0
+
+
+def test_a_creation_that_was_cut_off_before_its_first_commit_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.io.tables._CREATION_SECONDS", 0.5)
+    table = TableName("control", "half")
+    (Path(tables.lake.path(table)) / "_delta_log").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=r"half is not empty and no Delta table; .* → remove that folder"):
+        tables.create(table, schema_of("a INT"))
