@@ -77,27 +77,30 @@ class Stamp:
     """Microseconds since the epoch, UTC."""
 
 
-def stream_table(
-    raws: Sequence[bytes], stamp: Stamp, *, batch: int, resume_token: str, snapshot_id: str | None, stored_json: bool
-) -> pa.Table:
-    """Rows of one streamed batch: the events in stream order, and on the last row the token that ends them.
+@dataclass(frozen=True)
+class BatchEnd:
+    """What the last row of a streamed batch says besides its event."""
 
-    A batch without events is one ``heartbeat`` row, so that every batch has exactly one row with a token.
+    resume_token: str
+    """The token to go on from after the batch (Extended JSON)."""
+    snapshot_id: str | None
+    """The snapshot that still runs beside the stream."""
+
+
+def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchEnd | None, stored_json: bool) -> pa.Table:
+    """Rows of one streamed batch, or of a part of it: one row per event, in stream order.
 
     Args:
-        raws: Change events as the server sent them.
-        resume_token: The token to go on from after *raws* (Extended JSON).
-        snapshot_id: The snapshot that still runs beside the stream, or None.
+        raws: Change events as the server sent them; at least one.
+        end: Stands on the last row; None in a part that is not the batch's last.
         stored_json: Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null and read from the envelope.
 
     Raises:
         MalformedBson: An event is damaged beyond its top level.
     """
     events = [parse_event(raw) for raw in raws]
-    if not events:
-        return _table(_heartbeat(stamp, batch=batch, resume_token=resume_token, snapshot_id=snapshot_id), 1)
     size = len(events)
-    last = [None] * (size - 1)
+    before_last = [None] * (size - 1)
     columns: dict[str, object] = {
         "batch": pa.repeat(pa.scalar(batch, pa.int64()), size),
         "position": [event.position for event in events],
@@ -110,8 +113,8 @@ def stream_table(
         "source": _source_column(events, stamp),
         "cluster_time": pa.array([event.seconds * 1_000_000 for event in events], pa.int64()).cast(_TIME),
         "captured_at": _constant_time(stamp, size),
-        "snapshot_id": [*last, snapshot_id],
-        "resume_token": [*last, resume_token],
+        "snapshot_id": [*before_last, end.snapshot_id if end else None],
+        "resume_token": [*before_last, end.resume_token if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
@@ -121,16 +124,18 @@ def stream_table(
     return _table(columns, size)
 
 
-def _heartbeat(stamp: Stamp, *, batch: int, resume_token: str, snapshot_id: str | None) -> dict[str, object]:
-    return {
+def heartbeat_table(stamp: Stamp, *, batch: int, end: BatchEnd) -> pa.Table:
+    """The one row of a batch without events, so that every batch has exactly one row with a token."""
+    columns: dict[str, object] = {
         "batch": [batch],
         "op": ["heartbeat"],
         "source": _constant_source(stamp, 1, "false"),
         "captured_at": _constant_time(stamp, 1),
-        "snapshot_id": [snapshot_id],
-        "resume_token": [resume_token],
+        "snapshot_id": [end.snapshot_id],
+        "resume_token": [end.resume_token],
         "writer": [stamp.writer],
     }
+    return _table(columns, 1)
 
 
 def _source_column(events: Sequence[ChangeEvent], stamp: Stamp) -> pa.StructArray:

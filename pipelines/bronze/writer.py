@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipelines.bronze.envelope import Stamp, stream_table
+from pipelines.bronze.envelope import BatchEnd, Stamp
 from pipelines.bronze.offsets import Committed, committed
+from pipelines.bronze.stream_rows import stream_rows
 from pipelines.errors import ConfigurationError, FencedError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, bronze_table
@@ -81,10 +82,9 @@ class BronzeWriter:
         Effects on failure:
             Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
         """
-        rows = stream_table(
-            events, self.stamp(), batch=batch, resume_token=resume_token, snapshot_id=snapshot_id, stored_json=self.stored_json
-        )
-        self.append_once(self.frame(rows), app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+        end = BatchEnd(resume_token, snapshot_id)
+        rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
+        self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
 
     def append_once(self, rows: DataFrame, *, app_id: str, sequence: int, what: str) -> int:
         """I/O: one fenced commit of *rows*, proven. Returns how many rows the commit holds.
@@ -102,6 +102,3 @@ class BronzeWriter:
 
     def frame(self, rows: pa.Table) -> DataFrame:
         return self.tables.spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL))
-
-    def union(self, tables: Iterable[pa.Table]) -> DataFrame:
-        return self.frame(pa.concat_tables(list(tables)))

@@ -17,7 +17,7 @@ _NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 # Session settings that mean the same everywhere: sent to a managed or remote session, too.
 _SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",  # a document's instant must not depend on where the process runs
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",  # fewer, larger files for each bronze batch
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "25000",  # of a bronze batch: one task parses and one file holds so many events
 }
 
 # Measured on two cores; the reason stands beside each.

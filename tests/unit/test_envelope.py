@@ -9,12 +9,13 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.bronze.envelope import SCHEMA, ChunkStamp, Stamp, manifest_table, read_table, stream_table
+from pipelines.bronze.envelope import SCHEMA, BatchEnd, ChunkStamp, Stamp, heartbeat_table, manifest_table, read_table, stream_table
 from pipelines.bronze.event import parse_event
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.raw_bson import MalformedBson
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
+END = BatchEnd('{"_data": "82FF"}', "s1")
 
 
 def event(operation: str = "insert", n: int = 1, **fields: Any) -> bytes:
@@ -30,8 +31,7 @@ def event(operation: str = "insert", n: int = 1, **fields: Any) -> bytes:
 
 
 def rows(*events: bytes, stored: bool = False) -> list[dict[str, Any]]:
-    table = stream_table(events, STAMP, batch=4, resume_token='{"_data": "82FF"}', snapshot_id="s1", stored_json=stored)
-    return table.to_pylist()
+    return stream_table(events, STAMP, batch=4, end=END, stored_json=stored).to_pylist()
 
 
 def test_arrow_and_table_have_the_same_columns_in_the_same_order() -> None:
@@ -66,9 +66,14 @@ def test_only_the_row_that_ends_a_batch_carries_the_token() -> None:
     assert [row["snapshot_id"] for row in found] == [None, None, "s1"]
 
 
+def test_a_part_that_does_not_end_the_batch_has_no_token() -> None:
+    part = stream_table([event(n=1), event(n=2)], STAMP, batch=4, end=None, stored_json=False).to_pylist()
+    assert [(row["resume_token"], row["snapshot_id"]) for row in part] == [(None, None), (None, None)]
+
+
 # scenario: B06, B12
 def test_a_batch_without_events_is_one_heartbeat() -> None:
-    (row,) = rows()
+    (row,) = heartbeat_table(STAMP, batch=4, end=END).to_pylist()
     assert (row["op"], row["resume_token"], row["position"], row["batch"]) == ("heartbeat", '{"_data": "82FF"}', None, 4)
 
 

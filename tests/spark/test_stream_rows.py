@@ -1,0 +1,51 @@
+"""A streamed batch is the same rows, wherever it is parsed."""
+
+from __future__ import annotations
+
+import bson
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.bronze.envelope import BatchEnd, Stamp
+from pipelines.bronze.stream_rows import stream_rows
+
+STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
+
+
+def event(number: int) -> bytes:
+    return bson.encode(
+        {
+            "_id": {"_data": f"82{number:08X}"},
+            "operationType": "insert",
+            "clusterTime": bson.Timestamp(1000, number),
+            "ns": {"db": "shop", "coll": "orders"},
+            "documentKey": {"_id": number},
+            "fullDocument": {"_id": number, "text": "x" * number},
+        }
+    )
+
+
+def batch(spark: SparkSession, count: int, snapshot_id: str | None = "s1") -> DataFrame:
+    events = [event(number) for number in range(count)]
+    return stream_rows(spark, events, STAMP, batch=7, end=BatchEnd('{"_data": "82FF"}', snapshot_id), stored_json=True)
+
+
+# scenario: B10
+@pytest.mark.parametrize("records_per_slice", ["7", "50", "1000"])
+def test_executors_parse_what_the_driver_would(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, records_per_slice: str) -> None:
+    here = batch(spark, 50)
+    monkeypatch.setattr("pipelines.bronze.stream_rows.PARSED_HERE", 0)
+    usual = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", records_per_slice)
+    try:
+        assert_df_equality(batch(spark, 50), here, ignore_row_order=True)
+        (token,) = batch(spark, 50).where("resume_token IS NOT NULL").select("position", "snapshot_id").collect()
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", usual or "")
+    assert tuple(token) == ("000003e800000031:8200000031", "s1")
+
+
+def test_no_events_are_a_heartbeat(spark: SparkSession) -> None:
+    (row,) = batch(spark, 0, None).collect()
+    assert (row["op"], row["batch"], row["resume_token"], row["snapshot_id"]) == ("heartbeat", 7, '{"_data": "82FF"}', None)
