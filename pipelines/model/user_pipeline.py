@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bson import json_util
+from bson.regex import Regex
 
 Order = Literal["internal_first", "user_first", "user_only"]
 Stage = dict[str, Any]
@@ -103,6 +104,8 @@ def _admits(query: Any, operation: str) -> bool | None:
 def _fulfils(condition: Any, operation: str) -> bool | None:
     if isinstance(condition, str):
         return condition == operation
+    if isinstance(condition, Regex):  # Extended JSON's {"$regex": …}
+        return None if condition.flags else _found(str(condition.pattern), operation)
     if not isinstance(condition, Mapping):
         return None
     verdicts: list[bool | None] = []
@@ -113,8 +116,6 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
             verdicts.append((operation in operand) is (operator == "$in"))
         elif operator == "$not":
             verdicts.append(_not(_fulfils(operand, operation)))
-        elif operator == "$regex" and isinstance(operand, str) and not condition.get("$options"):
-            verdicts.append(_found(operand, operation))
         else:
             verdicts.append(None)
     return _all(verdicts)
