@@ -12,6 +12,7 @@ Hashes and masks replace the scalars below a path, each for itself; arrays keep 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 
 from pipelines.errors import ConfigurationError
@@ -22,6 +23,7 @@ from pipelines.source.field_renames import renamed_document, renamed_update
 _KEEP, _HASH, _MASK, _EXCLUDE = range(4)  # the larger wins where rules overlap
 _ACTIONS = {"hash": _HASH, "mask": _MASK, "exclude": _EXCLUDE}
 _DATA = (b"fullDocument", b"fullDocumentBeforeChange")
+_REMEMBERED = 4096
 # Top-level documents of an event that hold no document of the collection. Whatever a newer server adds is treated as if it did.
 _NO_DATA = frozenset((b"_id", b"ns", b"to", b"lsid", b"documentKey", b"updateDescription", b"operationDescription", b"stateBeforeChange"))
 
@@ -47,6 +49,8 @@ class FieldRules:
         self._salt = policy.salt
         self._mask = rb.string_value(policy.mask.encode())
         self._root = _Node()
+        self._last_names = tuple({rule.path[-1].encode() for rule in policy.rules})
+        self._step = lru_cache(maxsize=_REMEMBERED)(_step)  # documents of a collection have the same names
         self._renames: list[FieldRule] = []
         for rule in policy.rules:
             if rule.action == "rename":
@@ -63,6 +67,8 @@ class FieldRules:
         Raises:
             MalformedBson: The bytes are damaged. The message holds no content.
         """
+        if self._touches_nothing(raw):
+            return raw
         raw = self._protected(raw)
         for rule in self._renames:
             raw = renamed_document(raw, rule)
@@ -75,6 +81,8 @@ class FieldRules:
             MalformedBson: The bytes are damaged. The message holds no content.
             ConfigurationError: A protected field is part of the shard key: the server writes it into every resume token.
         """
+        if self._touches_nothing(raw):
+            return raw
         spans = {name: (kind, value, end) for kind, name, value, end in rb.elements(raw)}
         documents = {name: raw[value:end] for name, (kind, value, end) in spans.items() if kind == rb.DOCUMENT}
         self._refuse_shard_key(documents.get(b"documentKey"))
@@ -92,9 +100,13 @@ class FieldRules:
             for name, (_, value, end) in spans.items()
         )
 
+    def _touches_nothing(self, raw: bytes) -> bool:
+        """No path can match where its last name does not occur: most events, once the server has left out what is excluded."""
+        return not any(name in raw for name in self._last_names)
+
     def _refuse_shard_key(self, key: bytes | None) -> None:
         for _, name, _, _ in rb.elements(key) if key is not None else ():
-            below, action = _step((self._root,), name, top=True)
+            below, action = self._step((self._root,), name, True)
             if action or below:
                 raise ConfigurationError(
                     "a field that is to be excluded, masked or hashed belongs to a shard key, and so stands in every resume token",
@@ -112,7 +124,7 @@ class FieldRules:
         parts: list[bytes] = []
         copied = start + 4
         for kind, name, value, end in rb.elements(raw, start):
-            below, action = _step(state, name, top=top)
+            below, action = self._step(state, name, top)
             action = max(action, inherited)
             if not below and action == _KEEP:
                 continue
@@ -164,7 +176,7 @@ class FieldRules:
         kept = [
             (kind, name, raw[value:end])
             for kind, name, value, end in rb.elements(raw)
-            if _step((self._root,), path_of(name, raw, value, end), top=True)[1] != _EXCLUDE
+            if self._step((self._root,), path_of(name, raw, value, end), True)[1] != _EXCLUDE
         ]
         named = ((kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept))
         return rb.document_of(bytes((kind,)) + name + b"\0" + payload for kind, name, payload in named)
@@ -176,6 +188,7 @@ class FieldRewriter:
     def __init__(self, policy: FieldPolicy) -> None:
         self._policy = policy
         self._compiled: dict[tuple[str, str], FieldRules | None] = {}
+        self._of_event: dict[bytes, FieldRules | None] = {}
 
     def collection(self, database: str, collection: str) -> FieldRules | None:
         """The rules of one namespace; None where there are none."""
@@ -195,18 +208,24 @@ class FieldRewriter:
         if not self._policy.rules:
             return raw
         found = rb.field(raw, b"ns")
-        names = {} if found is None else {name: rb.text(raw, value, end) for _, name, value, end in rb.elements(raw, found[1])}
-        if b"coll" not in names or b"db" not in names:
-            if b"db" in names or not any(rb.field(raw, name) for name in (*_DATA, b"updateDescription")):
-                return raw
+        namespace = b"" if found is None else raw[found[1] : found[2]]
+        if namespace not in self._of_event:
+            names = {name: rb.text(namespace, value, end) for _, name, value, end in (rb.elements(namespace) if namespace else ())}
+            if b"coll" not in names or b"db" not in names:
+                return self._without_collection(raw)
+            self._of_event[namespace] = self.collection(names[b"db"], names[b"coll"])
+        rules = self._of_event[namespace]
+        return raw if rules is None else rules.event(raw)
+
+    def _without_collection(self, raw: bytes) -> bytes:
+        if any(rb.field(raw, name) for name in (*_DATA, b"updateDescription")):
             raise ConfigurationError(
                 "a change event names no collection, so no field rule can be applied", next_step="keep ns in capture.cursor_pipeline"
             )
-        rules = self.collection(names[b"db"], names[b"coll"])
-        return raw if rules is None else rules.event(raw)
+        return raw
 
 
-def _step(state: _State, name: bytes, *, top: bool) -> tuple[_State, int]:
+def _step(state: _State, name: bytes, top: bool) -> tuple[_State, int]:
     """Go on by one name; also the strongest action that was met. A number may be an index, except as the first component."""
     strongest = _KEEP
     for token in name.split(b"."):
