@@ -91,6 +91,13 @@ def _listed(collections: list[Collection]) -> str:
 
 
 def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
+    if selection.skipped_operations:
+        stale = ", ".join(selection.skipped_operations)
+        return [f"silver is stale on purpose: capture.skipped_operations leaves out {stale}", *_nothing_selected(selection, found)]
+    return _nothing_selected(selection, found)
+
+
+def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
     """A filter that selects nothing is a typing error more often than an intention."""
     if not found:
         return ["NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"]

@@ -6,6 +6,7 @@ events that say what became of a collection.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ def _problems(stage: Any, protects: bool) -> list[str]:
     if name == "$match":
         return _match_problems(content)
     if name == "$redact":
-        return []
+        descends = "$$DESCEND" in json.dumps(content, default=str)
+        return ["may use $$KEEP and $$PRUNE only: going deeper, it could prune _id or ns"] if descends else []
     if name == "$unset":
         names = [content] if isinstance(content, str) else content
         return _removal_problems(names if isinstance(names, list) else [])

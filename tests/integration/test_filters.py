@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -206,6 +207,10 @@ def test_filters_that_select_nothing_are_loud(mongo: MongoClient[Any], database:
         "capture.collection_include_list entry 2",
         "the capture rule for field *.persons.ssn",
     ]
+    skipping = selection(**scope, skipped_operations="u")
+    assert inspect_selection(skipping, mongo, deployment).warnings == (
+        "silver is stale on purpose: capture.skipped_operations leaves out update, replace",
+    )
     fine = selection(**scope, collection_include_list=f"{database.name}.people", field_mask_list="*.people.ssn")
     assert inspect_selection(fine, mongo, deployment).warnings == ()
 
@@ -338,11 +343,19 @@ def test_field_rules_hold_from_the_reader_on(raw_client: MongoClient[Any], datab
 # scenario: M01, M02, B14
 def test_a_changed_filter_does_not_lose_the_position(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     db = database.name
-    database.a.insert_one({"_id": 0})
-    run_capture(pipeline(spark, mongo_uri, db, tmp_path), once=True)
+    database.z.insert_many([{"_id": n} for n in range(40)])
+    ended = threading.Event()
+    ended.set()
+    run_capture(pipeline(spark, mongo_uri, db, tmp_path, snapshot_chunk_size=2), stop=ended)  # the snapshot has hardly begun
     database.a.insert_one({"_id": 1})
     database.b.insert_one({"_id": 1})  # the last event, which the next filter no longer admits
-    run_capture(pipeline(spark, mongo_uri, db, tmp_path), once=True)
+    ctx = pipeline(spark, mongo_uri, db, tmp_path, collection_exclude_list=f"{db}.z")
+    run_capture(ctx, once=True)
+    assert bronze(ctx).where("op = 'r'").count() < 40
+    discarded = [json.loads(row["after"]) for row in bronze(ctx).where("operation_type = 'discarded'").collect()]
+    assert discarded
+    assert all(row == {"namespace": f"{db}.z", "selected": False} for row in discarded)
+    assert bronze(ctx).where("operation_type = 'completed'").count() == 1
     database.a.insert_one({"_id": 2})
     database.b.insert_one({"_id": 2})
     database.a.delete_one({"_id": 1})

@@ -258,6 +258,7 @@ _ALL_KEPT = dict.fromkeys((*FIXED.split(", "), "fullDocument", "updateDescriptio
         ({"$match": {}, "$set": {}}, "is no document with one key"),
         ("$match", "is no document with one key"),
         ({"$project": 1}, "is no projection"),
+        ({"$redact": {"$cond": [{"$eq": ["$level", 5]}, "$$PRUNE", "$$DESCEND"]}}, "could prune _id"),
     ],
     ids=str,
 )
