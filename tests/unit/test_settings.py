@@ -360,3 +360,18 @@ def test_the_salt_stands_in_no_repr(conf: Path) -> None:
 def test_rules_keep_the_order_of_their_lists(conf: Path) -> None:
     _write(conf, "here", "capture: {field_renames: 'a.b.c:d, a.b.d:e', field_exclude_list: r.s.t.u}")
     assert [str(rule) for rule in load_settings("here", conf).capture.field_policy.rules] == ["r.s.t.u", "a.b.c", "a.b.d"]
+
+
+def test_the_selection_may_come_from_the_environment(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "CURSOR_PIPELINE": '[{"$match": {"fullDocument.a": 1}}]',
+        "SKIPPED_OPERATIONS": "u, d",
+        "COLLECTION_EXCLUDE_LIST": "[a-c].*, shop.x",
+        "FIELD_HASH_LIST": "*.*.mail",
+        "FIELD_HASH_SALT": _SECRET,
+    }.items():
+        monkeypatch.setenv(f"STRANDLINE_CAPTURE__{name}", value)
+    capture = load_settings("here", conf).capture
+    assert capture.user_pipeline.stages == ({"$match": {"fullDocument.a": 1}},)
+    assert (capture.skipped_operations, capture.collection_exclude_list) == (("u", "d"), ("[a-c].*", "shop.x"))
+    assert capture.field_policy.salt == _SECRET.encode()
