@@ -27,6 +27,7 @@ from pipelines.jobs.status import diagnose
 from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import StreamLimits, StreamReader, open_stream, token_at
 from pipelines.source.client import ConnectionOptions, find_collection, inspect, open_client, operation_time, token_data
+from pipelines.source.fields import FieldRewriter
 from pipelines.source.ranges import Range, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
@@ -310,7 +311,9 @@ def test_the_server_already_leaves_excluded_fields_out(raw_client: MongoClient[A
     selected = selection(mode=ALL_IMAGES, field_exclude_list=exclude, scope="database", target=database.name)
     plain = selection(mode=ALL_IMAGES, scope="database", target=database.name)
     sent, all_of_it = shown(raw_client, selected, start), shown(raw_client, plain, start)
-    assert [event["_id"] for event in sent] == [event["_id"] for event in all_of_it]
+    rewriter = FieldRewriter(selected.fields)
+    last_word = [[rewriter.event(bson.encode(event)) for event in events] for events in (sent, all_of_it)]
+    assert last_word[0] == last_word[1]  # the server's part changes nothing but the way
     for event, before in zip(sent, all_of_it, strict=True):
         if event["ns"]["coll"] == "other":
             assert event == before
