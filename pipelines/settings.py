@@ -9,24 +9,21 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
+from pipelines.selection_settings import Section, SelectionSettings
 
 _ENV_PREFIX = "STRANDLINE_"
 _DEFAULT_CONF = Path("conf")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class SourceSettings(_Section):
+class SourceSettings(Section):
     """The MongoDB deployment that is read."""
 
     name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
@@ -36,17 +33,9 @@ class SourceSettings(_Section):
     socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
 
 
-class CaptureSettings(_Section):
+class CaptureSettings(SelectionSettings):
     """What is captured, and how. Names are Debezium's, in snake case."""
 
-    scope: Literal["deployment", "database", "collection"] = Field("deployment", description="What one change stream covers.")
-    target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
-    database_include_list: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Anchored regular expressions; empty: all but system databases."
-    )
-    collection_include_list: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Anchored regular expressions on database.collection; empty: all."
-    )
     snapshot_mode: Literal["initial", "no_data"] = Field(
         "initial", description="Whether what exists already is read at the first start, or only what changes from then on."
     )
@@ -62,18 +51,8 @@ class CaptureSettings(_Section):
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )
 
-    @field_validator("database_include_list", "collection_include_list", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
-        entries = value.split(",") if isinstance(value, str) else value
-        if not isinstance(entries, list | tuple | None):
-            return entries
-        stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
-        return tuple(entry for entry in stripped if entry != "")
 
-
-class LakeSettings(_Section):
+class LakeSettings(Section):
     """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""
 
     root: str | None = Field("lake", description="Folder or URI; not used where a catalog is set.")
@@ -83,7 +62,7 @@ class LakeSettings(_Section):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
-class SparkSettings(_Section):
+class SparkSettings(Section):
     """How Spark is reached."""
 
     master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
@@ -98,7 +77,7 @@ class SparkSettings(_Section):
         return {key: json.dumps(entry) if isinstance(entry, bool | int | float) else entry for key, entry in (value or {}).items()}
 
 
-class SilverSettings(_Section):
+class SilverSettings(Section):
     """How silver tables are named and typed."""
 
     naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
@@ -108,13 +87,13 @@ class SilverSettings(_Section):
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
 
 
-class GoldSettings(_Section):
+class GoldSettings(Section):
     """Where gold's SQL files are."""
 
     sql_dir: str | None = Field(None, description="Folder of *.sql files; default: the ones shipped in the package.")
 
 
-class QualitySettings(_Section):
+class QualitySettings(Section):
     """Where Data Docs are written (expectations stand in ``<conf>/quality``)."""
 
     docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")

@@ -14,6 +14,7 @@ from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.selection import checked_selection, selection_of
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
@@ -47,6 +48,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         stop: Ends the run after the batch in hand.
 
     Raises:
+        ConfigurationError: Among others: the mode needs images that a captured collection does not record.
         FencedError: Another writer is at work; nothing was lost.
         ResumePointLost: The source no longer has the history.
 
@@ -54,9 +56,10 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         Bronze ends with a whole batch. Calling again goes on from there.
     """
     settings, options = ctx.settings.capture, connection_options(ctx.settings)
-    selection = Selection.of(settings.scope, settings.target, settings.database_include_list, settings.collection_include_list)
+    selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect(client)
+        selection = checked_selection(settings, client, deployment)
         writer = BronzeWriter(
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )

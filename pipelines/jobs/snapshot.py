@@ -17,6 +17,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import RetriableError, StrandlineError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.field_rules import FieldPolicy
 from pipelines.source.client import Collection, ConnectionOptions, captured_collections, find_collection, open_client, operation_time
 from pipelines.source.ranges import ChunkManifest, Range, plan_chunks, read_range
 from pipelines.source.stages import Selection
@@ -67,8 +68,10 @@ class SnapshotRun:
         plan: Plan,
         done: set[int],
         report: Callable[[str, int], None],
+        selection: Selection = Selection(),
     ) -> None:
         self._writer, self._options, self._id, self._plan, self._done, self._report = writer, options, snapshot_id, plan, done, report
+        self._selection = selection
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._documents = 0
@@ -89,7 +92,7 @@ class SnapshotRun:
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if plans:
             done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded")}
-            return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report)
+            return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report, selection)
         capture = ctx.settings.capture
         with closing(open_client(options, raw=True)) as client:
             ranges = [
@@ -99,7 +102,7 @@ class SnapshotRun:
             ]
         plan = Plan(tuple(Chunk(number, *entry) for number, entry in enumerate(ranges)), capture.snapshot_max_threads)
         _append_manifest(writer, snapshot_id, "plan", -1, plan.to_json())
-        return SnapshotRun(writer, options, snapshot_id, plan, set(), report)
+        return SnapshotRun(writer, options, snapshot_id, plan, set(), report, selection)
 
     def start(self) -> None:
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self._plan.lanes)]
@@ -140,15 +143,18 @@ class SnapshotRun:
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:
-        """One chunk, one commit. A collection that is no longer the one that was planned is discarded, with a row that says so."""
+        """One chunk, one commit. A collection that is no longer the one that was planned, or that the filters have come to leave out
+        since, is discarded, with a row that says so."""
         writer = self._writer
         app_id = writer.app_id(self._id, lane)
         with closing(open_client(self._options)) as client:
             now = find_collection(client[chunk.collection.db], chunk.collection.name)
-        if now is None or now.uuid != chunk.collection.uuid:
-            _append_manifest(writer, self._id, "discarded", chunk.number, json.dumps({"namespace": str(chunk.collection)}), app_id)
+        selected = self._selection.admits(chunk.collection.db, chunk.collection.name)
+        if now is None or now.uuid != chunk.collection.uuid or not selected:
+            reason = json.dumps({"namespace": str(chunk.collection), "selected": selected})
+            _append_manifest(writer, self._id, "discarded", chunk.number, reason, app_id)
             return 0
-        reader = chunk_reader(self._options, chunk, writer.stamp(), self._id, writer.stored_json)
+        reader = chunk_reader(self._options, chunk, writer.stamp(), self._id, writer.stored_json, self._selection.fields)
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
@@ -174,7 +180,7 @@ def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: 
 
 
 def chunk_reader(
-    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool
+    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool, fields: FieldPolicy = FieldPolicy()
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that an executor runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
 
@@ -184,7 +190,7 @@ def chunk_reader(
             where = chunk.collection
             read_stamp = ChunkStamp(stamp, snapshot_id, chunk.number, where.db, where.name, where.uuid, seconds, increment)
             manifest = ChunkManifest()
-            for documents in read_range(client, where, chunk.range, (seconds, increment)):
+            for documents in read_range(client, where, chunk.range, (seconds, increment), fields):
                 manifest.add(documents)
                 yield from read_table(documents, read_stamp, stored_json=stored_json).to_batches()
             yield from manifest_table(read_stamp, "chunk", manifest.to_json(chunk.range)).to_batches()

@@ -12,6 +12,7 @@ from pipelines.bronze.offsets import Committed, committed
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.selection import inspect_selection, selection_of
 from pipelines.model.columns import BOOKKEEPING, bronze_table
 from pipelines.model.tables import TableName
 from pipelines.source.client import inspect, open_client, operation_time
@@ -88,12 +89,16 @@ def diagnose(ctx: JobContext) -> dict[str, str]:
     options = connection_options(ctx.settings)
     with closing(open_client(options)) as client:
         deployment = inspect(client)
+        selection = selection_of(ctx.settings.capture)
+        selected = inspect_selection(selection, client, deployment)
         seconds, _ = operation_time(client)
     bronze = bronze_table(ctx.settings.source.name)
     return {
         "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
         "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
         "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
+        "captured": f"{len(selected.collections)} collections" + "".join(f"; {warning}" for warning in selected.warnings),
+        "images": "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)",
         "lake": ctx.tables.lake.path(bronze) if ctx.tables.lake.by_path else ctx.tables.lake.sql(bronze),
         "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
     }

@@ -9,7 +9,7 @@ Source: bsonspec.org, version 1.1.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import bsonjs
 
@@ -60,6 +60,7 @@ _FIXED = {
 _BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
 
 _int32 = struct.Struct("<i").unpack_from
+_length = struct.Struct("<i").pack
 _uint64_pair = struct.Struct("<II").unpack_from
 
 
@@ -149,6 +150,17 @@ def as_document(kind: int, payload: bytes, name: bytes = b"v") -> bytes:
     """Wrap one value as the document ``{name: value}``."""
     body = bytes((kind,)) + name + b"\0" + payload
     return struct.pack("<i", len(body) + 5) + body + b"\0"
+
+
+def document_of(elements: Iterable[bytes]) -> bytes:
+    """A document (or an array) of whole elements: type, name, zero byte, value."""
+    body = b"".join(elements)
+    return _length(len(body) + 5) + body + b"\0"
+
+
+def string_value(text: bytes) -> bytes:
+    """The value of a BSON string."""
+    return _length(len(text) + 1) + text + b"\0"
 
 
 def canonical_json(document: bytes) -> str:

@@ -16,13 +16,14 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 
 from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.errors import as_strandline_error, classify
+from pipelines.source.fields import FieldRewriter
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
 
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Events in stream order, and the token to go on from after them. No events: only the position moved."""
+    """Events in stream order (by the field rules already), and the token to go on from after them. No events: only the position moved."""
 
     events: tuple[bytes, ...]
     resume_token: str
@@ -70,6 +71,7 @@ class StreamReader:
     ) -> None:
         self._client = client
         self._selection = selection
+        self._fields = FieldRewriter(selection.fields)
         self._start = start
         self._limits = limits
         self._expanded = expanded_events
@@ -146,7 +148,7 @@ class StreamReader:
         while len(events) < limits.max_batch_size and size < limits.max_bytes and not self._stop.is_set():
             event = stream.try_next()
             if event is not None:
-                raw = bytes(event.raw)
+                raw = self._fields.event(bytes(event.raw))
                 events.append(raw)
                 size += len(raw)
             elif not stream.alive or (events and self._wanted.is_set()):
@@ -175,18 +177,19 @@ def open_stream(
         PyMongoError: As the server says; `classify` judges it.
     """
     options: dict[str, Any] = {
-        "full_document": "updateLookup",
         "max_await_time_ms": limits.max_await_time_ms,
         "batch_size": min(limits.max_batch_size, 16_384),
         **({"show_expanded_events": True} if expanded_events else {}),
+        **selection.images.watch_options,
         **start.watch_options,
     }
+    stages = stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events)
     if selection.scope == "deployment":
-        return client.watch(stream_stages(selection), **options)
+        return client.watch(stages, **options)
     database = client[str(selection.database)]
     if selection.scope == "database":
-        return database.watch(stream_stages(selection), **options)
-    return database[str(selection.collection)].watch(stream_stages(selection), **options)
+        return database.watch(stages, **options)
+    return database[str(selection.collection)].watch(stages, **options)
 
 
 def token_at(client: AnyClient, selection: Selection, start: ResumePoint = ResumePoint(), *, expanded_events: bool = True) -> str:

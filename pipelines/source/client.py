@@ -90,6 +90,11 @@ class Deployment:
     identity: str
 
     @property
+    def records_images(self) -> bool:
+        """Pre- and post-images exist since 6.0."""
+        return self.shows_expanded_events
+
+    @property
     def shows_expanded_events(self) -> bool:
         """``showExpandedEvents`` (and with it ``collectionUUID``) exists since 6.0."""
         return int(self.version.split(".")[0]) >= 6
@@ -138,16 +143,30 @@ def operation_time(client: AnyClient) -> tuple[int, int]:
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
     """I/O: the collections that exist now and are captured; views and time-series collections are not (they have no change stream)."""
+    return sorted((collection for collection, _ in _captured(client, selection)), key=str)
+
+
+def collections_without_images(client: AnyClient, selection: Selection) -> list[Collection]:
+    """I/O: captured collections that record no pre- and post-images (``changeStreamPreAndPostImages``)."""
+    found = (collection for collection, options in _captured(client, selection) if not _records_images(options))
+    return sorted(found, key=str)
+
+
+def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection, Mapping[str, Any]]]:
+    """Captured collections with their options."""
+    found = []
     with asking("listing collections"):
-        names = [selection.database] if selection.database else client.list_database_names()
-        found = []
-        for database in names:
+        for database in [selection.database] if selection.database else client.list_database_names():
             if database in SYSTEM_DATABASES:
                 continue
             for info in client[database].list_collections(filter={"type": "collection"}):
                 if selection.admits(database, info["name"]):
-                    found.append(Collection(database, info["name"], collection_uuid(info)))
-    return sorted(found, key=str)
+                    found.append((Collection(database, info["name"], collection_uuid(info)), info.get("options", {})))
+    return found
+
+
+def _records_images(options: Mapping[str, Any]) -> bool:
+    return bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
 
 
 def collection_uuid(info: Mapping[str, Any]) -> str | None:

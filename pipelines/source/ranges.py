@@ -18,8 +18,11 @@ from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from pipelines.errors import ContractError
+from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.merge_key import document_merge_key
 from pipelines.source.client import AnyClient, Collection, asking, find_collection
+from pipelines.source.field_stages import exclusion_projection
+from pipelines.source.fields import FieldRewriter
 
 _SAMPLES_A_CHUNK = 20
 _LIST_ROWS = 10_000
@@ -79,22 +82,26 @@ def plan_chunks(client: AnyClient, collection: Collection, chunk_size: int) -> l
     return tile(identifiers[_SAMPLES_A_CHUNK::_SAMPLES_A_CHUNK][: chunks - 1])
 
 
-def read_range(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int]) -> Iterator[list[bytes]]:
+def read_range(
+    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], fields: FieldPolicy = FieldPolicy()
+) -> Iterator[list[bytes]]:
     """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
 
     Args:
         client: Opened with ``raw=True``.
+        fields: Rules for single fields; what they exclude is not even asked for.
 
     Raises:
         ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
         RetriableError: Among others SnapshotTooOld: read again at a new time.
     """
     _same_incarnation(client, collection)
+    rules = FieldRewriter(fields).collection(collection.db, collection.name)
     with asking(f"reading {collection}"):
         documents: list[bytes] = []
         size = 0
-        for document in _documents(client, collection, chunk, at):
-            raw = bytes(document.raw)
+        for document in _documents(client, collection, chunk, at, fields):
+            raw = bytes(document.raw) if rules is None else rules.document(bytes(document.raw))
             documents.append(raw)
             size += len(raw)
             if len(documents) >= _LIST_ROWS or size >= _LIST_BYTES:
@@ -104,9 +111,13 @@ def read_range(client: AnyClient, collection: Collection, chunk: Range, at: tupl
     _same_incarnation(client, collection)
 
 
-def _documents(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int]) -> Iterator[RawBSONDocument]:
+def _documents(
+    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], fields: FieldPolicy
+) -> Iterator[RawBSONDocument]:
     database = client[collection.db]
     find = _find_at(collection, chunk, at)
+    if projection := exclusion_projection(fields, collection.db, collection.name):
+        find["projection"] = projection
     yield from database.cursor_command(find, codec_options=database.codec_options)
     if chunk.lower is not None and chunk.upper is None:
         # An open upper bound ends *before* MaxKey, which is a legal `_id`.

@@ -13,46 +13,116 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.errors import ConfigurationError
+from pipelines.model.field_rules import FieldPolicy
+from pipelines.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
+from pipelines.source.field_stages import exclusion_stages
 
 Scope = Literal["deployment", "database", "collection"]
+MatchMode = Literal["regex", "literal"]
+CaptureMode = Literal[
+    "change_streams", "change_streams_update_full", "change_streams_with_pre_image", "change_streams_update_full_with_pre_image"
+]
+FullUpdateType = Literal["lookup", "post_image"]
 
-CONTROL_OPERATIONS = ("drop", "rename", "dropDatabase", "invalidate")
 SYSTEM_DATABASES = ("admin", "config", "local")
+_OPERATIONS = {"c": ("insert",), "u": ("update", "replace"), "d": ("delete",)}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Which documents come with a change.
+
+    Images are asked for ``whenAvailable``, never ``required``: one change whose image has expired, or one collection that was created
+    without images while the stream was running, would stop a required stream for good, for its token cannot be passed. A missing
+    pre-image is null, and so is a missing post-image, beside an ``updateDescription`` that still holds the change. That the
+    collections record images is checked when a capture starts.
+    """
+
+    full_document: Literal["updateLookup", "whenAvailable"] | None = "updateLookup"
+    before_change: Literal["whenAvailable"] | None = None
+
+    @staticmethod
+    def of(mode: CaptureMode, full_update_type: FullUpdateType = "lookup") -> Images:
+        full = mode in ("change_streams_update_full", "change_streams_update_full_with_pre_image")
+        before = mode in ("change_streams_with_pre_image", "change_streams_update_full_with_pre_image")
+        lookup: Literal["updateLookup", "whenAvailable"] = "updateLookup" if full_update_type == "lookup" else "whenAvailable"
+        return Images(lookup if full else None, "whenAvailable" if before else None)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the collections must record images (``changeStreamPreAndPostImages``, 6.0 and newer)."""
+        return self.full_document == "whenAvailable" or self.before_change is not None
+
+    @property
+    def watch_options(self) -> dict[str, Any]:
+        """Arguments of ``watch``."""
+        options = {"full_document": self.full_document, "full_document_before_change": self.before_change}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which namespaces are captured. Patterns are anchored, case-sensitive regular expressions; no pattern means all."""
+    """What of the source is captured: namespaces, operations, images, fields. No pattern means all.
+
+    Patterns are anchored and case-sensitive: regular expressions, or (`literal`) the names themselves.
+    """
 
     scope: Scope = "deployment"
     database: str | None = None
     collection: str | None = None
     databases: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    excluded_databases: tuple[str, ...] = ()
+    excluded_collections: tuple[str, ...] = ()
+    match_mode: MatchMode = "regex"
+    skipped_operations: tuple[str, ...] = ()
+    """MongoDB's words, not letters."""
+    images: Images = Images()
+    fields: FieldPolicy = FieldPolicy()
+    user_pipeline: UserPipeline = UserPipeline()
 
     @staticmethod
-    def of(scope: Scope, target: str | None, databases: Sequence[str] = (), collections: Sequence[str] = ()) -> Selection:
+    def of(
+        scope: Scope,
+        target: str | None,
+        databases: Sequence[str] = (),
+        collections: Sequence[str] = (),
+        *,
+        excluded_databases: Sequence[str] = (),
+        excluded_collections: Sequence[str] = (),
+        match_mode: MatchMode = "regex",
+        skipped_operations: Sequence[str] = (),
+        images: Images = Images(),
+        fields: FieldPolicy = FieldPolicy(),
+        user_pipeline: UserPipeline = UserPipeline(),
+    ) -> Selection:
         """Check and build a selection.
+
+        Args:
+            skipped_operations: Letters as Debezium's: ``c`` inserts, ``u`` updates and replaces, ``d`` deletes; ``t`` and ``none`` none.
 
         Raises:
             ConfigurationError: Scope and target do not fit each other, or a pattern is no regular expression; all problems at once.
         """
-        problems = []
         database, _, collection = (target or "").partition(".")
-        if scope == "deployment" and target:
-            problems.append(f"capture.target is {target!r}, but capture.scope 'deployment' takes none")
-        if scope == "database" and (not database or collection):
-            problems.append("capture.scope 'database' needs capture.target: <database>")
-        if scope == "collection" and not collection:
-            problems.append("capture.scope 'collection' needs capture.target: <database>.<collection>")
-        for pattern in (*databases, *collections):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                problems.append(f"{pattern!r} is no regular expression ({error})")
+        lists = (*databases, *collections, *excluded_databases, *excluded_collections)
+        problems = [*_target_problems(scope, target), *(_pattern_problems(lists) if match_mode == "regex" else ())]
         if problems:
             raise ConfigurationError("; ".join(problems), next_step="correct capture in conf/<target>.yml")
-        return Selection(scope, database or None, collection or None, tuple(databases), tuple(collections))
+        return Selection(
+            scope,
+            database or None,
+            collection or None,
+            tuple(databases),
+            tuple(collections),
+            tuple(excluded_databases),
+            tuple(excluded_collections),
+            match_mode,
+            tuple(operation for letter in skipped_operations for operation in _OPERATIONS.get(letter, ())),
+            images,
+            fields,
+            user_pipeline,
+        )
 
     def admits(self, database: str, collection: str) -> bool:
         """Whether documents of that collection are captured (for snapshots; the stream is filtered in the server)."""
@@ -60,25 +130,111 @@ class Selection:
             return False
         if self.database not in (None, database) or self.collection not in (None, collection):
             return False
-        return _any(self.databases, database) and _any(self.collections, f"{database}.{collection}")
+        full_name = f"{database}.{collection}"
+        if self._any(self.excluded_databases, database) or self._any(self.excluded_collections, full_name):
+            return False
+        included = (self.databases, database), (self.collections, full_name)
+        return all(not patterns or self._any(patterns, name) for patterns, name in included)
+
+    def _any(self, patterns: Sequence[str], name: str) -> bool:
+        return any(self.matches(pattern, name) for pattern in patterns)
+
+    def matches(self, pattern: str, name: str) -> bool:
+        """Whether one pattern of a list means *name*: a database, or ``database.collection``."""
+        # ASCII: what \\w and \\d mean to the server.
+        return pattern == name if self.match_mode == "literal" else re.fullmatch(pattern, name, re.ASCII) is not None
 
 
-def _any(patterns: Sequence[str], name: str) -> bool:
-    return not patterns or any(re.fullmatch(pattern, name) for pattern in patterns)
+def _target_problems(scope: Scope, target: str | None) -> list[str]:
+    database, _, collection = (target or "").partition(".")
+    problems = []
+    if scope == "deployment" and target:
+        problems.append(f"capture.target is {target!r}, but capture.scope 'deployment' takes none")
+    if scope == "database" and (not database or collection):
+        problems.append("capture.scope 'database' needs capture.target: <database>")
+    if scope == "collection" and not collection:
+        problems.append("capture.scope 'collection' needs capture.target: <database>.<collection>")
+    return problems
 
 
-def stream_stages(selection: Selection) -> list[dict[str, Any]]:
-    """Stages after ``$changeStream``: at most one ``$match`` that admits the selected namespaces and every control event."""
+def _pattern_problems(patterns: Sequence[str]) -> list[str]:
+    problems = []
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append(f"{pattern!r} is no regular expression ({error})")
+    return problems
+
+
+def stream_stages(selection: Selection, resume_after: str | None = None, *, excluding: bool = True) -> list[Stage]:
+    """Stages after ``$changeStream``: ours (namespaces and operations, then excluded fields) and the user's, in the order asked for.
+
+    Every ``$match``, the user's as well, admits control events and the event of *resume_after*.
+
+    Args:
+        resume_after: ``_data`` of the token that the stream starts after. The server looks for that very event behind the ``$match``:
+            a filter that changed since the token was committed would hide it, and the start would fail with 280 for ever.
+        excluding: Remove excluded fields in the server already (needs ``$unsetField``, 5.0).
+    """
+    always: list[dict[str, Any]] = [{"operationType": {"$in": list(CONTROL_OPERATIONS)}}]
+    if resume_after is not None:
+        always.append({"_id._data": resume_after})
+    admitted = _admitted(selection)
+    own: list[Stage] = [{"$match": {"$or": [*always, {"$and": admitted}]}}] if admitted else []
+    if excluding:
+        own += exclusion_stages(selection.fields, pre_image=selection.images.before_change is not None)
+    users = [_passing(stage, always) for stage in selection.user_pipeline.stages]
+    if selection.user_pipeline.order == "user_only":
+        return users
+    return own + users if selection.user_pipeline.order == "internal_first" else users + own
+
+
+def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
+    """A user's stage that lets through what must always pass."""
+    if "$match" in stage:
+        return {"$match": {"$or": [*always, stage["$match"]]}}
+    if "$redact" in stage:
+        return {"$redact": {"$cond": [{"$in": ["$operationType", list(CONTROL_OPERATIONS)]}, "$$KEEP", stage["$redact"]]}}
+    return stage
+
+
+def _admitted(selection: Selection) -> list[dict[str, Any]]:
+    """Conditions that an event of data must all meet."""
+    regex = selection.match_mode == "regex"
+    of_databases, of_collections = (_database_regex, _collection_regex) if regex else (_database_names, _collection_names)
     admitted: list[dict[str, Any]] = []
     if selection.databases:
-        admitted.append({"ns.db": {"$regex": _anchored(selection.databases)}})
+        admitted.append(of_databases(selection.databases))
+    if selection.excluded_databases:
+        admitted.append({"$nor": [of_databases(selection.excluded_databases)]})
     if selection.collections:
-        full_name = {"$concat": ["$ns.db", ".", "$ns.coll"]}
-        admitted.append({"$expr": {"$regexMatch": {"input": full_name, "regex": _anchored(selection.collections)}}})
-    if not admitted:
-        return []
-    return [{"$match": {"$or": [{"operationType": {"$in": list(CONTROL_OPERATIONS)}}, {"$and": admitted}]}}]
+        admitted.append(of_collections(selection.collections))
+    if selection.excluded_collections:
+        admitted.append({"$nor": [of_collections(selection.excluded_collections)]})
+    if selection.skipped_operations:
+        admitted.append({"operationType": {"$nin": list(selection.skipped_operations)}})
+    return admitted
+
+
+def _database_regex(patterns: Sequence[str]) -> dict[str, Any]:
+    return {"ns.db": {"$regex": _anchored(patterns)}}
+
+
+def _collection_regex(patterns: Sequence[str]) -> dict[str, Any]:
+    full_name = {"$concat": ["$ns.db", ".", "$ns.coll"]}
+    return {"$expr": {"$regexMatch": {"input": full_name, "regex": _anchored(patterns)}}}
+
+
+def _database_names(names: Sequence[str]) -> dict[str, Any]:
+    return {"ns.db": {"$in": list(names)}}
+
+
+def _collection_names(names: Sequence[str]) -> dict[str, Any]:
+    """A database's name holds no dot: the first one ends it."""
+    split = (name.partition(".") for name in names)
+    return {"$or": [{"ns.db": database, "ns.coll": collection} for database, _, collection in split]}
 
 
 def _anchored(patterns: Sequence[str]) -> str:
-    return "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")$"
+    return "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")\\z"  # $ would also match before a last line break

@@ -1,0 +1,116 @@
+"""What of the source is captured: the settings as a selection, and the selection held against the source that is there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+
+from pipelines.errors import ConfigurationError
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
+from pipelines.source.stages import Images, Selection
+
+_NAMED = 20
+
+log = logging.getLogger("strandline.capture")
+
+
+@dataclass(frozen=True)
+class SelectionReport:
+    """What a selection means on a source, and what a person probably did not mean by it."""
+
+    collections: tuple[Collection, ...]
+    warnings: tuple[str, ...]
+
+
+def selection_of(capture: CaptureSettings) -> Selection:
+    """Raises ConfigurationError where scope, target and patterns do not fit each other."""
+    return Selection.of(
+        capture.scope,
+        capture.target,
+        capture.database_include_list,
+        capture.collection_include_list,
+        excluded_databases=capture.database_exclude_list,
+        excluded_collections=capture.collection_exclude_list,
+        match_mode=capture.filters_match_mode,
+        skipped_operations=capture.skipped_operations,
+        images=Images.of(capture.mode, capture.full_update_type),
+        fields=capture.field_policy,
+        user_pipeline=capture.user_pipeline,
+    )
+
+
+def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
+    """I/O: lists the source's collections, where a filter or an image is asked for; logs what selects nothing.
+
+    Raises:
+        ConfigurationError: As `selection_of` and `inspect_selection`.
+    """
+    selection = selection_of(capture)
+    if selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
+        for warning in inspect_selection(selection, client, deployment).warnings:
+            log.warning("%s", warning)
+    return selection
+
+
+def inspect_selection(selection: Selection, client: AnyClient, deployment: Deployment) -> SelectionReport:
+    """I/O: lists the source's collections.
+
+    Raises:
+        ConfigurationError: The mode needs images that the server or a captured collection does not record.
+    """
+    if selection.images.recorded:
+        _require_images(selection, client, deployment)
+    found = captured_collections(client, selection)
+    return SelectionReport(tuple(found), tuple(_warnings(selection, found)))
+
+
+def _require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
+    if not deployment.records_images:
+        raise ConfigurationError(
+            f"capture.mode asks for pre- or post-images, and MongoDB {deployment.version} records none (6.0 does)",
+            next_step="set capture.mode: change_streams_update_full and capture.full_update_type: lookup",
+        )
+    lacking = collections_without_images(client, selection)
+    if not lacking:
+        return
+    first = lacking[0]
+    command = f"db.getSiblingDB({json.dumps(first.db)}).runCommand" + (
+        f"({{collMod: {json.dumps(first.name)}, changeStreamPreAndPostImages: {{enabled: true}}}})"
+    )
+    raise ConfigurationError(
+        f"capture.mode or full_update_type needs changeStreamPreAndPostImages, which is off for {_listed(lacking)}",
+        next_step=f"run for each of them {command}, or choose a capture.mode without images",
+    )
+
+
+def _listed(collections: list[Collection]) -> str:
+    more = f" and {len(collections) - _NAMED} more" if len(collections) > _NAMED else ""
+    return ", ".join(map(str, collections[:_NAMED])) + more
+
+
+def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
+    if selection.skipped_operations:
+        stale = ", ".join(selection.skipped_operations)
+        return [f"silver is stale on purpose: capture.skipped_operations leaves out {stale}", *_nothing_selected(selection, found)]
+    return _nothing_selected(selection, found)
+
+
+def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
+    """A filter that selects nothing is a typing error more often than an intention."""
+    if not found:
+        return ["NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"]
+    warnings = []
+    databases, collections = {each.db for each in found}, {str(each) for each in found}
+    for key, patterns, names in (
+        ("database_include_list", selection.databases, databases),
+        ("collection_include_list", selection.collections, collections),
+    ):
+        for number, pattern in enumerate(patterns, 1):
+            if not any(selection.matches(pattern, name) for name in names):
+                warnings.append(f"capture.{key} entry {number} ({pattern}) selects no collection that exists now")
+    for rule in selection.fields.rules:
+        if not any(rule.applies_to(each.db, each.name) for each in found):
+            warnings.append(f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now")
+    return warnings

@@ -1,0 +1,117 @@
+"""Rules for single fields, as the settings write them: ``database.collection.field.nested``. Pure; matching of bytes is `source.fields`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Action = Literal["exclude", "mask", "hash", "rename"]
+
+DEFAULT_MASK = "****"
+_LIST_OF: dict[Action, str] = {
+    "exclude": "field_exclude_list",
+    "mask": "field_mask_list",
+    "hash": "field_hash_list",
+    "rename": "field_renames",
+}
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """What happens to one path in the collections that two patterns name (``*`` stands for any characters, dots included)."""
+
+    action: Action
+    database: str
+    collection: str
+    path: tuple[str, ...]
+    new_name: str = ""
+
+    def applies_to(self, database: str, collection: str) -> bool:
+        return _matches(self.database, database) and _matches(self.collection, collection)
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.collection}.{'.'.join(self.path)}"
+
+
+def wildcard_regex(pattern: str) -> str:
+    """The regular expression (not anchored) that a name with ``*`` means, in Python's and in the server's dialect."""
+    return ".*".join(re.escape(part) for part in pattern.split("*"))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return pattern == name or ("*" in pattern and re.fullmatch(wildcard_regex(pattern), name, re.DOTALL) is not None)
+
+
+@dataclass(frozen=True)
+class FieldPolicy:
+    """Every rule of a source, in the order of the settings, with what hashing and masking need. Sent to executors as it is."""
+
+    rules: tuple[FieldRule, ...] = ()
+    salt: bytes = field(default=b"", repr=False)
+    mask: str = DEFAULT_MASK
+
+    def for_collection(self, database: str, collection: str) -> FieldPolicy:
+        """The rules of one collection only."""
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.applies_to(database, collection)))
+
+    @property
+    def protects(self) -> bool:
+        """Whether a value is to be kept out (a rename alone hides nothing)."""
+        return any(rule.action != "rename" for rule in self.rules)
+
+
+def parse_field_rules(
+    *, exclude: Sequence[str] = (), mask: Sequence[str] = (), hashed: Sequence[str] = (), renames: Sequence[str] = ()
+) -> tuple[tuple[FieldRule, ...], list[str]]:
+    """Read the four lists.
+
+    Returns:
+        The rules that are well formed (in the order of the lists), and every problem: list, number of the entry and reason; no value.
+    """
+    rules: list[FieldRule] = []
+    problems: list[str] = []
+    lists: tuple[tuple[Action, Sequence[str]], ...] = (("exclude", exclude), ("mask", mask), ("hash", hashed), ("rename", renames))
+    for action, entries in lists:
+        for number, entry in enumerate(entries, 1):
+            parsed = _parse(action, entry)
+            if isinstance(parsed, str):
+                problems.append(f"{_LIST_OF[action]} entry {number} {parsed}")
+            else:
+                rules.append(parsed)
+    return tuple(rules), problems + _contradictions(rules)
+
+
+def _parse(action: Action, entry: str) -> FieldRule | str:
+    """The rule, or what is wrong with the entry. A dot inside a collection's name is written ``\\.``."""
+    new_name = ""
+    if action == "rename":
+        entry, _, new_name = entry.rpartition(":")
+        if not entry or not new_name:
+            return "is no database.collection.field:new_name"
+    parts = [part.replace("\\.", ".") for part in re.split(r"(?<!\\)\.", entry)]
+    if len(parts) < 3 or not all(parts) or "\0" in entry:
+        return "is no database.collection.field"
+    database, collection, path = parts[0], parts[1], ".".join(parts[2:]).split(".")
+    if path[0] == "_id":
+        return "names _id, which stands in every resume token and is every row's key"
+    if action == "rename" and (set(".\0") & set(new_name) or new_name.startswith("$") or (new_name == "_id" and len(path) == 1)):
+        return "renames to what is no field name, or to _id"
+    return FieldRule(action, database, collection, tuple(path), new_name)
+
+
+def _contradictions(rules: Sequence[FieldRule]) -> list[str]:
+    """The same field in two of the hiding lists, or two fields renamed to one name."""
+    problems = []
+    hidden = Counter((rule.database, rule.collection, rule.path) for rule in rules if rule.action != "rename")
+    if any(count > 1 for count in hidden.values()):
+        problems.append("a field stands twice in field_exclude_list, field_mask_list and field_hash_list together")
+    renamed = [rule for rule in rules if rule.action == "rename"]
+    targets = Counter((rule.database, rule.collection, rule.path[:-1], rule.new_name) for rule in renamed)
+    if any(count > 1 for count in targets.values()):
+        problems.append("field_renames gives two fields the same name")
+    if any(rule.path[-1] == rule.new_name for rule in renamed):
+        problems.append("field_renames gives a field the name that it has")
+    return problems

@@ -1,0 +1,143 @@
+"""The part of ``capture`` that says what is captured; `settings` adds how. Seen by `settings`, `cli` and `jobs` only."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
+from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
+
+Names = Annotated[tuple[str, ...], NoDecode]
+CaptureMode = Literal[
+    "change_streams", "change_streams_update_full", "change_streams_with_pre_image", "change_streams_update_full_with_pre_image"
+]
+_Skippable = Literal["c", "u", "d", "t", "none"]
+_FIELD_RULE = "database.collection.field.nested; * in the first two stands for any characters"
+
+
+class Section(BaseModel):
+    """What every section of the settings is: frozen, without unknown keys, silent about values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class SelectionSettings(Section):
+    """What is captured. Names are Debezium's, in snake case."""
+
+    scope: Literal["deployment", "database", "collection"] = Field("deployment", description="What one change stream covers.")
+    target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
+    mode: CaptureMode = Field(
+        "change_streams_update_full", description="Whether an update brings the whole document, and a change the document before it."
+    )
+    full_update_type: Literal["lookup", "post_image"] = Field(
+        "lookup", description="Whether an update's document is looked up now, or the recorded post-image (6.0 and newer)."
+    )
+    filters_match_mode: Literal["regex", "literal"] = Field(
+        "regex", description="Whether the four lists below are anchored, case-sensitive regular expressions or plain names."
+    )
+    database_include_list: Names = Field((), description="Databases; empty: all but system databases.")
+    database_exclude_list: Names = Field((), description="Databases that are not captured; not together with the include list.")
+    collection_include_list: Names = Field((), description="Collections as database.collection; empty: all.")
+    collection_exclude_list: Names = Field((), description="Collections that are not captured; not together with the include list.")
+    skipped_operations: Annotated[tuple[_Skippable, ...], NoDecode] = Field(
+        (), description="c inserts, u updates and replaces, d deletes (t and none: nothing in MongoDB); for the stream, not the snapshot."
+    )
+    field_exclude_list: Names = Field((), description=f"Fields that are not captured: {_FIELD_RULE}.")
+    field_renames: Names = Field((), description="Fields captured under another name: database.collection.field.nested:new_name.")
+    field_hash_list: Names = Field((), description="Fields whose values are replaced by salted SHA-256 sums.")
+    field_hash_salt: SecretStr | None = Field(None, min_length=8, description="What is hashed before every value of field_hash_list.")
+    field_mask_list: Names = Field((), description="Fields whose values are replaced by a fixed text.")
+    field_mask_text: str = Field(DEFAULT_MASK, description="The text for field_mask_list.")
+    cursor_pipeline: str | None = Field(None, description="JSON list of stages that are added to the change stream's pipeline.")
+    cursor_pipeline_order: Literal["internal_first", "user_first", "user_only"] = Field(
+        "internal_first", description="Whether those stages stand after, before or instead of the ones that these settings make."
+    )
+
+    @field_validator(
+        "database_include_list",
+        "database_exclude_list",
+        "collection_include_list",
+        "collection_exclude_list",
+        "skipped_operations",
+        "field_exclude_list",
+        "field_renames",
+        "field_hash_list",
+        "field_mask_list",
+        mode="before",
+    )
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
+        entries = value.split(",") if isinstance(value, str) else value
+        if not isinstance(entries, list | tuple | None):
+            return entries
+        stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
+        return tuple(entry for entry in stripped if entry != "")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SelectionSettings:
+        """Every contradiction at once. No value is shown: an entry is named by its list and number."""
+        problems = [*_list_problems(self), *self._field_problems()]
+        problems += parse_user_pipeline(self.cursor_pipeline, protects=self.field_policy.protects)[1]
+        if self.cursor_pipeline is None and self.cursor_pipeline_order != "internal_first":
+            problems.append("cursor_pipeline_order stands without a cursor_pipeline")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _field_problems(self) -> list[str]:
+        problems = _rules(self)[1]
+        if self.field_hash_list and self.field_hash_salt is None:
+            problems.append("field_hash_list needs field_hash_salt: without one a guess at the value proves itself")
+        if self.field_renames and self.mode in ("change_streams", "change_streams_with_pre_image"):
+            problems.append(f"field_renames needs whole documents: by mode {self.mode} a patch cannot tell whether the new name is taken")
+        return problems
+
+    @property
+    def field_policy(self) -> FieldPolicy:
+        """The four field lists as one plain value."""
+        salt = self.field_hash_salt.get_secret_value().encode() if self.field_hash_salt is not None else b""
+        return FieldPolicy(_rules(self)[0], salt, self.field_mask_text)
+
+    @property
+    def user_pipeline(self) -> UserPipeline:
+        """The user's stages as a plain value."""
+        return UserPipeline(parse_user_pipeline(self.cursor_pipeline)[0], self.cursor_pipeline_order)
+
+
+def _rules(settings: SelectionSettings) -> tuple[tuple[FieldRule, ...], list[str]]:
+    return parse_field_rules(
+        exclude=settings.field_exclude_list,
+        mask=settings.field_mask_list,
+        hashed=settings.field_hash_list,
+        renames=settings.field_renames,
+    )
+
+
+def _list_problems(settings: SelectionSettings) -> list[str]:
+    problems = []
+    for level in ("database", "collection"):
+        included, excluded = getattr(settings, f"{level}_include_list"), getattr(settings, f"{level}_exclude_list")
+        if included and excluded:
+            problems.append(f"{level}_include_list and {level}_exclude_list exclude each other: set one of them")
+        for name, entries in ((f"{level}_include_list", included), (f"{level}_exclude_list", excluded)):
+            for number, entry in enumerate(entries, 1):
+                problems += [f"{name} entry {number} {reason}" for reason in _entry_problem(entry, level, settings.filters_match_mode)]
+    if "none" in settings.skipped_operations and len(settings.skipped_operations) > 1:
+        problems.append("skipped_operations: none stands beside others")
+    return problems
+
+
+def _entry_problem(entry: str, level: str, mode: str) -> list[str]:
+    if mode == "regex":
+        try:
+            re.compile(entry)
+        except re.error as error:
+            return [f"is no regular expression ({error.msg} at position {error.pos})"]
+    elif level == "collection" and not all(entry.partition(".")):
+        return ["is no database.collection"]
+    return []

@@ -1,0 +1,133 @@
+"""One rename applied to raw BSON. Pure: bytes in, bytes out.
+
+No value is overwritten: where the new name is taken in the same document, both fields keep their names. What a patch cannot know, the
+whole document of the same event decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.model import raw_bson as rb
+from pipelines.model.field_rules import FieldRule
+
+_Reached = frozenset[int]
+"""How many components of the rule's path, its last aside, lie behind; several, because a number may be an index or a name."""
+
+
+def renamed_document(raw: bytes, rule: FieldRule) -> bytes:
+    """Rename the field wherever its path leads, through arrays as well; the same bytes where it is not met."""
+    return _Rename(rule).document(raw, 0, frozenset((0,)), top=True) or raw
+
+
+def renamed_update(update: bytes, rule: FieldRule, whole: bytes | None) -> bytes:
+    """An ``updateDescription`` with the paths renamed that pass through the field.
+
+    Args:
+        whole: The document that came with the event (before this rename); None: the name is taken only if the patch itself sets it.
+    """
+    return _Rename(rule).update(update, whole)
+
+
+class _Rename:
+    def __init__(self, rule: FieldRule) -> None:
+        self._path = tuple(component.encode() for component in rule.path)
+        self._last = len(self._path) - 1
+        self._new = rule.new_name.encode()
+
+    def _step(self, reached: _Reached, token: bytes, *, top: bool) -> _Reached:
+        on = {count + 1 for count in reached if count < self._last and self._path[count] == token}
+        return frozenset(on | (reached if token.isdigit() and not top else set()))
+
+    def document(self, raw: bytes, start: int, reached: _Reached, *, top: bool = False, array: bool = False) -> bytes | None:
+        """None where nothing changes."""
+        here = self._last in reached and not array and rb.field(raw, self._new, start) is None
+        parts, changed = [], False
+        for kind, name, value, end in rb.elements(raw, start):
+            below = self._step(reached, name, top=top)
+            inner = self.document(raw, value, below, array=kind == rb.ARRAY) if below and kind in (rb.DOCUMENT, rb.ARRAY) else None
+            new_name = self._new if here and name == self._path[-1] else name
+            changed = changed or inner is not None or new_name != name
+            parts.append(bytes((kind,)) + new_name + b"\0" + (raw[value:end] if inner is None else inner))
+        return rb.document_of(parts) if changed else None
+
+    def update(self, update: bytes, whole: bytes | None) -> bytes:
+        fields = rb.field(update, b"updatedFields")
+        set_here = {name for _, name, _, _ in rb.elements(update, fields[1])} if fields is not None else set()
+        parts = []
+        for kind, name, value, end in rb.elements(update):
+            content = update[value:end]
+            if kind == rb.DOCUMENT and name == b"updatedFields":
+                content = self._updated_fields(content, whole, set_here)
+            elif kind == rb.DOCUMENT and name == b"disambiguatedPaths":
+                content = self._disambiguated(content, whole, set_here)
+            elif kind == rb.ARRAY and name == b"removedFields":
+                content = rb.document_of(
+                    update[at - len(number) - 2 : at] + rb.string_value(self._renamed_path(update[at + 4 : to - 1], whole, set_here))
+                    for _, number, at, to in rb.elements(update, value)
+                )
+            elif kind == rb.ARRAY and name == b"truncatedArrays":
+                content = rb.document_of(
+                    update[at - len(number) - 2 : at] + self._truncated(update[at:to], whole, set_here)
+                    for _, number, at, to in rb.elements(update, value)
+                )
+            parts.append(update[value - len(name) - 2 : value] + content)
+        return rb.document_of(parts)
+
+    def _updated_fields(self, fields: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
+        parts = []
+        for kind, path, value, end in rb.elements(fields):
+            content = fields[value:end]
+            below = frozenset((0,))
+            for number, token in enumerate(path.split(b".")):
+                below = self._step(below, token, top=number == 0)
+            if below and kind in (rb.DOCUMENT, rb.ARRAY):
+                content = self.document(content, 0, below, array=kind == rb.ARRAY) or content
+            parts.append(bytes((kind,)) + self._renamed_path(path, whole, set_here) + b"\0" + content)
+        return rb.document_of(parts)
+
+    def _truncated(self, entry: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
+        return rb.document_of(
+            entry[value - len(name) - 2 : value]
+            + (rb.string_value(self._renamed_path(entry[value + 4 : end - 1], whole, set_here)) if name == b"field" else entry[value:end])
+            for _, name, value, end in rb.elements(entry)
+        )
+
+    def _disambiguated(self, paths: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
+        """``{"a.0.b": ["a", 0, "b"]}``: both forms of the path."""
+        parts = []
+        for kind, path, value, end in rb.elements(paths):
+            at = self._component(path.split(b"."), whole, set_here)
+            components = [
+                paths[inner - len(number) - 2 : inner] + (rb.string_value(self._new) if place == at else paths[inner:stop])
+                for place, (_, number, inner, stop) in enumerate(rb.elements(paths, value))
+            ]
+            parts.append(bytes((kind,)) + self._renamed_path(path, whole, set_here) + b"\0" + rb.document_of(components))
+            assert end >= value  # the array was walked whole
+        return rb.document_of(parts)
+
+    def _renamed_path(self, path: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
+        tokens = path.split(b".")
+        at = self._component(tokens, whole, set_here)
+        return path if at is None else b".".join((*tokens[:at], self._new, *tokens[at + 1 :]))
+
+    def _component(self, tokens: Sequence[bytes], whole: bytes | None, set_here: set[bytes]) -> int | None:
+        """Which component of a patch's path is the renamed field; None: none, or the new name is taken there."""
+        reached: _Reached = frozenset((0,))
+        for number, token in enumerate(tokens):
+            if self._last in reached and token == self._path[-1]:
+                parent = tokens[:number]
+                if b".".join((*parent, self._new)) in set_here or (whole is not None and self._taken(whole, parent)):
+                    return None
+                return number
+            reached = self._step(reached, token, top=number == 0)
+        return None
+
+    def _taken(self, whole: bytes, parent: Sequence[bytes]) -> bool:
+        start = 0
+        for token in parent:
+            found = rb.field(whole, token, start)
+            if found is None or found[0] not in (rb.DOCUMENT, rb.ARRAY):
+                return False
+            start = found[1]
+        return rb.field(whole, self._new, start) is not None

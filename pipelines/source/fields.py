@@ -1,0 +1,245 @@
+"""Field rules applied to raw BSON: the last authority over what reaches a table. Pure: bytes in, bytes out.
+
+An excluded, masked or hashed field survives nowhere in an event or a snapshot document: not in ``fullDocument``, the pre-image, an
+``updatedFields`` entry (as parent, child or dotted path), ``removedFields``, ``truncatedArrays`` or ``disambiguatedPaths``. What no rule
+touches is copied byte for byte.
+
+A path names what a patch would name with it, so that patches and whole documents always agree: arrays are passed through, a number in
+the data's path may always be an array's index (``a.b`` covers ``a.0.b``), and a field whose name holds dots is the path it looks like.
+Hashes and masks replace the scalars below a path, each for itself; arrays keep their length and documents their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+
+from pipelines.errors import ConfigurationError
+from pipelines.model import raw_bson as rb
+from pipelines.model.field_rules import FieldPolicy, FieldRule
+from pipelines.source.field_renames import renamed_document, renamed_update
+
+_KEEP, _HASH, _MASK, _EXCLUDE = range(4)  # the larger wins where rules overlap
+_ACTIONS = {"hash": _HASH, "mask": _MASK, "exclude": _EXCLUDE}
+_DATA = (b"fullDocument", b"fullDocumentBeforeChange")
+_REMEMBERED = 4096
+# Top-level documents of an event that hold no document of the collection. Whatever a newer server adds is treated as if it did.
+_NO_DATA = frozenset((b"_id", b"ns", b"to", b"lsid", b"documentKey", b"updateDescription", b"operationDescription", b"stateBeforeChange"))
+
+
+class _Node:
+    """One component of the rules' paths."""
+
+    __slots__ = ("action", "children")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node] = {}
+        self.action = _KEEP
+
+
+_State = tuple[_Node, ...]
+"""Where in the rules' paths the data's path may stand; empty: no rule lies at or below."""
+
+
+class FieldRules:
+    """The rules of one namespace, compiled."""
+
+    def __init__(self, policy: FieldPolicy) -> None:
+        self._salt = policy.salt
+        self._mask = rb.string_value(policy.mask.encode())
+        self._root = _Node()
+        self._last_names = tuple({rule.path[-1].encode() for rule in policy.rules})
+        self._step = lru_cache(maxsize=_REMEMBERED)(_step)  # documents of a collection have the same names
+        self._renames: list[FieldRule] = []
+        for rule in policy.rules:
+            if rule.action == "rename":
+                self._renames.append(rule)
+                continue
+            node = self._root
+            for component in rule.path:
+                node = node.children.setdefault(component.encode(), _Node())
+            node.action = max(node.action, _ACTIONS[rule.action])
+
+    def document(self, raw: bytes) -> bytes:
+        """A snapshot document by the rules; the same bytes where no rule touches it.
+
+        Raises:
+            MalformedBson: The bytes are damaged. The message holds no content.
+        """
+        if self._touches_nothing(raw):
+            return raw
+        raw = self._protected(raw)
+        for rule in self._renames:
+            raw = renamed_document(raw, rule)
+        return raw
+
+    def event(self, raw: bytes) -> bytes:
+        """A change event of this namespace by the rules.
+
+        Raises:
+            MalformedBson: The bytes are damaged. The message holds no content.
+            ConfigurationError: A protected field is part of the shard key: the server writes it into every resume token.
+        """
+        if self._touches_nothing(raw):
+            return raw
+        spans = {name: (kind, value, end) for kind, name, value, end in rb.elements(raw)}
+        documents = {name: raw[value:end] for name, (kind, value, end) in spans.items() if kind == rb.DOCUMENT}
+        self._refuse_shard_key(documents.get(b"documentKey"))
+        changed = {name: self._protected(document) for name, document in documents.items() if name not in _NO_DATA}
+        if (update := documents.get(b"updateDescription")) is not None:
+            changed[b"updateDescription"] = self._protected_update(update)
+        for rule in self._renames:
+            if b"updateDescription" in changed:  # judged by the document as it was before this rename
+                changed[b"updateDescription"] = renamed_update(changed[b"updateDescription"], rule, changed.get(b"fullDocument"))
+            changed |= {name: renamed_document(changed[name], rule) for name in _DATA if name in changed}
+        if all(changed[name] == documents[name] for name in changed):
+            return raw
+        return rb.document_of(
+            raw[value - len(name) - 2 : value] + changed[name] if name in changed else raw[value - len(name) - 2 : end]
+            for name, (_, value, end) in spans.items()
+        )
+
+    def _touches_nothing(self, raw: bytes) -> bool:
+        """No path can match where its last name does not occur: most events, once the server has left out what is excluded."""
+        return not any(name in raw for name in self._last_names)
+
+    def _refuse_shard_key(self, key: bytes | None) -> None:
+        for _, name, _, _ in rb.elements(key) if key is not None else ():
+            below, action = self._step((self._root,), name, True)
+            if action or below:
+                raise ConfigurationError(
+                    "a field that is to be excluded, masked or hashed belongs to a shard key, and so stands in every resume token",
+                    next_step="take it out of capture.field_exclude_list, field_mask_list and field_hash_list",
+                )
+
+    def _protected(self, document: bytes) -> bytes:
+        if not self._root.children:
+            return document
+        rewritten = self._rewritten(document, 0, (self._root,), _KEEP, top=True)
+        return document if rewritten is None else rewritten
+
+    def _rewritten(self, raw: bytes, start: int, state: _State, inherited: int, *, top: bool = False, array: bool = False) -> bytes | None:
+        """The document or array at *start* by the rules below *state*; None where nothing changes."""
+        parts: list[bytes] = []
+        copied = start + 4
+        for kind, name, value, end in rb.elements(raw, start):
+            below, action = self._step(state, name, top)
+            action = max(action, inherited)
+            if not below and action == _KEEP:
+                continue
+            if action == _EXCLUDE:
+                element = b"\x0a" + name + b"\0" if array else b""  # null keeps the place: a patch counts the elements
+            else:
+                found = self._value(raw, kind, value, end, below, action)
+                if found is None:
+                    continue
+                element = bytes((found[0],)) + name + b"\0" + found[1]
+            parts += (raw[copied : value - len(name) - 2], element)
+            copied = end
+        if not parts:
+            return None
+        return rb.document_of((*parts, raw[copied : start + rb.int32_at(raw, start) - 1]))
+
+    def _value(self, raw: bytes, kind: int, value: int, end: int, below: _State, action: int) -> tuple[int, bytes] | None:
+        """Type and bytes that replace a value; None where it stays."""
+        if kind in (rb.DOCUMENT, rb.ARRAY):
+            inner = self._rewritten(raw, value, below, action, array=kind == rb.ARRAY)
+            return None if inner is None else (kind, inner)
+        if action == _KEEP or kind in (rb.NULL, rb.UNDEFINED):
+            return None
+        if action == _MASK:
+            return rb.STRING, self._mask
+        # Text as its UTF-8 bytes, so that SQL can compute the same; anything else with its type, so that 1 and "1" differ.
+        content = raw[value + 4 : end - 1] if kind == rb.STRING else b"\0" + bytes((kind,)) + raw[value:end]
+        return rb.STRING, rb.string_value(sha256(self._salt + content).hexdigest().encode())
+
+    def _protected_update(self, update: bytes) -> bytes:
+        if not self._root.children:
+            return update
+        parts = []
+        for kind, name, value, end in rb.elements(update):
+            content = update[value:end]
+            if kind == rb.DOCUMENT and name == b"updatedFields":
+                content = self._protected(content)
+            elif kind == rb.DOCUMENT and name == b"disambiguatedPaths":
+                content = self._without_excluded(content, lambda path, *_: path)
+            elif kind == rb.ARRAY and name == b"removedFields":
+                content = self._without_excluded(content, lambda _, raw, at, to: raw[at + 4 : to - 1], array=True)
+            elif kind == rb.ARRAY and name == b"truncatedArrays":
+                content = self._without_excluded(content, _truncated_path, array=True)
+            parts.append(update[value - len(name) - 2 : value] + content)
+        return rb.document_of(parts)
+
+    def _without_excluded(self, raw: bytes, path_of: Callable[[bytes, bytes, int, int], bytes], *, array: bool = False) -> bytes:
+        """A list of paths without those that stand at or below an excluded one."""
+        kept = [
+            (kind, name, raw[value:end])
+            for kind, name, value, end in rb.elements(raw)
+            if self._step((self._root,), path_of(name, raw, value, end), True)[1] != _EXCLUDE
+        ]
+        named = ((kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept))
+        return rb.document_of(bytes((kind,)) + name + b"\0" + payload for kind, name, payload in named)
+
+
+class FieldRewriter:
+    """The rules of every namespace: compiled once for each that occurs."""
+
+    def __init__(self, policy: FieldPolicy) -> None:
+        self._policy = policy
+        self._compiled: dict[tuple[str, str], FieldRules | None] = {}
+        self._of_event: dict[bytes, FieldRules | None] = {}
+
+    def collection(self, database: str, collection: str) -> FieldRules | None:
+        """The rules of one namespace; None where there are none."""
+        key = (database, collection)
+        if key not in self._compiled:
+            own = self._policy.for_collection(database, collection)
+            self._compiled[key] = FieldRules(own) if own.rules else None
+        return self._compiled[key]
+
+    def event(self, raw: bytes) -> bytes:
+        """A change event by the rules of its namespace.
+
+        Raises:
+            MalformedBson: The bytes are damaged. The message holds no content.
+            ConfigurationError: The event has documents and no namespace (a user's pipeline took it), or see `FieldRules.event`.
+        """
+        if not self._policy.rules:
+            return raw
+        found = rb.field(raw, b"ns")
+        namespace = b"" if found is None else raw[found[1] : found[2]]
+        if namespace not in self._of_event:
+            names = {name: rb.text(namespace, value, end) for _, name, value, end in (rb.elements(namespace) if namespace else ())}
+            if b"coll" not in names or b"db" not in names:
+                return self._without_collection(raw)
+            self._of_event[namespace] = self.collection(names[b"db"], names[b"coll"])
+        rules = self._of_event[namespace]
+        return raw if rules is None else rules.event(raw)
+
+    def _without_collection(self, raw: bytes) -> bytes:
+        if any(rb.field(raw, name) for name in (*_DATA, b"updateDescription")):
+            raise ConfigurationError(
+                "a change event names no collection, so no field rule can be applied", next_step="keep ns in capture.cursor_pipeline"
+            )
+        return raw
+
+
+def _step(state: _State, name: bytes, top: bool) -> tuple[_State, int]:
+    """Go on by one name; also the strongest action that was met. A number may be an index, except as the first component."""
+    strongest = _KEEP
+    for token in name.split(b"."):
+        following = [child for node in state if (child := node.children.get(token)) is not None]
+        for child in following:
+            strongest = max(strongest, child.action)
+        if token.isdigit() and not top:
+            following += state
+        state, top = tuple(following), False
+        if not state:
+            break
+    return state, strongest
+
+
+def _truncated_path(_name: bytes, raw: bytes, value: int, _end: int) -> bytes:
+    found = rb.field(raw, b"field", value)
+    return b"" if found is None else raw[found[1] + 4 : found[2] - 1]
