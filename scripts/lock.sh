@@ -17,6 +17,6 @@ compile() { # compile <file> <extra…>
         --custom-compile-command "make lock" "${options[@]}" pyproject.toml -o "$file"
 }
 
-compile runtime
+compile runtime spark
 compile demo demo
 compile dev demo dev

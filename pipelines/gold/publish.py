@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -18,6 +19,8 @@ from pipelines.gold.graph import Graph, Node, parse
 from pipelines.gold.statement import Statement, nearest, parse_statement
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
+
+Reader = Callable[[DataFrame], DataFrame]
 
 _CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
@@ -86,8 +89,11 @@ def publish(tables: Tables, graph: Graph, names: Sequence[str] = ()) -> list[Gol
     return results
 
 
-def query(tables: Tables, graph: Graph, sql: str) -> DataFrame:
+def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None) -> DataFrame:
     """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
+
+    Args:
+        readers: By layer, how its tables look to a query; a layer without one shows them as they are.
 
     I/O: reads only; a statement that is no query is refused. A gold view of a folder lake is expanded from its SQL file.
 
@@ -104,7 +110,7 @@ def query(tables: Tables, graph: Graph, sql: str) -> DataFrame:
         text = "; ".join(f"there is no {table}{nearest(str(table), known)}" for table in missing)
         raise ConfigurationError(text, next_step="correct the name, or build the table first")
     try:
-        return tables.spark.sql(_spark_sql(tables, graph, statement))
+        return tables.spark.sql(_spark_sql(tables, graph, statement, _stand_ins(tables, statement, readers or {})))
     except (ParseException, AnalysisException) as error:
         raise ConfigurationError(_first_line(error), next_step="correct the query") from error
 
@@ -122,7 +128,7 @@ def _build(tables: Tables, graph: Graph, node: Node, started: float) -> GoldResu
 
 
 def _write(tables: Tables, graph: Graph, node: Node) -> int | None:
-    sql = _spark_sql(tables, graph, node.statement)
+    sql = _spark_sql(tables, graph, node.statement, {})
     frame = tables.spark.sql(sql)
     if node.materialized == "view":
         _ = frame.schema  # a folder lake stores no view: analysing it here reports a broken one now, not at its first reader
@@ -133,10 +139,23 @@ def _write(tables: Tables, graph: Graph, node: Node) -> int | None:
     return int(tables.history(node.table)[0]["operationMetrics"]["numOutputRows"])
 
 
-def _spark_sql(tables: Tables, graph: Graph, statement: Statement) -> str:
+def _stand_ins(tables: Tables, statement: Statement, readers: Mapping[str, Reader]) -> dict[TableName, str]:
+    """Temporary views over the tables of *statement* whose layer has a reader; a view cannot travel in time, so such tables stay."""
+    views: dict[TableName, str] = {}
+    travelling = {reference.table for reference in statement.references if reference.travels}
+    for table in statement.tables():
+        if table not in travelling and (reader := readers.get(table.layer)) is not None:
+            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
+            reader(tables.read(table)).createTempView(views[table])
+    return views
+
+
+def _spark_sql(tables: Tables, graph: Graph, statement: Statement, stand_ins: Mapping[TableName, str]) -> str:
     """The statement in Spark's names; views that the lake cannot hold stand in brackets in their place."""
 
     def target(table: TableName) -> str:
+        if table in stand_ins:
+            return stand_ins[table]
         node = _inline(tables, graph, table)
         return f"(\n{node.statement.rewrite(target)}\n)" if node else tables.lake.sql(table)
 

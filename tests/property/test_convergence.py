@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
+from crashing import Crash, CrashingTables
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline
@@ -108,35 +108,6 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     shape, _ = evolve(Shape("struct"), _census([rows]), Guards())
     root = tmp_path_factory.mktemp("merge")
     assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
-
-
-class Crash(Exception):
-    """The process ends here."""
-
-
-@dataclass(frozen=True)
-class CrashingTables(Tables):
-    """Real tables that end the run before or after one of their commits, as a power cut would."""
-
-    countdown: dict[str, int] = field(default_factory=dict)
-
-    def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        self.countdown["left"] = self.countdown.get("left", 10**9) - 1
-        if self.countdown["left"] == 0 and self.countdown["after"] == 0:
-            raise Crash
-        result = call(*args, **kwargs)
-        if self.countdown["left"] == 0:
-            raise Crash
-        return result
-
-    def append(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().append, *args, **kwargs)
-
-    def set_properties(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().set_properties, *args, **kwargs)
-
-    def replace(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().replace, *args, **kwargs)
 
 
 def write_histories(collection: Collection[dict[str, Any]], chance: random.Random, operations: int) -> None:

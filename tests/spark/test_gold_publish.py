@@ -133,6 +133,9 @@ def test_queries_name_tables_by_layer(tables: Tables) -> None:
     graph = load_graph()
     assert query(tables, graph, "SELECT op FROM Bronze.`mongo` WHERE mongo.batch = 1").first() == ("c",)
     first = tables.version(TableName("silver", "flights")) - 1
+    upper = {"silver": lambda rows: rows.selectExpr("x + 100 AS x")}
+    assert query(tables, graph, "select f.x from silver.flights f", upper).first() == (102,)
+    assert query(tables, graph, f"select x from silver.flights version as of {first}", upper).first() == (1,)
     assert query(tables, graph, f"select x from silver.flights version as of {first}").first() == (1,)
 
 

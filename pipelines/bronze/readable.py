@@ -1,0 +1,40 @@
+"""Bronze as people read it: documents as canonical Extended JSON, whether or not capture stored them so."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+
+from pipelines.bronze.envelope import SCHEMA
+from pipelines.bronze.json_columns import json_columns
+from pipelines.io.tables import schema_of
+from pipelines.model.columns import BRONZE_DDL, CHANGE_OPS, JSON_COLUMNS
+
+_DERIVED = "_derived"
+_ARROW = pa.struct([SCHEMA.field(name) for name in JSON_COLUMNS])
+
+
+def with_json(rows: DataFrame) -> DataFrame:
+    """Fill `JSON_COLUMNS` from the envelope where they are null. Pure, lazy: a query that does not read them does not pay for them.
+
+    Args:
+        rows: Bronze.
+
+    Returns:
+        The same rows and columns. What libbson refuses stays null; ``envelope`` holds it.
+    """
+    derive = arrow_udf(_derive, _derived_type(), ArrowUDFType.SCALAR)
+    filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), derive("op", "envelope")))
+    return filled.withColumns({name: F.coalesce(name, f"{_DERIVED}.{name}") for name in JSON_COLUMNS}).drop(_DERIVED)
+
+
+def _derive(op: pa.Array, envelope: pa.Array) -> pa.Array:
+    columns = json_columns(zip(op.to_pylist(), envelope.to_pylist(), strict=True))
+    return pa.StructArray.from_arrays([pa.array(columns[field.name], field.type) for field in _ARROW], fields=list(_ARROW))
+
+
+def _derived_type() -> str:
+    schema = schema_of(BRONZE_DDL)
+    return f"struct<{', '.join(f'{name}: {schema[name].dataType.simpleString()}' for name in JSON_COLUMNS)}>"

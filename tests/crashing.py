@@ -1,0 +1,37 @@
+"""A lake whose process ends at a chosen commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.io.tables import Tables
+
+
+class Crash(BaseException):  # no retry may catch it
+    """The process ends here."""
+
+
+@dataclass(frozen=True)
+class CrashingTables(Tables):
+    """Real tables that end the run before or after one of their commits, as a power cut would."""
+
+    countdown: dict[str, int] = field(default_factory=dict)
+
+    def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self.countdown["left"] = self.countdown.get("left", 10**9) - 1
+        if self.countdown["left"] == 0 and self.countdown["after"] == 0:
+            raise Crash
+        result = call(*args, **kwargs)
+        if self.countdown["left"] == 0:
+            raise Crash
+        return result
+
+    def append(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().append, *args, **kwargs)
+
+    def set_properties(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().set_properties, *args, **kwargs)
+
+    def replace(self, *args: Any, **kwargs: Any) -> None:
+        self._commit(super().replace, *args, **kwargs)

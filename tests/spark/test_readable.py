@@ -1,0 +1,54 @@
+"""Bronze as people read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import bson
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.bronze.envelope import BatchEnd, ChunkStamp, Stamp, manifest_table, read_table, stream_table
+from pipelines.bronze.readable import with_json
+from pipelines.io.tables import schema_of
+from pipelines.model.columns import BRONZE_DDL
+
+STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
+CHUNK = ChunkStamp(STAMP, "s1", 3, "shop", "orders", "ab", 1000, 5)
+EVENT = {
+    "_id": {"_data": "8201"},
+    "operationType": "update",
+    "clusterTime": bson.Timestamp(1000, 1),
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": 1},
+    "fullDocument": {"_id": 1, "price": bson.Decimal128("1.10")},
+    "updateDescription": {"updatedFields": {"price": bson.Decimal128("1.10")}, "removedFields": ["old"], "truncatedArrays": []},
+}
+BROKEN = bson.encode(EVENT | {"fullDocument": {"_id": 1, "t": "XXXX"}}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+
+
+def bronze(spark: SparkSession, stored: bool) -> DataFrame:
+    events = [bson.encode(EVENT), bson.encode(EVENT | {"operationType": "delete", "fullDocument": None}), BROKEN]
+    tables = [
+        stream_table(events, STAMP, batch=1, end=BatchEnd("{}", None), stored_json=stored),
+        read_table([bson.encode({"_id": 2, "a": None})], replace(CHUNK), stored_json=stored),
+        manifest_table(CHUNK, "chunk", '{"count": 1}'),
+    ]
+    frames = [spark.createDataFrame(table, schema=schema_of(BRONZE_DDL)) for table in tables]
+    return frames[0].union(frames[1]).union(frames[2])
+
+
+def test_derived_columns_are_what_capture_would_have_stored(spark: SparkSession) -> None:
+    stored = bronze(spark, stored=True)
+    assert stored.where("after IS NOT NULL").count() == 3
+    assert_df_equality(with_json(bronze(spark, stored=False)), stored, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
+    assert_df_equality(with_json(stored), stored, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
+
+
+def test_a_query_that_reads_no_json_does_not_pay_for_it(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    readable = with_json(bronze(spark, stored=False)).where("op = 'u'")
+    readable.select("after").explain()
+    assert "ArrowEvalPython" in capsys.readouterr().out
+    readable.select("position", "envelope").explain()
+    assert "ArrowEvalPython" not in capsys.readouterr().out
