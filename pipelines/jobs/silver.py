@@ -19,7 +19,8 @@ from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger, Namespace
-from pipelines.silver.rows import census_of, typed_rows
+from pipelines.silver.patches import folded_per_key, is_patch
+from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.writer import Progress, SilverTable
 
@@ -113,16 +114,34 @@ def _run_collection(
         return SilverResult(table.name, namespace, 0, 0, 0, time.monotonic() - started)
     changes = _changes_of(ctx, bronze, after, through, namespace)
     census = census_of(changes, max_depth=settings.max_depth)
+    exact_updates = ctx.settings.capture.full_update_type == "post_image"
+    if _folds(ctx, table, changes):
+        state = folded_per_key(changes, ctx.tables.read(table.name), exact_updates=exact_updates)
+        census.merge(census_of_state(state, max_depth=settings.max_depth))
+    else:
+        state = latest_per_key(changes)
     shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
     if schema_changes:
         table.change_schema(shape, schema_changes)
         _note_schema_changes(ctx, table.name, schema_changes, through)
-    state = latest_per_key(changes)
     if settings.deletes == "hard":
         state = without_deleted_values(state)
-    merged = table.merge(typed_rows(state, shape), deletes=settings.deletes)
+    merged = table.merge(typed_rows(state, shape, exact_updates=exact_updates), deletes=settings.deletes)
     table.advance(through)
     return SilverResult(table.name, namespace, merged.inserted, merged.updated, len(schema_changes), time.monotonic() - started)
+
+
+def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:
+    """Whether the table holds patches or gets its first ones. Where updates are looked up there are none: a document that was gone by then
+    is followed by its delete."""
+    if table.folds():
+        return True
+    capture = ctx.settings.capture
+    looked_up = "update_full" in capture.mode and capture.full_update_type == "lookup"
+    if looked_up or changes.where(is_patch()).isEmpty():
+        return False
+    table.note_folding()
+    return True
 
 
 def _changes_of(ctx: JobContext, bronze: TableName, after: int, through: Progress, namespace: Namespace) -> DataFrame:

@@ -44,11 +44,25 @@ _op STRING COMMENT 'c, u, d or r',
 _deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT COMMENT 'version of the bronze table that brought it',
+_exact BOOLEAN COMMENT 'the document is the one at _base_position; false: it was looked up later and may be newer',
+_pending ARRAY<STRUCT<position: STRING, patch: BINARY>> COMMENT 'updates that wait for a document they can be folded onto',
 _rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
 _document BINARY COMMENT 'the whole document as raw BSON'
 """
 
-BOOKKEEPING: Final = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_rescued", "_document")
+BOOKKEEPING: Final = (
+    "_key",
+    "_position",
+    "_base_position",
+    "_op",
+    "_deleted",
+    "_cluster_time",
+    "_bronze_version",
+    "_exact",
+    "_pending",
+    "_rescued",
+    "_document",
+)
 
 CHANGE_OPS: Final = ("c", "u", "d", "r")
 """Values of ``op`` that carry a document's state; all others are control rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
@@ -61,5 +61,6 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
 def without_deleted_values(state: DataFrame) -> DataFrame:
     """``deletes: hard``: a tombstone keeps its position and nothing of the document."""
     keep = ~F.col("_deleted")
-    cleared = {name: F.when(keep, F.col(name)) for name in ("_base_position", "base_op", "envelope")}
+    values = [name for name in ("_base_position", "base_op", "envelope", "_pending") if name in state.columns]
+    cleared: dict[str, Column] = {name: F.when(keep, F.col(name)) for name in values}
     return state.withColumns(cleared)

@@ -11,28 +11,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model import raw_bson as rb
 from pipelines.model.tables import quoted
 from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
+from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.shape import Shape
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_STATE = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
+_PENDING_DDL = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
+_STATE = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_pending")
 _STATE_DDL = (
-    "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT"
+    "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
+    f"_pending {_PENDING_DDL}"
 )
-
-
-def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
-    """The whole document that an envelope carries: a READ's envelope is the document, an event's is its ``fullDocument``."""
-    if op is None or envelope is None:
-        return None
-    if op == "r":
-        return envelope
-    span = rb.field(envelope, b"fullDocument")
-    return envelope[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None
 
 
 def census_of(changes: DataFrame, *, max_depth: int) -> Census:
@@ -52,23 +44,32 @@ def census_of(changes: DataFrame, *, max_depth: int) -> Census:
     return merged
 
 
-def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
+def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
+    """The same of collapsed changes, for documents that stand in no bronze row because they were folded."""
+    documents = state.select(F.col("base_op").alias("op"), "envelope", F.length("envelope").alias("document_size"))
+    return census_of(documents, max_depth=max_depth)
+
+
+def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -> DataFrame:
     """Decode each row's document into *shape*'s columns.
 
     Args:
-        state: As `latest_per_key` returns it.
+        state: As `latest_per_key` or `folded_per_key` returns it.
+        exact_updates: Documents of updates are post-images, not looked up.
 
     Returns:
-        One row per row of *state*: the shape's columns, then the bookkeeping columns with ``_rescued`` and ``_document``.
+        One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
+    if "_pending" not in state.columns:
+        state = state.withColumn("_pending", F.lit(None).cast(_PENDING_DDL))
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
-    decoded = state.mapInArrow(_decoding(shape), f"{columns}{_STATE_DDL}, _rescued STRING, _document BINARY")
+    decoded = state.mapInArrow(_decoding(shape, exact_updates), f"{columns}{_STATE_DDL}, _exact BOOLEAN, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
-    return decoded.select(*typed, *_STATE, F.parse_json("_rescued").alias("_rescued"), "_document")
+    return decoded.select(*typed, *_STATE, "_exact", F.parse_json("_rescued").alias("_rescued"), "_document")
 
 
-def _decoding(shape: Shape) -> Batches:
+def _decoding(shape: Shape, exact_updates: bool) -> Batches:
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(shape)
         types = [arrow_type(inner) for _, inner in shape.columns()]
@@ -76,6 +77,7 @@ def _decoding(shape: Shape) -> Batches:
             values: list[list[Any]] = [[] for _ in types]
             rescued: list[str | None] = []
             documents: list[bytes | None] = []
+            exact: list[bool | None] = []
             for op, envelope in zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True):
                 document = document_in(op, envelope)
                 row, misfits = decoder.decode(document) if document is not None else ([None] * len(types), None)
@@ -83,10 +85,12 @@ def _decoding(shape: Shape) -> Batches:
                     column.append(value)
                 rescued.append(misfits)
                 documents.append(document)
+                exact.append(None if document is None else exact_updates or is_exact(op, envelope))
             arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
             arrays += [batch.column(name) for name in _STATE]
+            arrays += [pa.array(exact, pa.bool_())]
             arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
-            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *_STATE, "_rescued", "_document"])
+            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *_STATE, "_exact", "_rescued", "_document"])
 
     return decode
 

@@ -17,8 +17,8 @@ from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
 from pipelines.silver.shape import Shape
 
-_SHAPE, _PROGRESS, _NAMESPACE = "strandline.shape", "strandline.bronze", "strandline.namespace"
-_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
+_SHAPE, _PROGRESS, _NAMESPACE, _FOLDS = "strandline.shape", "strandline.bronze", "strandline.namespace", "strandline.folds"
+_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_pending")
 
 PROPERTIES = {
     "delta.columnMapping.mode": "name",  # any legal field name is a legal column
@@ -76,6 +76,14 @@ class SilverTable:
             return None
         return _progress(self.tables.properties(self.name))
 
+    def folds(self) -> bool:
+        """Whether patches have ever come for the table, so that any row may hold some that wait."""
+        return _FOLDS in self.tables.properties(self.name)
+
+    def note_folding(self) -> None:
+        """I/O: one commit, before the first patch is merged. Idempotent."""
+        self.tables.set_properties(self.name, {_FOLDS: "true"})
+
     def change_schema(self, shape: Shape, changes: Sequence[SchemaChange]) -> None:
         """I/O: adds and widens columns, then stores *shape*.
 
@@ -113,7 +121,7 @@ class SilverTable:
         merge = merge.whenMatchedUpdate(f"{newer} AND {newer_document}", _from_source([*document, *_BOOKKEEPING]))
         merge = merge.whenMatchedUpdate(newer, _from_source(_BOOKKEEPING))
         late = newer_document if deletes == "soft" else f"{newer_document} AND NOT t._deleted"
-        merge = merge.whenMatchedUpdate(late, _from_source(document))
+        merge = merge.whenMatchedUpdate(late, _from_source([*document, "_pending"]))
         merge.whenNotMatchedInsert(values=_from_source(rows.columns)).execute()
         metrics = self.tables.history(self.name)[0]["operationMetrics"]
         return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))

@@ -144,6 +144,7 @@ def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoCl
         root,
         snapshot_chunk_size=chance.choice([10, 30, 1000]),
         max_batch_size=chance.choice([7, 50, 5000]),
+        mode=chance.choice(["change_streams", "change_streams_update_full"]),
     )
     crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake))
     try:

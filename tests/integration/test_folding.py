@@ -1,0 +1,71 @@
+"""Updates that come without their document: what silver folds is what the server holds, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, pipeline, silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+
+Db = Database[dict[str, Any]]
+
+
+def change_everything(database: Db) -> None:
+    for number in range(10, 30, 2):
+        database.a.update_one({"_id": number}, {"$set": {"nested.deep": number, "list.1": "x"}, "$unset": {"gone": ""}})
+        database.a.update_one({"_id": number}, {"$push": {"list": {"$each": [5, 4], "$slice": -3, "$sort": 1}}, "$inc": {"n": 1}})
+    database.a.update_one({"_id": 3}, [{"$set": {"sum": {"$size": "$list"}, "gone": "$$REMOVE"}}])
+    database.a.replace_one({"_id": 5}, {"new": True})
+    database.a.update_one({"_id": 5}, {"$set": {"later": 1.5}})
+    database.a.delete_one({"_id": 7})
+    database.a.delete_one({"_id": 9})
+    database.a.insert_one({"_id": 9, "again": 1})
+    database.a.update_one({"_id": 9}, {"$set": {"again": 2}})
+
+
+# scenario: C06, D06
+@pytest.mark.parametrize("mode", ["change_streams", "change_streams_with_pre_image"])
+def test_patches_are_folded_onto_snapshots_inserts_and_earlier_patches(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, mode: str
+) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": mode.endswith("pre_image")})
+    database.a.insert_many([{"_id": n, "n": 0, "gone": "g", "nested": {"a": n}, "list": [3, 1, 2]} for n in range(30)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode=mode)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    for round_ in (1, 2):  # the second one patches documents that were folded themselves
+        change_everything(database)
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert_equal_to_source(ctx, database, "a")
+        patches = bronze(ctx).where("operation_type = 'update' AND document_size IS NULL").count()
+        assert patches == (23 if round_ == 1 else 45), "the second round's pipeline changes nothing"
+    rows = silver(ctx, "a").selectExpr(
+        "count_if(_pending IS NOT NULL)", "count_if(_exact)", "max(sum)", "count_if(_key = '7' AND _deleted)"
+    )
+    assert rows.first() == (0, 30, 3, 1)
+
+
+# scenario: C06, C08: the patch lands before anything that it could be folded onto
+def test_patches_wait_in_silver_for_a_document(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    database.a.insert_many([{"_id": n, "n": 0} for n in range(5)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams", snapshot_mode="no_data")
+    run_capture(ctx, once=True)
+    database.a.update_many({"_id": {"$lt": 3}}, {"$inc": {"n": 1}})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    waiting = silver(ctx, "a").selectExpr("_key", "size(_pending)", "_document").collect()
+    assert sorted(map(tuple, waiting)) == [("0", 1, None), ("1", 1, None), ("2", 1, None)]
+    database.a.replace_one({"_id": 0}, {"n": 10})
+    database.a.update_one({"_id": 0}, {"$inc": {"n": 1}})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    found = {row["_key"]: row for row in silver(ctx, "a").selectExpr("_key", "n", "_pending").collect()}
+    assert (found["0"]["n"], found["0"]["_pending"]) == (11, None)
+    assert len(found["1"]["_pending"]) == 1
