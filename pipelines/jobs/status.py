@@ -40,6 +40,8 @@ class TableStatus:
     live: int
     tombstones: int
     rescued: int
+    waiting: int
+    """Keys whose newest updates wait for a document that they can be folded onto."""
     newest_change: datetime | None
 
 
@@ -77,10 +79,14 @@ def silver_status(ctx: JobContext) -> list[TableStatus]:
         if not set(BOOKKEEPING) <= set(rows.columns):
             continue  # somebody else's table in the same schema
         counts = rows.agg(
-            F.count_if(~F.col("_deleted")), F.count_if(F.col("_deleted")), F.count_if(F.col("_rescued").isNotNull()), F.max("_cluster_time")
+            F.count_if(~F.col("_deleted")),
+            F.count_if(F.col("_deleted")),
+            F.count_if(F.col("_rescued").isNotNull()),
+            F.count_if(F.col("_pending").isNotNull()),
+            F.max("_cluster_time"),
         ).first()
         assert counts is not None  # an aggregate has one row
-        found.append(TableStatus(table, counts[0], counts[1], counts[2], _utc(counts[3])))
+        found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], _utc(counts[4])))
     return found
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.silver import run_silver
+from pipelines.jobs.status import silver_status
 
 Db = Database[dict[str, Any]]
 
@@ -60,6 +61,7 @@ def test_patches_wait_in_silver_for_a_document(spark: SparkSession, mongo_uri: s
     run_silver(ctx)
     waiting = silver(ctx, "a").selectExpr("_key", "size(_pending)", "_document").collect()
     assert sorted(map(tuple, waiting)) == [("0", 1, None), ("1", 1, None), ("2", 1, None)]
+    assert [(table.live, table.waiting) for table in silver_status(ctx)] == [(3, 3)]
     database.a.replace_one({"_id": 0}, {"n": 10})
     database.a.update_one({"_id": 0}, {"$inc": {"n": 1}})
     run_capture(ctx, once=True)
