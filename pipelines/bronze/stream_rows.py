@@ -35,7 +35,7 @@ def stream_rows(spark: SparkSession, events: Sequence[bytes], stamp: Stamp, *, b
         if events
         else heartbeat_table(stamp, batch=batch, end=end)
     )
-    return spark.createDataFrame(table, schema=schema_of(BRONZE_DDL))
+    return spark.createDataFrame(table, schema=schema_of(BRONZE_DDL)).coalesce(1)  # one file for few rows
 
 
 def _parsing(stamp: Stamp, batch: int, stored_json: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -21,7 +21,7 @@ from pipelines.jobs.gold import run_gold
 from pipelines.jobs.quality import run_quality
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sql import run_sql
-from pipelines.settings import Settings
+from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.client import AnyClient, asking, open_client
 from pipelines.source.mongod import EmbeddedMongod
 
@@ -158,10 +158,10 @@ def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
 
 
 def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
-    """The user's settings, pointed at the demo's database and lake."""
+    """The user's settings, pointed at the demo's database and lake. What the user captures, and by which filters, is not the demo's."""
     sections = {
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
-        "capture": settings.capture.model_copy(update={"scope": "database", "target": DATABASE, "snapshot_chunk_size": 50_000}),
+        "capture": CaptureSettings(scope="database", target=DATABASE, snapshot_chunk_size=50_000),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
         "quality": settings.quality.model_copy(update={"docs_dir": str(lake / "quality-docs")}),
     }
