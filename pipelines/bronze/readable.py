@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
 
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.json_columns import json_columns
@@ -25,7 +25,7 @@ def with_json(rows: DataFrame) -> DataFrame:
     Returns:
         The same rows and columns. What libbson refuses stays null; ``envelope`` holds it.
     """
-    derive = arrow_udf(_derive, _derived_type(), ArrowUDFType.SCALAR)
+    derive = arrow_udf(_derive, _derived_type())  # type: ignore[call-overload]  # why: typed for the deprecated way alone
     filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), derive("op", "envelope")))
     return filled.withColumns({name: F.coalesce(name, f"{_DERIVED}.{name}") for name in JSON_COLUMNS}).drop(_DERIVED)
 

@@ -29,7 +29,7 @@ _PROOF_COMMITS = 50
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
 _CREATION_CONFLICTS = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
-_CREATION_SECONDS = 30.0
+_CREATION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,11 @@ class Tables:
                 with attempt:
                     builder.execute()
         except AnalysisException as error:
-            if error.getCondition() not in _FIRST_COMMIT_MISSING:
+            if error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
                 raise
+            if _removed_half_creation(self.lake, table):
+                builder.execute()
+                return
             raise ConfigurationError(
                 f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
                 next_step="remove that folder, or choose another lake.root",
@@ -236,6 +239,20 @@ def _folders(lake: Lake, layer: str) -> list[str]:
             f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
         )
     return [folder.name for folder in root.iterdir() if (folder / "_delta_log").is_dir()] if root.is_dir() else []
+
+
+def _removed_half_creation(lake: Lake, table: TableName) -> bool:
+    """Whether *table*'s local folder held nothing but a log without a commit, as a process that was killed leaves it; it is gone then."""
+    import shutil
+    from pathlib import Path
+
+    folder = Path(lake.path(table))
+    if ":" in (lake.root or "") or not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
+        return False
+    if any(file.suffix == ".json" for file in (folder / "_delta_log").iterdir()):
+        return False
+    shutil.rmtree(folder)
+    return True
 
 
 def _lost_a_race(error: BaseException) -> bool:

@@ -21,9 +21,22 @@ def test_a_table_that_many_create_at_once_is_created_once(tables: Tables) -> Non
         assert tables.version(table) == 0
 
 
-def test_a_creation_that_was_cut_off_before_its_first_commit_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.io.tables._CREATION_SECONDS", 0.5)
     table = TableName("control", "half")
-    (Path(tables.lake.path(table)) / "_delta_log").mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match=r"half is not empty and no Delta table; .* → remove that folder"):
+    log = Path(tables.lake.path(table)) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.6f2c.tmp").write_text("{")
+    tables.create(table, schema_of("a INT"))
+    assert tables.version(table) == 0
+
+
+def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.io.tables._CREATION_SECONDS", 0.5)
+    table = TableName("control", "photos")
+    folder = Path(tables.lake.path(table))
+    folder.mkdir(parents=True)
+    (folder / "cat.jpg").write_text("meow")
+    with pytest.raises(ConfigurationError, match=r"photos is not empty and no Delta table; .* → remove that folder"):
         tables.create(table, schema_of("a INT"))
+    assert (folder / "cat.jpg").exists()
