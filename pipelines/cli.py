@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -11,23 +10,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from pipelines import __version__
+from pipelines.commands.offsets import offsets
+from pipelines.commands.quality import quality
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
-from pipelines.settings import Settings, load_settings
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
-offsets = typer.Typer(help="The position that bronze remembers.", no_args_is_help=True)
-quality = typer.Typer(help="Data quality: expectations, results, Data Docs.", no_args_is_help=True)
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 
-out = Console(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
 @app.callback()
@@ -42,24 +37,12 @@ def options(
     context.obj = (target, conf)
 
 
-def _settings(context: typer.Context, overrides: dict[str, Any] | None = None) -> Settings:
-    target, conf = context.obj
-    return load_settings(target, conf, overrides)
-
-
-def _open(context: typer.Context, overrides: dict[str, Any] | None = None) -> Any:
-    from pipelines.jobs.context import open_context  # Spark is only imported by verbs that need it: --help stays instant
-
-    settings = _settings(context, overrides)
-    return open_context(settings)
-
-
 @app.command()
 def capture(context: typer.Context, once: Once = False) -> None:
     """Land change stream and snapshot in bronze."""
     from pipelines.jobs.capture import run_capture
 
-    result = run_capture(_open(context), once=once, stop=_stop_on_signal(), report=_log_landed)
+    result = run_capture(open_pipeline(context), once=once, stop=_stop_on_signal(), report=_log_landed)
     out.print(f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}")
 
 
@@ -72,7 +55,7 @@ def silver(
     """MERGE what is new in bronze into silver."""
     from pipelines.jobs.silver import run_silver
 
-    for result in run_silver(_open(context), collections=collection or ()):
+    for result in run_silver(open_pipeline(context), collections=collection or ()):
         out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated in {result.seconds:.1f} s")
 
 
@@ -86,7 +69,7 @@ def gold(
     from pipelines.jobs.gold import run_gold
 
     failed = False
-    for result in run_gold(_open(context), names or ()):
+    for result in run_gold(open_pipeline(context), names or ()):
         failed = failed or result.status == "failed"
         out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}")
     if failed:
@@ -98,19 +81,11 @@ def run(context: typer.Context, once: Once = False) -> None:
     """Everything in one process: capture, silver, gold."""
     from pipelines.jobs.run import run_continuously, run_once
 
-    ctx, stop = _open(context), _stop_on_signal()
+    ctx, stop = open_pipeline(context), _stop_on_signal()
     if once:
         run_once(ctx, report=_log_landed, silver_report=_log_merged)
     else:
         run_continuously(ctx, stop, report=_log_landed, silver_report=_log_merged)
-
-
-@offsets.command("show")
-def offsets_show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Token, batch and times of the committed position."""
-    from pipelines.jobs.status import show_offset
-
-    _print_record(asdict(show_offset(_open(context))), as_json)
 
 
 @app.command()
@@ -118,14 +93,14 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
     """How far bronze is, and what every silver table holds."""
     from pipelines.jobs.status import show_offset, silver_status
 
-    ctx = _open(context)
+    ctx = open_pipeline(context)
     record = asdict(show_offset(ctx))
     tables = [asdict(table) | {"table": str(table.table)} for table in silver_status(ctx)]
     if as_json:
-        out.print_json(json.dumps({"offset": record, "silver": tables}, default=str))
+        print_json({"offset": record, "silver": tables})
         return
-    _print_record(record, as_json=False)
-    _print_rows(tables)
+    print_record(record)
+    print_rows(tables)
 
 
 @app.command()
@@ -133,7 +108,7 @@ def doctor(context: typer.Context) -> None:
     """Check source, lake and configuration."""
     from pipelines.jobs.status import diagnose
 
-    _print_record(diagnose(_open(context)), as_json=False)
+    print_record(diagnose(open_pipeline(context)))
 
 
 @app.command()
@@ -143,20 +118,8 @@ def sql(
     """Query bronze, silver, gold and control by their layer names."""
     from pipelines.jobs.sql import run_sql
 
-    rows = [row.asDict(recursive=True) for row in run_sql(_open(context), query).limit(1000).collect()]
-    if as_json:
-        out.print_json(json.dumps(rows, default=str))
-    else:
-        _print_rows(rows)
-
-
-@quality.command("run")
-def quality_run(context: typer.Context, names: Annotated[list[str] | None, typer.Argument(help="Only these tables.")] = None) -> None:
-    """Check the expectations of conf/quality; results go to control.quality and to Data Docs."""
-    from pipelines.jobs.quality import run_quality
-
-    report = run_quality(_open(context), names or (), conf=context.obj[1])
-    out.print(report.summary())
+    rows = [row.asDict(recursive=True) for row in run_sql(open_pipeline(context), query).limit(1000).collect()]
+    print_rows(rows, as_json=as_json)
 
 
 @app.command()
@@ -168,7 +131,7 @@ def demo(
     """Embedded MongoDB + real flights + live changes → bronze → silver → gold, and the proof."""
     from pipelines.jobs.demo import run_demo
 
-    run_demo(_settings(context), lake=lake, rows=rows, console=out)
+    run_demo(settings_of(context), lake=lake, rows=rows, console=out)
 
 
 @app.command()
@@ -197,23 +160,6 @@ def _log_merged(result: Any) -> None:
     logging.getLogger("strandline.silver").info(
         "%s: %d inserted, %d updated in %.1f s", result.table, result.inserted, result.updated, result.seconds
     )
-
-
-def _print_record(record: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        out.print_json(json.dumps(record, default=str))
-        return
-    for key, value in record.items():
-        out.print(f"{key.replace('_', ' '):>16}  {value}", highlight=False, markup=False)
-
-
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    table = Table()
-    for column in rows[0] if rows else ():
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    out.print(table)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,21 @@ class Crash(BaseException):  # no retry may catch it
 
 @dataclass(frozen=True)
 class CrashingTables(Tables):
-    """Real tables that end the run before or after one of their commits, as a power cut would."""
+    """Real tables that end the run before or after one of their commits, as a power cut would.
+
+    *countdown*: ``left``, how many commits there are up to that one; ``after``, 1 where that one still happens. Several threads commit.
+    """
 
     countdown: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        self.countdown["left"] = self.countdown.get("left", 10**9) - 1
-        if self.countdown["left"] == 0 and self.countdown["after"] == 0:
+        with self._lock:
+            left = self.countdown["left"] = self.countdown.get("left", 10**9) - 1
+        if left < 0 or (left == 0 and self.countdown["after"] == 0):
             raise Crash
         result = call(*args, **kwargs)
-        if self.countdown["left"] == 0:
+        if left == 0:
             raise Crash
         return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 
 from pipelines.model import raw_bson as rb
@@ -10,8 +9,6 @@ from pipelines.model.merge_key import merge_key
 from pipelines.model.position import streamed_position
 
 _OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}
-
-_int64 = struct.Struct("<q").unpack_from
 
 
 @dataclass
@@ -63,7 +60,7 @@ def parse_event(raw: bytes) -> ChangeEvent:
     if (span := spans.get(b"clusterTime")) is not None:
         event.seconds, event.increment = rb.timestamp_at(raw, span[1])
     if (span := spans.get(b"wallTime")) is not None:
-        event.wall_time = _int64(raw, span[1])[0]
+        event.wall_time = rb.int64_at(raw, span[1])
     if (span := spans.get(b"ns")) is not None:
         for _, name, value, end in rb.elements(raw, span[1]):
             if name == b"db":
@@ -75,7 +72,7 @@ def parse_event(raw: bytes) -> ChangeEvent:
     if (span := spans.get(b"documentKey")) is not None and (found := rb.field(raw, b"_id", span[1])) is not None:
         event.key = merge_key(raw, *found)
     if (span := spans.get(b"txnNumber")) is not None:
-        event.txn_number = _int64(raw, span[1])[0]
+        event.txn_number = rb.int64_at(raw, span[1])
     return event
 
 

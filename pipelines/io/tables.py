@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from delta.exceptions import (
     ConcurrentAppendException,
@@ -231,8 +233,6 @@ def _literal(text: str) -> str:
 
 def _folders(lake: Lake, layer: str) -> list[str]:
     """Sub-folders of a layer that hold a Delta log."""
-    from pathlib import Path
-
     root = Path(lake.root or "lake") / layer
     if ":" in (lake.root or ""):
         raise ConfigurationError(
@@ -243,9 +243,6 @@ def _folders(lake: Lake, layer: str) -> list[str]:
 
 def _removed_half_creation(lake: Lake, table: TableName) -> bool:
     """Whether *table*'s local folder held nothing but a log without a commit, as a process that was killed leaves it; it is gone then."""
-    import shutil
-    from pathlib import Path
-
     folder = Path(lake.path(table))
     if ":" in (lake.root or "") or not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
         return False

@@ -60,6 +60,7 @@ _FIXED = {
 _BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
 
 _int32 = struct.Struct("<i").unpack_from
+_int64 = struct.Struct("<q").unpack_from
 _length = struct.Struct("<i").pack
 _uint64_pair = struct.Struct("<II").unpack_from
 
@@ -70,6 +71,10 @@ class MalformedBson(ValueError):
 
 def int32_at(raw: bytes, at: int) -> int:
     return int(_int32(raw, at)[0])
+
+
+def int64_at(raw: bytes, at: int) -> int:
+    return int(_int64(raw, at)[0])
 
 
 def timestamp_at(raw: bytes, at: int) -> tuple[int, int]:
@@ -148,12 +153,16 @@ def text(raw: bytes, value: int, end: int) -> str:
 
 def as_document(kind: int, payload: bytes, name: bytes = b"v") -> bytes:
     """Wrap one value as the document ``{name: value}``."""
-    body = bytes((kind,)) + name + b"\0" + payload
-    return struct.pack("<i", len(body) + 5) + body + b"\0"
+    return document_of((element(name, kind, payload),))
+
+
+def element(name: bytes, kind: int, payload: bytes) -> bytes:
+    """One element of a document: type, name, zero byte, value."""
+    return bytes((kind,)) + name + b"\0" + payload
 
 
 def document_of(elements: Iterable[bytes]) -> bytes:
-    """A document (or an array) of whole elements: type, name, zero byte, value."""
+    """A document (or an array) of whole elements, as `element` makes them."""
     body = b"".join(elements)
     return _length(len(body) + 5) + body + b"\0"
 

@@ -5,12 +5,10 @@ Only touched branches are walked; what stands between two changes is copied in o
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 from pipelines.model import raw_bson as rb
 
-_int32 = struct.Struct("<i").pack
 _CONTAINERS = (rb.DOCUMENT, rb.ARRAY)
 _LARGEST_PADDING = 1_500_000
 """Nulls that the server itself puts in front of a far index at most (error 2, BadValue, beyond)."""
@@ -142,8 +140,7 @@ class Branch:
     def render(self) -> bytes:
         """The document or array after the changes."""
         length = len(self.elements) if self._size is None else self._size
-        body = b"".join([*self._kept(length), *self._added(length)])
-        return _int32(len(body) + 5) + body + b"\0"
+        return rb.document_of([*self._kept(length), *self._added(length)])
 
     def _kept(self, length: int) -> Iterator[bytes]:
         children = {position: child for position, child in self._children.items() if child.touched}
@@ -157,9 +154,9 @@ class Branch:
             yield self._raw[copied : value - len(name) - 2]
             copied = end
             if position in children:
-                yield _element(name, kind, children[position].render())
+                yield rb.element(name, kind, children[position].render())
             elif position in self._placed:
-                yield _element(name, *self._placed[position])
+                yield rb.element(name, *self._placed[position])
         stop = self.elements[length - 1][3] if length else copied
         if stop > copied:
             yield self._raw[copied:stop]
@@ -168,10 +165,6 @@ class Branch:
         if self.is_array:
             last = max(self._placed, default=-1)
             for index in range(length, last + 1):
-                yield _element(b"%d" % index, *self._placed.get(index, (rb.NULL, b"")))
+                yield rb.element(b"%d" % index, *self._placed.get(index, (rb.NULL, b"")))
         for name, value in self._new.items():
-            yield _element(name, *value)
-
-
-def _element(name: bytes, kind: int, payload: bytes) -> bytes:
-    return bytes((kind,)) + name + b"\0" + payload
+            yield rb.element(name, *value)

@@ -20,7 +20,6 @@ Source: MongoDB manual, change events, update: "Path Disambiguation", "Array Upd
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ from pipelines.silver.branch import Branch, CannotFold, array_index
 
 __all__ = ["CannotFold", "Folded", "fold", "fold_with_certainty"]
 
-_int64 = struct.Struct("<q").unpack_from
 
 _ID = b"_id"
 
@@ -170,7 +168,7 @@ def _truncation(raw: bytes, start: int) -> tuple[bytes, int]:
     path, size = rb.field(raw, b"field", start), rb.field(raw, b"newSize", start)
     if path is None or path[0] != rb.STRING or size is None or size[0] not in (rb.INT32, rb.INT64):
         raise CannotFold("a truncated array has no field or no new size")
-    length = rb.int32_at(raw, size[1]) if size[0] == rb.INT32 else int(_int64(raw, size[1])[0])
+    length = rb.int32_at(raw, size[1]) if size[0] == rb.INT32 else rb.int64_at(raw, size[1])
     return raw[path[1] + 4 : path[2] - 1], length
 
 

@@ -12,6 +12,11 @@ from pipelines.model.columns import CHANGE_OPS
 
 READS: Final = ("key", "position", "op", "cluster_time", "document_size", "envelope", "_commit_version")
 
+NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
+"""What a key's newest change tells; Python on the executors passes it through."""
+NEWEST_DDL: Final = "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT"
+PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
+
 
 def latest_per_key(changes: DataFrame) -> DataFrame:
     """Keep, for every key, its newest change and the newest document that came with any of its changes.

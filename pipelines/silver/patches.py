@@ -20,16 +20,12 @@ from pyspark.sql import functions as F
 from pipelines.model import raw_bson as rb
 from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.fold import CannotFold, fold
-from pipelines.silver.latest import latest_per_key
+from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key
 
 CURRENT: Final = ("_key", "_base_position", "_document", "_exact", "_pending")
 """Columns of the silver table that folding reads."""
 
-_STATE = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
-_FOLDED_DDL = (
-    "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
-    "_base_position STRING, base_op STRING, envelope BINARY, _pending ARRAY<STRUCT<position: STRING, patch: BINARY>>"
-)
+_FOLDED_DDL = f"{NEWEST_DDL}, _base_position STRING, base_op STRING, envelope BINARY, _pending {PENDING_TYPE}"
 _PENDING = pa.list_(pa.struct([("position", pa.string()), ("patch", pa.binary())]))
 
 
@@ -105,15 +101,15 @@ def _folding(exact_updates: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterat
             ops: list[str | None] = []
             documents: list[bytes | None] = []
             pending: list[list[dict[str, Any]] | None] = []
-            for row in batch.drop_columns(list(_STATE)).to_pylist():
+            for row in batch.drop_columns(list(NEWEST)).to_pylist():
                 position, op, document, waiting = _folded_row(row, exact_updates)
                 positions.append(position)
                 ops.append(op)
                 documents.append(document)
                 pending.append(waiting)
             arrays = [pa.array(positions, pa.string()), pa.array(ops, pa.string()), pa.array(documents, pa.binary())]
-            columns = [*(batch.column(name) for name in _STATE), *arrays, pa.array(pending, _PENDING)]
-            yield pa.RecordBatch.from_arrays(columns, names=[*_STATE, "_base_position", "base_op", "envelope", "_pending"])
+            columns = [*(batch.column(name) for name in NEWEST), *arrays, pa.array(pending, _PENDING)]
+            yield pa.RecordBatch.from_arrays(columns, names=[*NEWEST, "_base_position", "base_op", "envelope", "_pending"])
 
     return run
 

@@ -15,16 +15,13 @@ from pipelines.model.tables import quoted
 from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.document import document_in, is_exact
+from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
 from pipelines.silver.shape import Shape
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_PENDING_DDL = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
-_STATE = ("_key", "_position", "_base_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_pending")
-_STATE_DDL = (
-    "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
-    f"_pending {_PENDING_DDL}"
-)
+_STATE = (*NEWEST, "_base_position", "_pending")
+_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _pending {PENDING_TYPE}"
 
 
 def census_of(changes: DataFrame, *, max_depth: int) -> Census:
@@ -61,7 +58,7 @@ def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
     if "_pending" not in state.columns:
-        state = state.withColumn("_pending", F.lit(None).cast(_PENDING_DDL))
+        state = state.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
     decoded = state.mapInArrow(_decoding(shape, exact_updates), f"{columns}{_STATE_DDL}, _exact BOOLEAN, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]

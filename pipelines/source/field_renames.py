@@ -48,7 +48,7 @@ class _Rename:
             inner = self.document(raw, value, below, array=kind == rb.ARRAY) if below and kind in (rb.DOCUMENT, rb.ARRAY) else None
             new_name = self._new if here and name == self._path[-1] else name
             changed = changed or inner is not None or new_name != name
-            parts.append(bytes((kind,)) + new_name + b"\0" + (raw[value:end] if inner is None else inner))
+            parts.append(rb.element(new_name, kind, raw[value:end] if inner is None else inner))
         return rb.document_of(parts) if changed else None
 
     def update(self, update: bytes, whole: bytes | None) -> bytes:
@@ -83,7 +83,7 @@ class _Rename:
                 below = self._step(below, token, top=number == 0)
             if below and kind in (rb.DOCUMENT, rb.ARRAY):
                 content = self.document(content, 0, below, array=kind == rb.ARRAY) or content
-            parts.append(bytes((kind,)) + self._renamed_path(path, whole, set_here) + b"\0" + content)
+            parts.append(rb.element(self._renamed_path(path, whole, set_here), kind, content))
         return rb.document_of(parts)
 
     def _truncated(self, entry: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
@@ -102,7 +102,7 @@ class _Rename:
                 paths[inner - len(number) - 2 : inner] + (rb.string_value(self._new) if place == at else paths[inner:stop])
                 for place, (_, number, inner, stop) in enumerate(rb.elements(paths, value))
             ]
-            parts.append(bytes((kind,)) + self._renamed_path(path, whole, set_here) + b"\0" + rb.document_of(components))
+            parts.append(rb.element(self._renamed_path(path, whole, set_here), kind, rb.document_of(components)))
             assert end >= value  # the array was walked whole
         return rb.document_of(parts)
 

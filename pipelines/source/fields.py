@@ -129,12 +129,12 @@ class FieldRules:
             if not below and action == _KEEP:
                 continue
             if action == _EXCLUDE:
-                element = b"\x0a" + name + b"\0" if array else b""  # null keeps the place: a patch counts the elements
+                element = rb.element(name, rb.NULL, b"") if array else b""  # null keeps the place: a patch counts the elements
             else:
                 found = self._value(raw, kind, value, end, below, action)
                 if found is None:
                     continue
-                element = bytes((found[0],)) + name + b"\0" + found[1]
+                element = rb.element(name, *found)
             parts += (raw[copied : value - len(name) - 2], element)
             copied = end
         if not parts:
@@ -179,7 +179,7 @@ class FieldRules:
             if self._step((self._root,), path_of(name, raw, value, end), True)[1] != _EXCLUDE
         ]
         named = ((kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept))
-        return rb.document_of(bytes((kind,)) + name + b"\0" + payload for kind, name, payload in named)
+        return rb.document_of(rb.element(name, kind, payload) for kind, name, payload in named)
 
 
 class FieldRewriter:
