@@ -14,6 +14,7 @@ import typer
 from pipelines import __version__
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
+from pipelines.commands.sources import pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
@@ -21,6 +22,8 @@ from pipelines.errors import StrandlineError
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
+for verb in (stop, start, pause, resume):
+    app.command()(verb)
 
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
 

@@ -46,6 +46,13 @@ class CaptureSettings(SelectionSettings):
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
     cursor_max_await_time_ms: int = Field(200, ge=1, description="Longest that the server holds back an empty answer.")
     heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
+    on_history_lost: Literal["fail", "heal", "restart_at_oldest"] = Field(
+        "fail",
+        description="When the oplog no longer holds the position: stop; record a gap and read everything again; or record it and go on.",
+    )
+    headroom_warning_minutes: int = Field(
+        60, ge=0, description="`stop` and `pause` are refused, and `status` warns, when the source forgets the position sooner than that."
+    )
     start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."

@@ -35,6 +35,15 @@ _CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: 
 
 
 @dataclass(frozen=True)
+class Landed:
+    """A commit that was proven to be one's own."""
+
+    rows: int
+    restored_at: int | None
+    """The version of the newest RESTORE among the table's newest commits."""
+
+
+@dataclass(frozen=True)
 class Tables:
     """Reads and writes of one lake. No logic: callers decide what, this class knows where and how."""
 
@@ -144,6 +153,13 @@ class Tables:
         """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
         return str(self.detail(table)["id"])
 
+    def add_columns(self, table: TableName, schema: T.StructType) -> None:
+        """I/O: one commit that adds the columns of *schema* that an older release did not know; none where nothing is missing."""
+        present = set(self.read(table).columns)
+        missing = T.StructType([column for column in schema.fields if column.name not in present])
+        if missing.fields:
+            self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({missing.toDDL()})")
+
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""
         pairs = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in sorted(properties.items()))
@@ -157,7 +173,7 @@ class Tables:
         else:
             writer.saveAsTable(self.lake.sql(table))
 
-    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> int | None:
+    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> Landed | None:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
 
         Delta skips a transaction whose sequence is taken without a word, so the newest commits are searched for *proof*.
@@ -166,16 +182,18 @@ class Tables:
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
 
         Returns:
-            Rows of the commit. None: somebody else committed this sequence; nothing was written.
+            None: somebody else committed this sequence; nothing was written.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
         except ConcurrentTransactionException:
             return None
-        for commit in self.history(table, limit=_PROOF_COMMITS):
+        commits = self.history(table, limit=_PROOF_COMMITS)
+        restored_at = max((int(commit["version"]) for commit in commits if commit["operation"] == "RESTORE"), default=None)
+        for commit in commits:
             if commit["userMetadata"] == proof:
-                return int(commit["operationMetrics"]["numOutputRows"])
+                return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
         return None
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:

@@ -12,9 +12,11 @@ from datetime import datetime
 
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.errors import ConfigurationError
+from pipelines.control.sources import Gate
+from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.selection import checked_selection, selection_of
+from pipelines.jobs.recovery import Recovery
+from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
@@ -55,7 +57,12 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
     Effects on failure:
         Bronze ends with a whole batch. Calling again goes on from there.
     """
-    settings, options = ctx.settings.capture, connection_options(ctx.settings)
+    settings, options, stop = ctx.settings.capture, connection_options(ctx.settings), stop or threading.Event()
+    gate = Gate(ctx.tables, ctx.settings.source.name, settings.heartbeat_interval_ms / 1000)
+    state = gate.state()
+    if state == "stopped" or (state == "paused" and once):
+        verb = "start" if state == "stopped" else "resume"
+        raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect(client)
@@ -63,26 +70,43 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         writer = BronzeWriter(
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )
-        last = writer.open(deployment.identity) or _begin(writer, raw_client, selection, settings, deployment)
+        recovery = Recovery(writer, raw_client, selection, settings, deployment)
+        last = writer.open(deployment.identity, stream_of(settings))
+        if last is None or last.resume_token is None:
+            last = _begin(writer, last, raw_client, selection, settings, deployment)
+        else:
+            recovery.refuse_future(last.resume_token)
         target = _present(raw_client, selection, deployment) if once else None
-        snapshot = SnapshotRun.of(ctx, writer, options, selection, last.snapshot_id, report) if last.snapshot_id else None
-        reader = StreamReader(
-            raw_client,
-            selection,
-            resume_point(committed_token=last.resume_token),
-            limits=stream_limits(settings),
-            expanded_events=deployment.shows_expanded_events,
-        )
-        return _Loop(writer, settings, last, snapshot, report).run(reader, target, stop or threading.Event())
+        while True:
+            snapshot = SnapshotRun.of(ctx, writer, options, selection, last, gate, report)
+            reader = StreamReader(
+                raw_client,
+                selection,
+                resume_point(committed_token=last.resume_token),
+                limits=stream_limits(settings),
+                expanded_events=deployment.shows_expanded_events,
+            )
+            try:
+                return _Loop(writer, settings, last, snapshot, gate, report).run(reader, target, stop)
+            except ResumePointLost as lost:
+                last = recovery.recover(lost)
 
 
-def _begin(writer: BronzeWriter, client: AnyClient, selection: Selection, settings: CaptureSettings, deployment: Deployment) -> Committed:
-    """Batch 1: where the stream starts, committed before the first chunk of the initial snapshot is read."""
+def _begin(
+    writer: BronzeWriter,
+    last: Committed | None,
+    client: AnyClient,
+    selection: Selection,
+    settings: CaptureSettings,
+    deployment: Deployment,
+) -> Committed:
+    """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read."""
     start = resume_point(configured=_configured_start(settings.start_at))
     token = token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
     snapshot_id = uuid.uuid4().hex if settings.snapshot_mode == "initial" else None
-    writer.commit([], batch=1, resume_token=token, snapshot_id=snapshot_id)
-    return Committed(1, token, snapshot_id)
+    batch = last.batch + 1 if last is not None else 1
+    writer.commit([], batch=batch, resume_token=token, snapshot_id=snapshot_id)
+    return Committed(batch, token, snapshot_id, writer.lineage)
 
 
 def _present(client: AnyClient, selection: Selection, deployment: Deployment) -> str:
@@ -99,9 +123,15 @@ class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
     def __init__(
-        self, writer: BronzeWriter, settings: CaptureSettings, last: Committed, snapshot: SnapshotRun | None, report: Report
+        self,
+        writer: BronzeWriter,
+        settings: CaptureSettings,
+        last: Committed,
+        snapshot: SnapshotRun | None,
+        gate: Gate,
+        report: Report,
     ) -> None:
-        self._writer, self._snapshot, self._report = writer, snapshot, report
+        self._writer, self._snapshot, self._gate, self._report = writer, snapshot, gate, report
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._events = 0
@@ -121,7 +151,7 @@ class _Loop:
             for change in batches:
                 completed = self._snapshot_completed()
                 finished = target is not None and change.token_data >= target and self._snapshot_id is None
-                ending = finished or stop.is_set()
+                ending = finished or not self._gate.passes(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._token):
                     self._commit(change.events, change.resume_token)

@@ -14,14 +14,18 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.jobs.selection import selection_of
+from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.gap import gaps_of
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger, Namespace
+from pipelines.silver.news import News
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.sweep import Completed
 from pipelines.silver.writer import Progress, SilverTable
 
 
@@ -54,13 +58,15 @@ def run_silver(
     through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
     ledger = Ledger.read(ctx.tables, through.bronze_id)
 
+    news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
+
     def run_one(namespace: Namespace) -> SilverResult:
         table = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
-        result = _run_collection(ctx, bronze, table, namespace, ledger, through)
+        result = _run_collection(ctx, bronze, table, namespace, ledger, through, news)
         report(result)
         return result
 
-    namespaces = _namespaces_with_news(ctx, bronze, ledger, through, collections)
+    namespaces = sorted(namespace for namespace in _due(ctx, ledger, news) if not collections or str(namespace) in collections)
     _refuse_shared_tables(namespaces, ctx.settings.silver)
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
@@ -89,14 +95,11 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
             )
 
 
-def _namespaces_with_news(ctx: JobContext, bronze: TableName, ledger: Ledger, through: Progress, wanted: Sequence[str]) -> list[Namespace]:
-    """Collections with changes that their table does not hold yet: those with rows in new versions (one read for all of them), and
-    those whose table was dropped or restored to an older version."""
-    found = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
-    if ledger.complete_through < through.version:
-        fresh = ctx.tables.changes(bronze, ledger.complete_through + 1, through.version).where(F.col("op").isin(*CHANGE_OPS))
-        found |= {Namespace(row["db"], row["collection"]) for row in fresh.select("db", "collection").distinct().collect()}
-    return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted)
+def _due(ctx: JobContext, ledger: Ledger, news: News) -> set[Namespace]:
+    """Collections whose tables do not hold yet what bronze does: changed ones, those whose table was dropped or restored to an older
+    version, and, once a snapshot has looked at everything, all."""
+    behind = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
+    return behind | news.changed | (set(ledger.own) if news.completed else set())
 
 
 def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
@@ -104,9 +107,9 @@ def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
 
 
 def _run_collection(
-    ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress
+    ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress, news: News
 ) -> SilverResult:
-    """Read → census → schema → latest → typed → MERGE → progress, in this order of side effects."""
+    """Read → census → schema → latest → typed → MERGE → sweep → progress, in this order of side effects."""
     started, settings = time.monotonic(), ctx.settings.silver
     shape, progress = table.open(str(namespace))
     after = ledger.effective(namespace, ledger.own_progress(progress))
@@ -116,7 +119,8 @@ def _run_collection(
     census = census_of(changes, max_depth=settings.max_depth)
     exact_updates = ctx.settings.capture.full_update_type == "post_image"
     if _folds(ctx, table, changes):
-        state = folded_per_key(changes, ctx.tables.read(table.name), exact_updates=exact_updates)
+        gaps = gaps_of(ctx.tables.properties(bronze))
+        state = folded_per_key(changes, ctx.tables.read(table.name), exact_updates=exact_updates, gaps=gaps)
         census.merge(census_of_state(state, max_depth=settings.max_depth))
     else:
         state = latest_per_key(changes)
@@ -127,8 +131,22 @@ def _run_collection(
     if settings.deletes == "hard":
         state = without_deleted_values(state)
     merged = table.merge(typed_rows(state, shape, exact_updates=exact_updates), deletes=settings.deletes)
+    known = news if after >= news.after else News.read(ctx.tables, bronze, after, through.version)
+    retired = _sweep(ctx, bronze, table, namespace, known.completed_after(after))
     table.advance(through)
-    return SilverResult(table.name, namespace, merged.inserted, merged.updated, len(schema_changes), time.monotonic() - started)
+    return SilverResult(table.name, namespace, merged.inserted, merged.updated + retired, len(schema_changes), time.monotonic() - started)
+
+
+def _sweep(ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, completed: Sequence[Completed]) -> int:
+    """Retire what complete snapshots no longer met; a collection that the filters have come to leave out stays as it was."""
+    if not selection_of(ctx.settings.capture).admits(*namespace):
+        return 0
+    retired = 0
+    for snapshot in completed:
+        position = snapshot.position_for(namespace)
+        if position is not None:
+            retired += table.retire(snapshot.met(ctx.tables, bronze, namespace), position, deletes=ctx.settings.silver.deletes)
+    return retired
 
 
 def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -13,7 +14,9 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from pipelines.bronze.envelope import ChunkStamp, Stamp, manifest_table, read_table
+from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.sources import Gate
 from pipelines.errors import RetriableError, StrandlineError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import BRONZE_DDL
@@ -40,12 +43,16 @@ class Plan:
 
     chunks: tuple[Chunk, ...]
     lanes: int
+    at: tuple[int, int] = (0, 0)
+    """Operation time at which the collections were listed: one that is missing was gone then."""
+    sweeps: bool = False
+    """Whether silver retires what the snapshot did not meet: there was something before it, and it reads everything."""
 
     def to_json(self) -> str:
         entries = [
             {"db": c.collection.db, "collection": c.collection.name, "uuid": c.collection.uuid, **c.range.to_json()} for c in self.chunks
         ]
-        return json.dumps({"lanes": self.lanes, "chunks": entries})
+        return json.dumps({"lanes": self.lanes, "at": self.at, "sweeps": self.sweeps, "chunks": entries})
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -54,7 +61,7 @@ class Plan:
             Chunk(number, Collection(entry["db"], entry["collection"], entry["uuid"]), Range.from_json(entry))
             for number, entry in enumerate(stored["chunks"])
         )
-        return Plan(tuple(chunks), stored["lanes"])
+        return Plan(tuple(chunks), stored["lanes"], tuple(stored.get("at", (0, 0))), stored.get("sweeps", False))
 
 
 class SnapshotRun:
@@ -69,13 +76,14 @@ class SnapshotRun:
         done: set[int],
         report: Callable[[str, int], None],
         selection: Selection,
+        gate: Gate,
     ) -> None:
         self._writer, self._options, self._selection, self._report = writer, options, selection, report
-        self._id, self._plan, self._done = snapshot_id, plan, done
+        self._id, self._plan, self._done, self._gate = snapshot_id, plan, done, gate
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._documents = 0
-        self._stopping = False
+        self._stop = threading.Event()
 
     @staticmethod
     def of(
@@ -83,26 +91,33 @@ class SnapshotRun:
         writer: BronzeWriter,
         options: ConnectionOptions,
         selection: Selection,
-        snapshot_id: str,
+        last: Committed,
+        gate: Gate,
         report: Callable[[str, int], None],
-    ) -> SnapshotRun:
-        """I/O: reads the plan of *snapshot_id* and what of it has landed; plans and commits it where there is none yet."""
+    ) -> SnapshotRun | None:
+        """I/O: reads the plan of the snapshot that *last* names and what of it has landed; plans and commits it where there is none yet.
+        None where no snapshot is under way."""
+        if last.snapshot_id is None:
+            return None
+        snapshot_id = last.snapshot_id
         rows = ctx.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == snapshot_id))
         found = rows.select("operation_type", "chunk", "after").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if plans:
             done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded", "completed")}
-            return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report, selection)
+            return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report, selection, gate)
         capture = ctx.settings.capture
         with closing(open_client(options, raw=True)) as client:
+            at = operation_time(client)
             ranges = [
                 (collection, chunk)
                 for collection in captured_collections(client, selection)
                 for chunk in plan_chunks(client, collection, capture.snapshot_chunk_size)
             ]
-        plan = Plan(tuple(Chunk(number, *entry) for number, entry in enumerate(ranges)), capture.snapshot_max_threads)
+        chunks = tuple(Chunk(number, *entry) for number, entry in enumerate(ranges))
+        plan = Plan(chunks, capture.snapshot_max_threads, at, sweeps=last.batch > 1 and "delete" not in selection.skipped_operations)
         _append_manifest(writer, snapshot_id, "plan", -1, plan.to_json())
-        return SnapshotRun(writer, options, snapshot_id, plan, set(), report, selection)
+        return SnapshotRun(writer, options, snapshot_id, plan, set(), report, selection, gate)
 
     def start(self) -> None:
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self._plan.lanes)]
@@ -112,7 +127,7 @@ class SnapshotRun:
         for lane in self._lanes:
             if lane.done():
                 lane.result()
-        if not all(lane.done() for lane in self._lanes):
+        if not all(lane.done() for lane in self._lanes) or not all(chunk.number in self._done for chunk in self._plan.chunks):
             return False
         self._documents = sum(lane.result() for lane in self._lanes)
         if len(self._plan.chunks) in self._done:  # an earlier run landed that row, and ended before the batch that tells of it
@@ -123,17 +138,17 @@ class SnapshotRun:
 
     def close(self) -> int:
         """Let the chunks in hand end, start no other; documents landed by this run."""
-        self._stopping = True
+        self._stop.set()
         self._pool.shutdown(wait=True)
         return self._documents
 
     def _run_lane(self, lane: int) -> int:
         documents = 0
         for chunk in self._plan.chunks[lane :: self._plan.lanes]:
-            if self._stopping:
-                break
             if chunk.number in self._done:
                 continue
+            if not self._gate.passes(self._stop):
+                break
             for attempt in Retrying(
                 retry=retry_if_exception(_may_pass),
                 stop=stop_after_attempt(_CHUNK_ATTEMPTS),
@@ -142,6 +157,7 @@ class SnapshotRun:
             ):
                 with attempt:
                     documents += self._land(chunk, lane)
+            self._done.add(chunk.number)
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:

@@ -9,14 +9,14 @@ from pipelines.model.tables import TableName
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT '1, 2, 3… per source for streamed rows, the fencing number; null for snapshot rows',
 position STRING COMMENT 'cluster time in hex, a colon, the token: sorts as the stream does',
-op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, snapshot, gap, ddl',
+op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, offset, gap, snapshot, ddl',
 operation_type STRING COMMENT 'MongoDB''s own word',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 collection_uuid STRING COMMENT 'which incarnation of the collection (hex)',
 document_key STRING COMMENT 'canonical Extended JSON of documentKey',
 key STRING COMMENT 'the MERGE key: the normalised _id',
-after STRING COMMENT 'the document as canonical Extended JSON',
+after STRING COMMENT 'the document as canonical Extended JSON; of a control row: what it says, as JSON',
 before STRING COMMENT 'the pre-image as canonical Extended JSON',
 update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>,
     truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>,
@@ -28,6 +28,7 @@ captured_at TIMESTAMP COMMENT 'when the writer saw it',
 snapshot_id STRING COMMENT 'for r and snapshot rows; on the row that ends a batch: the snapshot that still runs',
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
+lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
 document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
 writer STRING COMMENT 'the run that wrote it'
@@ -76,6 +77,16 @@ path STRING COMMENT 'names down to the column',
 before STRING COMMENT 'its type before; empty: it is new',
 after STRING COMMENT 'its type now',
 bronze_version BIGINT COMMENT 'version of bronze that brought the first such value'
+"""
+
+SOURCES: Final = TableName("control", "sources")
+SOURCES_DDL: Final = """
+number BIGINT COMMENT '1, 2, 3… per source: the highest holds',
+source STRING COMMENT 'the source',
+state STRING COMMENT 'running, paused or stopped',
+at TIMESTAMP COMMENT 'since when',
+by STRING COMMENT 'who asked for it',
+why STRING COMMENT 'the reason that was given'
 """
 
 SILVER_PROGRESS: Final = TableName("control", "silver_progress")

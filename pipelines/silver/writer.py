@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
@@ -125,6 +126,28 @@ class SilverTable:
         merge.whenNotMatchedInsert(values=_from_source(rows.columns)).execute()
         metrics = self.tables.history(self.name)[0]["operationMetrics"]
         return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))
+
+    def retire(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
+        """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
+
+        Args:
+            met: Column ``key``.
+
+        Returns:
+            How many were retired.
+        """
+        below = (F.col("_position") < position) & ~F.col("_deleted")
+        table = self.tables.read(self.name)
+        gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+        if gone.isEmpty():
+            return 0
+        at = F.timestamp_seconds(F.lit(int(position[:8], 16)))
+        values: dict[str, str | Column] = {"_deleted": F.lit(True), "_op": F.lit("d"), "_position": F.lit(position), "_cluster_time": at}
+        if deletes == "hard":
+            values |= {quoted(name): F.lit(None) for name in table.columns if name not in (*_BOOKKEEPING, "_key")}
+        merge = self.tables.delta(self.name).alias("t").merge(gone.alias("s"), "t._key <=> s._key")
+        merge.whenMatchedUpdate(F.expr("t._position") < position, values).execute()
+        return int(self.tables.history(self.name)[0]["operationMetrics"].get("numTargetRowsUpdated", 0))
 
     def advance(self, progress: Progress) -> None:
         """I/O: one commit that notes the progress. After the MERGE: a crash between the two only repeats a MERGE."""
