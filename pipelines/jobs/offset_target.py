@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from bson import json_util
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError
@@ -63,9 +63,9 @@ def _token_of_version(ctx: JobContext, version: int) -> str:
     """The token that bronze remembered as of one of its versions."""
     bronze = bronze_table(ctx.settings.source.name)
     try:
-        last = committed(ctx.tables, bronze, version=version)
-    except AnalysisException:
-        raise ConfigurationError(f"{bronze} has no version {version}, or no longer", next_step="strandline offsets history") from None
+        last = committed(ctx.tables, bronze, version=version) if version <= ctx.tables.version(bronze) else None
+    except PySparkException:  # its files or its log are gone
+        raise ConfigurationError(f"{bronze} has no version {version} any more", next_step="strandline offsets history") from None
     if last is None or last.resume_token is None:
         raise ConfigurationError(f"{bronze} held no offset at version {version}", next_step="strandline offsets history")
     return last.resume_token

@@ -85,7 +85,7 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str) -> StrandlineE
     if verdict == "history_lost":
         return ResumePointLost(
             f"{what}: the source no longer has the history behind the committed token",
-            next_step="strandline offsets show, then strandline offsets reset and strandline run to snapshot again",
+            next_step="strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal",
         )
     if verdict == "retriable":
         return RetriableError(f"MongoDB did not answer while {doing} ({type(error).__name__})", next_step="check the URI and that it is up")

@@ -108,7 +108,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSessi
     data = json.loads(last.resume_token or "")["_data"]
     for target, reason in {
         "soon": "no token, time or table version",
-        "99": "has no version 99",
+        "99": "held no offset at version 99",
         '{"_data": 7}': "no document with _data",
         "DEADBEEFDEADBEEF": "its oplog does not hold it",
         "2099-01-01T00:00:00+00:00": "future",
