@@ -18,7 +18,7 @@ from pipelines.bronze.gaps import commit_gap
 from pipelines.bronze.offsets import Committed, Ended, committed, history
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
-from pipelines.errors import ConfigurationError, ResumePointLost
+from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import offset_target
@@ -86,15 +86,14 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         selection = selection_of(ctx.settings.capture)
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         start = offset_target(ctx, to, oplog)
-        try:
-            token = token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
-        except ResumePointLost:
+        if not oplog.reaches(start):
             raise ConfigurationError(
                 f"the source cannot go on from {to!r}: its oplog does not hold it", next_step="strandline offsets history, or --to oldest"
-            ) from None
+            )
+        token = start.token or token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
         if token_data(token) > oplog.present():
             raise ConfigurationError(f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now")
-        move = _move(ctx, oplog, last, start.token or token)
+        move = _move(ctx, oplog, last, token)
         if dry_run or move.direction == "none":
             return move
         if move.direction == "forward":
@@ -119,12 +118,14 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
         captured = ctx.tables.read(writer.table).where(F.col("batch").isNotNull() & F.col("op").isin(*CHANGE_OPS)).count()
         direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
         move = Move(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured, None, None, None)
-        writer.change_stream_to(stream_of(ctx.settings.capture))
-        if dry_run or direction == "none":
+        if dry_run:
             return move
-        note = Note("offset", "reset", _said(move, by, why))
-        done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
-        return replace(move, committed_batch=done.batch)
+        if direction != "none":
+            note = Note("offset", "reset", _said(move, by, why))
+            done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
+            move = replace(move, committed_batch=done.batch)
+        writer.change_stream_to(stream_of(ctx.settings.capture))  # last: a reset that ended before it is called again
+        return move
 
 
 @contextmanager

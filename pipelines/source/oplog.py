@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pymongo
 from pymongo import errors as mongo
 
 from pipelines.source.change_stream import StreamLimits, open_stream, token_at
@@ -18,6 +19,8 @@ from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
 _COUNTING = StreamLimits(max_batch_size=10_000)
+_ONE_EVENT = StreamLimits(max_batch_size=1)
+_LOOKING_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,27 @@ class Oplog:
     def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
         self._client, self._selection, self._expanded = client, selection, expanded_events
 
-    def token_before(self, seconds: int, increment: int = 0) -> str | None:
-        """I/O: the token right before whatever stands at a cluster time; None where the oplog no longer reaches so far."""
-        start = ResumePoint(cluster_time=(seconds, increment))
+    def reaches(self, start: ResumePoint) -> bool:
+        """I/O: whether a stream can go on from there. Only a batch that asks for an event looks at the oplog's beginning; it need not find
+        one: a server that is still looking after a second has found the beginning.
+
+        Raises:
+            PyMongoError: As the server says, but that it has not got the history.
+        """
         try:
-            with open_stream(self._client, self._selection, start, StreamLimits(max_batch_size=0), self._expanded) as stream:
-                while stream.resume_token is None:
-                    stream.try_next()
-                return str(stream.resume_token["_data"])
-        except mongo.OperationFailure as error:
+            with pymongo.timeout(_LOOKING_SECONDS), open_stream(self._client, self._selection, start, _ONE_EVENT, self._expanded):
+                return True
+        except mongo.PyMongoError as error:
+            if error.timeout:
+                return True
             if classify(error) == "history_lost":
-                return None
+                return False
             raise
+
+    def _token_before(self, seconds: int) -> str:
+        """The token right before whatever stands at a cluster time, whether the oplog reaches so far or not."""
+        start = ResumePoint(cluster_time=(seconds, 0))
+        return token_data(token_at(self._client, self._selection, start, expanded_events=self._expanded))
 
     def present(self) -> str:
         """I/O: ``_data`` of a token that is later than every event that is committed now."""
@@ -76,7 +88,7 @@ class Oplog:
     def oldest(self) -> int:
         """I/O: the first second since the epoch that a stream can still start at; 1: the oplog has not rolled over yet."""
         with asking("the oplog's reach"):
-            return _first(1, self.present_seconds(), lambda seconds: self.token_before(seconds) is not None)
+            return _first(1, self.present_seconds(), lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0))))
 
     def reach(self, token: str) -> OplogReach:
         """I/O: about sixty openings of a stream, a few milliseconds each."""
@@ -84,8 +96,8 @@ class Oplog:
             present = self.present_seconds()
             oldest = self.oldest()
             data = token_data(token)
-            first_after = _first(oldest, present + 1, lambda seconds: (self.token_before(seconds) or "") > data)
-        fallen_off = first_after == oldest and oldest > 1
+            first_after = _first(oldest, present + 1, lambda seconds: self._token_before(seconds) > data)
+            fallen_off = not self.reaches(ResumePoint(token=token))
         return OplogReach(oldest if oldest > 1 else None, present, None if fallen_off else first_after - 1)
 
     def count(self, after: str, through: str, limit: int) -> int:

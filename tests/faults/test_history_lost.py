@@ -35,12 +35,11 @@ def flooding(client: Client) -> Iterator[None]:
     """Somebody else writes more than the oplog holds."""
     stop = threading.Event()
 
-    def write() -> None:
-        noise = os.urandom(1 << 20)
+    def write(key: int) -> None:
         while not stop.is_set():
-            client.noise.n.replace_one({"_id": 0}, {"_id": 0, "noise": noise}, upsert=True)
+            client.noise.n.replace_one({"_id": key}, {"_id": key, "noise": os.urandom(1 << 20)}, upsert=True)
 
-    writers = [threading.Thread(target=write) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(key,)) for key in range(2)]
     for writer in writers:
         writer.start()
     try:
