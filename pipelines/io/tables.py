@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
@@ -179,6 +179,22 @@ class Tables:
             if commit["userMetadata"] == proof:
                 return int(commit["operationMetrics"]["numOutputRows"])
         return None
+
+    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> None:
+        """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
+
+        Args:
+            rows: Unique by *key*.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(ConcurrentAppendException),
+            stop=stop_after_delay(_CREATION_SECONDS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        ):
+            with attempt:
+                matching = f"t.{quoted(key)} = s.{quoted(key)}"
+                self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.

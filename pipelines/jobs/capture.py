@@ -15,10 +15,12 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import checked_selection, selection_of
+from pipelines.jobs.set_aside import SetAsides, check_oversize
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
+from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
 from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, operation_time, token_data
+from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection
 
@@ -59,21 +61,25 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect(client)
+        check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
         writer = BronzeWriter(
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )
-        last = writer.open(deployment.identity) or _begin(writer, raw_client, selection, settings, deployment)
-        target = _present(raw_client, selection, deployment) if once else None
+        ask = patience(settings)
+        last = writer.open(deployment.identity) or ask.call(lambda: _begin(writer, raw_client, selection, settings, deployment), stop)
+        target = ask.call(lambda: _present(raw_client, selection, deployment), stop) if once else None
         snapshot = SnapshotRun.of(ctx, writer, options, selection, last.snapshot_id, report) if last.snapshot_id else None
         reader = StreamReader(
             raw_client,
             selection,
             resume_point(committed_token=last.resume_token),
             limits=stream_limits(settings),
+            patience=ask,
             expanded_events=deployment.shows_expanded_events,
         )
-        return _Loop(writer, settings, last, snapshot, report).run(reader, target, stop or threading.Event())
+        asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
+        return _Loop(writer, settings, last, snapshot, asides, report).run(reader, target, stop or threading.Event())
 
 
 def _begin(writer: BronzeWriter, client: AnyClient, selection: Selection, settings: CaptureSettings, deployment: Deployment) -> Committed:
@@ -99,9 +105,15 @@ class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
     def __init__(
-        self, writer: BronzeWriter, settings: CaptureSettings, last: Committed, snapshot: SnapshotRun | None, report: Report
+        self,
+        writer: BronzeWriter,
+        settings: CaptureSettings,
+        last: Committed,
+        snapshot: SnapshotRun | None,
+        asides: SetAsides,
+        report: Report,
     ) -> None:
-        self._writer, self._snapshot, self._report = writer, snapshot, report
+        self._writer, self._snapshot, self._asides, self._report = writer, snapshot, asides, report
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._events = 0
@@ -124,7 +136,7 @@ class _Loop:
                 ending = finished or stop.is_set()
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._token):
-                    self._commit(change.events, change.resume_token)
+                    self._commit(change)
                     committed_at = time.monotonic()
                 if ending:
                     return
@@ -136,11 +148,12 @@ class _Loop:
         self._snapshot_id = None
         return True
 
-    def _commit(self, events: tuple[bytes, ...], token: str) -> None:
-        self._writer.commit(events, batch=self._batch + 1, resume_token=token, snapshot_id=self._snapshot_id)
-        self._batch, self._token = self._batch + 1, token
-        self._events += len(events)
-        self._report("events", len(events))
+    def _commit(self, change: ChangeBatch) -> None:
+        self._asides.land(change.set_aside)
+        self._writer.commit(change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id)
+        self._batch, self._token = self._batch + 1, change.resume_token
+        self._events += len(change.events)
+        self._report("events", len(change.events))
 
 
 def clock_us() -> int:
@@ -160,7 +173,22 @@ def connection_options(settings: Settings) -> ConnectionOptions:
 
 def stream_limits(settings: CaptureSettings) -> StreamLimits:
     return StreamLimits(
-        settings.max_batch_size, settings.max_queue_size_in_bytes, settings.poll_interval_ms, settings.cursor_max_await_time_ms
+        settings.max_batch_size,
+        settings.max_queue_size_in_bytes,
+        settings.poll_interval_ms,
+        settings.cursor_max_await_time_ms,
+        oversize=settings.cursor_oversize_handling_mode,
+        skip_threshold=settings.cursor_oversize_skip_threshold,
+        retry_limit=settings.errors_retry_limit,
+        strict=settings.errors_tolerance == "none",
+    )
+
+
+def patience(settings: CaptureSettings) -> Patience:
+    return Patience(
+        max_retries=settings.errors_max_retries,
+        connect_max_attempts=settings.connect_max_attempts,
+        max_delay_ms=settings.errors_retry_delay_max_ms,
     )
 
 

@@ -1,0 +1,106 @@
+"""Events above 16 MiB, the largest message of MongoDB: passed without their heavy parts, or put together from fragments. Pure.
+
+The server answers 10334 again and again at such an event, gives nothing of the batch it stands in, and its position does not move. Read
+one event an answer, all before it come; read without the heavy parts, it comes itself, with its token: no other event is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipelines.errors import ContractError
+from pipelines.model import raw_bson as rb
+from pipelines.model.user_pipeline import Stage
+
+HEAVY = ("fullDocument", "fullDocumentBeforeChange", "updateDescription")
+_HEAVY = tuple(name.encode() for name in HEAVY)
+
+LIGHT_STAGE: Stage = {"$project": dict.fromkeys(HEAVY, 0)}
+"""Stands last: the stages before it see whole events, so that the same ones pass as always."""
+
+SPLIT_STAGE: Stage = {"$changeStreamSplitLargeEvent": {}}
+"""MongoDB 6.0.9 and newer; it must stand last."""
+
+_SPLIT = b"splitEvent"
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """An event that goes on without its heavy parts."""
+
+    event: bytes
+    """As it lands: marked by ``_leftOut``."""
+    attempts: int
+    document_bytes: int | None
+    """Of the larger document that was left out; None: unknown, the server could not send it."""
+
+    @property
+    def refused_by_server(self) -> bool:
+        return self.document_bytes is None
+
+
+def light_event(raw: bytes) -> bytes:
+    """The event without its heavy parts, and with the field ``_leftOut`` that says so."""
+    kept = [rb.element(name, kind, raw[value:end]) for kind, name, value, end in rb.elements(raw) if name not in _HEAVY]
+    names = (rb.element(b"%d" % number, rb.STRING, rb.string_value(name)) for number, name in enumerate(_HEAVY))
+    return rb.document_of([*kept, rb.element(rb.LEFT_OUT, rb.ARRAY, rb.document_of(names))])
+
+
+def largest_document(raw: bytes) -> int:
+    """Bytes of the larger one of an event's document and pre-image."""
+    sizes = (end - value for kind, name, value, end in rb.elements(raw) if name in _HEAVY[:2] and kind == rb.DOCUMENT)
+    return max(sizes, default=0)
+
+
+@dataclass
+class Fragments:
+    """Puts together what `SPLIT_STAGE` took apart. While it waits, no token may be handed on: one between fragments is no place to
+    start from."""
+
+    _parts: list[bytes] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, raw: bytes) -> bytes | None:
+        """One answer of the stream. Returns the whole event (with the last fragment's token), or None while fragments are missing.
+
+        Raises:
+            ContractError: A fragment is missing or comes out of order.
+        """
+        place = _place(raw)
+        if place is None and not self._parts:
+            return raw
+        number, of = place or (0, 0)
+        if number != len(self._parts) + 1:
+            self._parts.clear()
+            raise ContractError(
+                "the fragments of a change event do not follow each other", next_step="strandline capture: it reads the event again"
+            )
+        self._parts.append(raw)
+        if number < of:
+            return None
+        whole = _joined(self._parts)
+        self._parts.clear()
+        return whole
+
+
+def _place(raw: bytes) -> tuple[int, int] | None:
+    """``splitEvent``: this fragment's number, and how many there are."""
+    span = rb.field(raw, _SPLIT)
+    if span is None:
+        return None
+    numbers = {name: rb.int32_at(raw, value) for _, name, value, _ in rb.elements(raw, span[1])}
+    return numbers[b"fragment"], numbers[b"of"]
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    """A field stands in one fragment only, except the token, which each has: the last one's is the event's."""
+    fields: dict[bytes, bytes] = {}
+    for part in parts:
+        for kind, name, value, end in rb.elements(part):
+            if name != _SPLIT:
+                fields[name] = rb.element(name, kind, part[value:end])
+    return rb.document_of(fields.values())
