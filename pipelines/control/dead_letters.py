@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,12 +16,16 @@ from pipelines.model.tables import TableName
 
 Status = Literal["open", "replayed", "gone"]
 
+_IDENTITY: Final = ("source", "stage", "db", "collection", "key", "position")
+_SCHEMA_OF_NEW: Final = "source STRING, stage STRING, class STRING, message STRING, position STRING, db STRING, collection STRING, " + (
+    "collection_uuid STRING, key STRING, attempts INT, at TIMESTAMP, raw BINARY"
+)
+
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One failure; fields as the table's columns say."""
+    """One new failure; fields as the table's columns say."""
 
-    id: str
     source: str
     stage: Literal["read", "convert"]
     error_class: str
@@ -34,15 +37,7 @@ class DeadLetter:
     key: str | None
     attempts: int
     at: datetime
-    status: Status
-    replayed_at: datetime | None
     raw: bytes
-
-
-def letter_id(source: str, stage: str, db: str | None, collection: str | None, key: str | None, position: str | None) -> str:
-    """Sixteen hex digits that name a failure; met again, it has the same."""
-    parts = (source, stage, db or "", collection or "", key or "", position or "")
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -53,29 +48,36 @@ class DeadLetters:
     table: TableName = DEAD_LETTERS
 
     def note(self, letters: Sequence[DeadLetter]) -> None:
-        """I/O: one commit with those that are not there yet; none where there are none. Idempotent.
+        """I/O: as `note_rows`; nothing where there are none."""
+        if letters:
+            schema = schema_of(_SCHEMA_OF_NEW)
+            self.note_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
 
-        Before what it speaks of is passed: a crash between the two only meets the failure again.
+    def note_rows(self, rows: DataFrame) -> None:
+        """I/O: one commit with those that are not there yet. Idempotent.
+
+        Before what it speaks of is passed: after a crash between the two the same failure is met again, and noted already.
+
+        Args:
+            rows: Columns as the fields of `DeadLetter` (``class`` for *error_class*); a failure once.
         """
-        if not letters:
-            return
         schema = schema_of(DEAD_LETTERS_DDL)
         self.tables.create(self.table, schema)
-        rows = self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema)
-        self.tables.insert_missing(self.table, rows, key="id")
+        identity = F.concat_ws("\0", *(F.coalesce(F.col(name), F.lit("")) for name in _IDENTITY))
+        never = F.lit(None).cast("timestamp")
+        complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
+        self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
 
-    def read(self, source: str | None = None) -> DataFrame:
-        """All rows of *source*, oldest first; none where nothing has ever failed."""
+    def read(self, source: str) -> DataFrame:
+        """All rows of *source*; none where nothing has ever failed."""
         if not self.tables.exists(self.table):
             return self.tables.spark.createDataFrame([], schema_of(DEAD_LETTERS_DDL))
-        rows = self.tables.read(self.table)
-        return rows if source is None else rows.where(F.col("source") == source)
+        return self.tables.read(self.table).where(F.col("source") == source)
 
-    def resolve(self, ids: Sequence[str], status: Status, at: datetime) -> None:
-        """I/O: one commit; those that are resolved already stay as they are."""
-        if ids:
-            chosen = F.col("id").isin(*ids) & (F.col("status") == "open")
-            self.tables.delta(self.table).update(chosen, {"status": F.lit(status), "replayed_at": F.lit(at)})
+    def resolve(self, identifier: str, status: Status, at: datetime) -> None:
+        """I/O: one commit; one that is resolved already stays as it is."""
+        chosen = (F.col("id") == identifier) & (F.col("status") == "open")
+        self.tables.delta(self.table).update(chosen, {"status": F.lit(status), "replayed_at": F.lit(at)})
 
     def purge(self, chosen: Column) -> int:
         """I/O: one commit that deletes the *chosen* rows. Returns how many."""

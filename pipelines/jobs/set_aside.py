@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pipelines.bronze.envelope import ChunkStamp, read_table
 from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.control.dead_letters import DeadLetter, DeadLetters, letter_id
+from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
 from pipelines.model import raw_bson as rb
 from pipelines.model.field_rules import FieldPolicy
@@ -64,7 +64,6 @@ class SetAsides:
             "16 MiB, the largest that MongoDB can send" if aside.document_bytes is None else f"the threshold ({aside.document_bytes} bytes)"
         )
         return DeadLetter(
-            id=letter_id(self.writer.source, "read", event.db, event.collection, event.key, event.position),
             source=self.writer.source,
             stage="read",
             error_class="OversizeEvent",
@@ -76,8 +75,6 @@ class SetAsides:
             key=event.key,
             attempts=aside.attempts,
             at=now,
-            status="open",
-            replayed_at=None,
             raw=aside.event,
         )
 

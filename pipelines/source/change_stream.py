@@ -20,7 +20,7 @@ from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.errors import classify
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.intake import Intake
-from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, SetAside, light_event
+from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, light_event
 from pipelines.source.patience import Patience, made_progress
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
@@ -60,7 +60,7 @@ class StreamLimits:
     """Stop at a document that JSON cannot show."""
 
 
-_ANSWER_EVENTS = 16_384
+ANSWER_EVENTS = 16_384
 _NO_EVENTS = StreamLimits(max_batch_size=0)
 
 
@@ -94,8 +94,7 @@ class StreamReader:
         self._limits = limits
         self._patience = patience
         self._expanded = expanded_events
-        self._refusals = 0  # of the event right after the start, by the server, because of its size
-        self._one_by_one = 0  # events that come one in an answer until all that stood in the refused one has come
+        self._narrowing = Narrowing(ANSWER_EVENTS)
         self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -151,14 +150,14 @@ class StreamReader:
                 if failure is not None:
                     self._meet_oversize(failure)
                     return
-                if batch is not None and self._refusals and self._passed(batch):
+                if batch is not None and self._narrowing.came(len(batch.events)):
                     return
 
     def _open(self, *more: Stage) -> ChangeStream[RawBSONDocument]:
-        batch_size = 1 if self._refusals else None
         if self._limits.oversize == "split":
             more = (*more, SPLIT_STAGE)
-        return open_stream(self._client, self._selection, self._start, self._limits, self._expanded, more=more, batch_size=batch_size)
+        one_by_one = self._narrowing.is_on
+        return open_stream(self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one)
 
     def _hand_over(self, batch: ChangeBatch) -> bool:
         """Whether the stream moved on by it."""
@@ -168,29 +167,19 @@ class StreamReader:
         self._start = ResumePoint(token=batch.resume_token)
         return moved
 
-    def _passed(self, batch: ChangeBatch) -> bool:
-        """Whether the event that was refused has come after all, a shorter document having been looked up, or whatever stood there."""
-        self._one_by_one -= len(batch.events)
-        if batch.events and self._refusals == 1 and self._one_by_one > 0:
-            return False
-        self._refusals = 0
-        return True
-
     def _meet_oversize(self, failure: Exception) -> None:
-        """Refused in a batch of many, the event is somewhere ahead. Refused in a batch of one, it is the next, right after the start.
+        """Read on in smaller steps, or pass the event where it is certain which one it is.
 
         Raises:
             Exception: *failure*, where it is none of that.
         """
         if not (isinstance(failure, mongo.PyMongoError) and classify(failure, "reading") == "oversize"):
             raise failure
-        self._refusals += 1
-        self._one_by_one = _ANSWER_EVENTS
-        if self._refusals > 1 + self._limits.retry_limit:
-            self._pass_oversize()
-            self._refusals = 0
-        elif self._refusals > 1:
-            self._stop.wait(min(2 ** (self._refusals - 2), self._patience.max_delay_ms / 1000))
+        if self._narrowing.refused() <= self._limits.retry_limit:
+            self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+            return
+        self._pass_oversize()
+        self._narrowing.ended()
 
     def _pass_oversize(self) -> None:
         """Hand over the next event without its heavy parts.
@@ -206,7 +195,7 @@ class StreamReader:
                 if event is None:
                     return
                 light = light_event(self._fields.event(bytes(event.raw)))
-                aside = SetAside(light, self._refusals, None)
+                aside = SetAside(light, self._narrowing.refusals, None)
                 self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
         except mongo.OperationFailure as error:
             if classify(error, "reading") != "oversize":
@@ -263,20 +252,20 @@ def open_stream(
     expanded_events: bool,
     *,
     more: Sequence[Stage] = (),
-    batch_size: int | None = None,
+    one_by_one: bool = False,
 ) -> ChangeStream[RawBSONDocument]:
     """I/O: opens a change stream; with a client opened as ``raw=True`` its events stay bytes.
 
     Args:
         more: Stages that stand last.
-        batch_size: Events of one answer; default: as the limits say.
+        one_by_one: One event in an answer.
 
     Raises:
         PyMongoError: As the server says; `classify` judges it.
     """
     options: dict[str, Any] = {
         "max_await_time_ms": limits.max_await_time_ms,
-        "batch_size": min(limits.max_batch_size, _ANSWER_EVENTS) if batch_size is None else batch_size,
+        "batch_size": 1 if one_by_one else min(limits.max_batch_size, ANSWER_EVENTS),
         **({"show_expanded_events": True} if expanded_events else {}),
         **selection.images.watch_options,
         **start.watch_options,

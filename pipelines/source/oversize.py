@@ -54,6 +54,47 @@ def largest_document(raw: bytes) -> int:
 
 
 @dataclass
+class Narrowing:
+    """Finds the event that the server cannot send. Refused in an answer of many it is somewhere ahead; refused in an answer of one, it
+    is the next.
+
+    Args:
+        ahead: Events that may stand before it in the answer that was refused.
+    """
+
+    ahead: int
+    refusals: int = 0
+    _left: int = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Read one event an answer."""
+        return self.refusals > 0
+
+    @property
+    def repeated(self) -> int:
+        """How often an answer of one was refused; then it is certain which event it is."""
+        return max(0, self.refusals - 1)
+
+    def refused(self) -> int:
+        """Note a refusal; returns how often the same event was asked for since it is certain."""
+        self.refusals += 1
+        self._left = self.ahead
+        return self.repeated
+
+    def came(self, events: int) -> bool:
+        """Note that *events* were sent. Whether the refused one must be among them, shorter by now, so that larger answers may be tried."""
+        self._left -= events
+        if not self.is_on or (events and not self.repeated and self._left > 0):
+            return False
+        self.ended()
+        return True
+
+    def ended(self) -> None:
+        self.refusals = 0
+
+
+@dataclass
 class Fragments:
     """Puts together what `SPLIT_STAGE` took apart. While it waits, no token may be handed on: one between fragments is no place to
     start from."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type, wait_exponential
+from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type
 
 from pipelines.errors import RetriableError
 from pipelines.source.errors import NoAnswer
@@ -44,7 +44,7 @@ class Patience:
         return iter(
             Retrying(
                 retry=retry_if_exception_type(RetriableError),
-                wait=wait_exponential(multiplier=self.initial_delay_ms / 1000, max=self.max_delay_ms / 1000),
+                wait=lambda state: self.delay_seconds(state.attempt_number),
                 stop=self._exhausted,
                 sleep=lambda seconds: _wait(waiting, seconds),
                 before_sleep=_log_retry,
@@ -58,6 +58,10 @@ class Patience:
             with attempt:
                 return question()
         raise AssertionError("attempts end with an answer or an error")
+
+    def delay_seconds(self, failures: int) -> float:
+        """The wait after so many failures in a row; none after none."""
+        return 0.0 if failures < 1 else min(self.initial_delay_ms * 2.0 ** min(failures - 1, 30), self.max_delay_ms) / 1000
 
     def _exhausted(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome is not None else None

@@ -24,14 +24,33 @@ pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="failpoints
 
 Db = Database[dict[str, Any]]
 _QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
-_LABELLED = (6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13435, 13436)  # 13388 needs details that a failpoint cannot give
+_LABELLED = (
+    6,
+    7,
+    63,
+    89,
+    91,
+    133,
+    150,
+    189,
+    234,
+    262,
+    9001,
+    10107,
+    11600,
+    11602,
+    13435,
+    13436,
+)  # 13388 needs details that a failpoint cannot give
 _UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317)
 
 
 class Reading:
     """A reader over one database, and what came of it."""
 
-    def __init__(self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any) -> None:
+    def __init__(
+        self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
+    ) -> None:
         self.client = open_client(ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True)
         self.selection = Selection("database", database.name, **selection)
         start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
@@ -52,7 +71,9 @@ class Reading:
 
 
 @contextmanager
-def reading(uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any) -> Iterator[Reading]:
+def reading(
+    uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
+) -> Iterator[Reading]:
     found = Reading(uri, database, limits, patience, **selection)
     with closing(found.client), closing(found.batches):
         yield found
@@ -93,7 +114,12 @@ def test_a_failure_at_the_first_aggregate_passes(mongo_uri: str, mongo: MongoCli
 # scenario: F03, F07, P04, G05
 @pytest.mark.parametrize(
     ("command", "code", "kind"),
-    [("getMore", 286, ResumePointLost), ("aggregate", 260, ResumePointLost), ("getMore", 13, ConfigurationError), ("getMore", 2, ConfigurationError)],
+    [
+        ("getMore", 286, ResumePointLost),
+        ("aggregate", 260, ResumePointLost),
+        ("getMore", 13, ConfigurationError),
+        ("getMore", 2, ConfigurationError),
+    ],
 )
 def test_what_would_fail_again_is_not_tried_again(
     mongo_uri: str, mongo: MongoClient[Any], database: Db, command: str, code: int, kind: type[StrandlineError]
