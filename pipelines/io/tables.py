@@ -26,6 +26,7 @@ from pipelines.model.tables import Lake, TableName, quoted
 
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
+_INSERT_ATTEMPTS = 10
 
 # What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
@@ -186,7 +187,7 @@ class Tables:
         """
         for attempt in Retrying(
             retry=retry_if_exception_type(ConcurrentAppendException),
-            stop=stop_after_delay(_CREATION_SECONDS),
+            stop=stop_after_attempt(_INSERT_ATTEMPTS),
             wait=wait_fixed(0.1),
             reraise=True,
         ):
