@@ -14,13 +14,12 @@ from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 from tenacity import AttemptManager
 
-from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.errors import StrandlineError
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
-from pipelines.source.errors import classify
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.intake import Intake
-from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, light_event
+from pipelines.source.oversize import KEY_TOO_LARGE, LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, light_event
 from pipelines.source.patience import Patience, made_progress
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
@@ -139,7 +138,7 @@ class StreamReader:
         with asking("opening the change stream"):
             try:
                 stream = self._open()
-            except mongo.OperationFailure as error:
+            except mongo.PyMongoError as error:
                 self._meet_oversize(error)
                 return
         with asking("reading the change stream", phase="reading"), stream:
@@ -147,6 +146,7 @@ class StreamReader:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._hand_over(batch):
                     made_progress(attempt)
+                    self._narrowing.lost_connections = 0
                 if failure is not None:
                     self._meet_oversize(failure)
                     return
@@ -172,38 +172,35 @@ class StreamReader:
 
         Raises:
             Exception: *failure*, where it is none of that.
+            ConfigurationError: Even without its heavy parts the event is too large.
         """
-        if not (isinstance(failure, mongo.PyMongoError) and classify(failure, "reading") == "oversize"):
+        if not self._narrowing.suspects(failure):
             raise failure
         if self._narrowing.refused() <= self._limits.retry_limit:
             self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
             return
-        self._pass_oversize()
-        self._narrowing.ended()
-
-    def _pass_oversize(self) -> None:
-        """Hand over the next event without its heavy parts.
-
-        Raises:
-            ConfigurationError: Even so it is too large: its token is, because its `_id` is.
-        """
         try:
-            with self._open(LIGHT_STAGE) as stream:
-                event = None
-                while event is None and not self._stop.is_set():
-                    event = stream.try_next()
-                if event is None:
-                    return
-                light = light_event(self._fields.event(bytes(event.raw)))
-                aside = SetAside(light, self._narrowing.refusals, None)
-                self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
+            passed = self._pass_oversize(failure)
         except mongo.OperationFailure as error:
-            if classify(error, "reading") != "oversize":
-                raise
-            raise ConfigurationError(
-                "a change event's key alone exceeds what MongoDB can send, so the stream cannot pass it",
-                next_step="strandline offsets alter --to TIME, right after it; then snapshot its collection again",
-            ) from None
+            raise (KEY_TOO_LARGE if self._narrowing.suspects(error) else error) from None
+        self._narrowing.ended()
+        if not passed:
+            raise failure
+
+    def _pass_oversize(self, failure: Exception) -> bool:
+        """Hand over the next event without its heavy parts; not where *failure* was a lost connection that nothing explains."""
+        with self._open(LIGHT_STAGE) as stream:
+            event = None
+            while event is None and not self._stop.is_set():
+                event = stream.try_next()
+            if event is None:
+                return True
+            light = light_event(self._fields.event(bytes(event.raw)))
+            if not self._narrowing.explains(failure, light):
+                return False
+            aside = SetAside(light, self._narrowing.refusals, None)
+            self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
+            return True
 
     def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
         """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free.

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipelines.errors import ContractError
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError, ContractError
 from pipelines.model import raw_bson as rb
 from pipelines.model.user_pipeline import Stage
+from pipelines.source.errors import classify
 
 HEAVY = ("fullDocument", "fullDocumentBeforeChange", "updateDescription")
 _HEAVY = tuple(name.encode() for name in HEAVY)
@@ -22,7 +25,14 @@ LIGHT_STAGE: Stage = {"$project": dict.fromkeys(HEAVY, 0)}
 SPLIT_STAGE: Stage = {"$changeStreamSplitLargeEvent": {}}
 """MongoDB 6.0.9 and newer; it must stand last."""
 
+KEY_TOO_LARGE = ConfigurationError(
+    "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), so the stream cannot pass that event",
+    next_step="start after it (strandline offsets alter --to TIME), then snapshot its collection again",
+)
+
 _SPLIT = b"splitEvent"
+_LOST_CONNECTIONS = 2
+_LARGE_KEY = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class Narrowing:
 
     ahead: int
     refusals: int = 0
+    lost_connections: int = 0
+    """Since the stream moved last. MongoDB closes the connection where an event and the token after it exceed one answer together."""
     _left: int = 0
 
     @property
@@ -75,6 +87,19 @@ class Narrowing:
     def repeated(self) -> int:
         """How often an answer of one was refused; then it is certain which event it is."""
         return max(0, self.refusals - 1)
+
+    def suspects(self, failure: Exception) -> bool:
+        """Whether an event that is too large may be what failed."""
+        if not isinstance(failure, mongo.PyMongoError):
+            return False
+        if isinstance(failure, mongo.AutoReconnect) and not isinstance(failure, mongo.ServerSelectionTimeoutError):
+            self.lost_connections += 1
+        return classify(failure, "reading") == "oversize" or self.lost_connections > _LOST_CONNECTIONS
+
+    @staticmethod
+    def explains(failure: Exception, light: bytes) -> bool:
+        """Whether the next event is what failed: only a large key makes MongoDB close the connection."""
+        return not isinstance(failure, mongo.ConnectionFailure) or len(light) > _LARGE_KEY
 
     def refused(self) -> int:
         """Note a refusal; returns how often the same event was asked for since it is certain."""

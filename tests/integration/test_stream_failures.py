@@ -162,3 +162,14 @@ def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_ur
         ]
         asides = [aside for batch in stream.landed for aside in batch.set_aside]
         assert [(aside.refused_by_server, aside.attempts) for aside in asides] == [(True, 3), (True, 3)]
+
+
+# scenario: J09
+def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: str, database: Db) -> None:
+    large = "k" * (3 * 1024 * 1024)
+    with reading(mongo_uri, database) as stream:
+        database.a.insert_one({"_id": large})
+        assert stream.until(1) == [large]
+        database.a.insert_one({"_id": 1})
+        assert stream.until(2) == [large, 1]
+        assert [aside.refused_by_server for batch in stream.landed for aside in batch.set_aside] == [True]

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.bronze.event import parse_event
-from pipelines.errors import ContractError
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.set_aside import check_oversize
 from pipelines.model.poison import why_not_json
+from pipelines.settings import CaptureSettings
 from pipelines.silver.census import Census, count
 from pipelines.source.client import Deployment
 from pipelines.source.intake import Intake
@@ -165,3 +167,13 @@ def test_strict_stops_at_poison_and_names_it_without_its_values() -> None:
     with pytest.raises(ContractError, match=r"the document 5 of shop\.orders") as refused:
         intake(strict=True).take(poisoned)
     assert "errors_tolerance" in refused.value.next_step
+
+
+# scenario: J04
+def test_split_is_refused_where_the_server_cannot_and_a_threshold_where_nothing_is_skipped() -> None:
+    old, new = Deployment("6.0.5", "rs", False, "id"), Deployment("7.0.2", "rs", False, "id")
+    check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), new)
+    with pytest.raises(ConfigurationError, match=r"split needs \$changeStreamSplitLargeEvent, which MongoDB 6\.0\.5 has not"):
+        check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), old)
+    with pytest.raises(ConfigurationError, match="without"):
+        check_oversize(CaptureSettings(cursor_oversize_skip_threshold=1000), new)
