@@ -19,7 +19,7 @@ from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.intake import Intake
-from pipelines.source.oversize import KEY_TOO_LARGE, LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, light_event
+from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
 from pipelines.source.patience import Patience, made_progress
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
@@ -182,7 +182,7 @@ class StreamReader:
         try:
             passed = self._pass_oversize(failure)
         except mongo.OperationFailure as error:
-            raise (KEY_TOO_LARGE if self._narrowing.suspects(error) else error) from None
+            raise (key_too_large() if self._narrowing.suspects(error) else error) from None
         self._narrowing.ended()
         if not passed:
             raise failure

@@ -25,11 +25,6 @@ LIGHT_STAGE: Stage = {"$project": dict.fromkeys(HEAVY, 0)}
 SPLIT_STAGE: Stage = {"$changeStreamSplitLargeEvent": {}}
 """MongoDB 6.0.9 and newer; it must stand last."""
 
-KEY_TOO_LARGE = ConfigurationError(
-    "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), so the stream cannot pass that event",
-    next_step="start after it (strandline offsets alter --to TIME), then snapshot its collection again",
-)
-
 _SPLIT = b"splitEvent"
 _LOST_CONNECTIONS = 2
 _LARGE_KEY = 1024 * 1024
@@ -55,6 +50,14 @@ def light_event(raw: bytes) -> bytes:
     kept = [rb.element(name, kind, raw[value:end]) for kind, name, value, end in rb.elements(raw) if name not in _HEAVY]
     names = (rb.element(b"%d" % number, rb.STRING, rb.string_value(name)) for number, name in enumerate(_HEAVY))
     return rb.document_of([*kept, rb.element(rb.LEFT_OUT, rb.ARRAY, rb.document_of(names))])
+
+
+def key_too_large() -> ConfigurationError:
+    """Even the light event is more than the server can send."""
+    return ConfigurationError(
+        "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), so the stream cannot pass that event",
+        next_step="start after it (strandline offsets alter --to TIME), then snapshot its collection again",
+    )
 
 
 def largest_document(raw: bytes) -> int:
