@@ -35,7 +35,7 @@ class Patience:
         """Use as ``for attempt in …: with attempt: …``; `made_progress` inside resets the count.
 
         Args:
-            stop: Ends a wait early; the caller looks at it before the next attempt does anything.
+            stop: Ends a wait early, and the attempts with the next failure.
 
         Raises:
             RetriableError: The last one, once the attempts are used up.
@@ -45,7 +45,7 @@ class Patience:
             Retrying(
                 retry=retry_if_exception_type(RetriableError),
                 wait=lambda state: self.delay_seconds(state.attempt_number),
-                stop=self._exhausted,
+                stop=lambda state: waiting.is_set() or self._exhausted(state),
                 sleep=lambda seconds: _wait(waiting, seconds),
                 before_sleep=_log_retry,
                 reraise=True,

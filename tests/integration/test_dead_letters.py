@@ -77,6 +77,7 @@ def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     strict = pipeline(spark, mongo_uri, database.name, tmp_path, errors_tolerance="none")
+    assert (list_dead_letters(strict), error_metrics(strict)["total-record-failures"]) == ([], 0)
     database.a.insert_one({"_id": 0, "text": "before", "in": {"a": 1}})
     run_capture(strict, once=True)
     deep: dict[str, Any] = {}

@@ -82,9 +82,7 @@ def test_progress_resets_the_count_and_the_wait() -> None:
 def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
     with pytest.raises(ConfigurationError):
         run(Patience(), iter([ConfigurationError("x")]))
-    stop = threading.Event()
-    stop.set()
-    asked = iter([RetriableError("x"), RetriableError("x")])
+    stop, asked = threading.Event(), iter([RetriableError("first"), RetriableError("second")])
 
     def question() -> str:
         error = next(asked, None)
@@ -92,7 +90,11 @@ def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
             raise error
         return "answer"
 
-    assert Patience().call(question, stop) == "answer"
+    assert Patience(initial_delay_ms=1).call(question, stop) == "answer"
+    asked = iter([RetriableError("first"), RetriableError("second")])
+    stop.set()
+    with pytest.raises(RetriableError, match="first"):
+        Patience().call(question, stop)
 
 
 def operation(code: int) -> mongo.OperationFailure:
