@@ -63,11 +63,12 @@ class SetAsides:
         size = (
             "16 MiB, the largest that MongoDB can send" if aside.document_bytes is None else f"the threshold ({aside.document_bytes} bytes)"
         )
+        left_out = [name for name in HEAVY if name.encode() not in event.spans]
         return DeadLetter(
             source=self.writer.source,
             stage="read",
             error_class="OversizeEvent",
-            message=f"{event.operation_type} event above {size}: landed without {', '.join(HEAVY)}",
+            message=f"{event.operation_type} event above {size}: landed without {', '.join(left_out)}",
             position=event.position,
             db=event.db,
             collection=event.collection,

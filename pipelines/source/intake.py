@@ -9,7 +9,7 @@ from pipelines.errors import ContractError
 from pipelines.model import raw_bson as rb
 from pipelines.model.merge_key import merge_key
 from pipelines.model.poison import why_not_json
-from pipelines.source.oversize import Fragments, SetAside, largest_document, light_event
+from pipelines.source.oversize import Fragments, SetAside, below_threshold
 
 _SHOWN: Final = (b"documentKey", b"fullDocument", b"fullDocumentBeforeChange", b"updateDescription")
 _LONGEST_NAME = 300
@@ -46,8 +46,8 @@ class Intake:
         if whole is None:
             return None
         event = self._rewrite(whole)
-        if self._threshold and len(event) > self._threshold and (size := largest_document(event)) > self._threshold:
-            event = light_event(event)
+        if self._threshold and len(event) > self._threshold and (less := below_threshold(event, self._threshold)) is not None:
+            event, size = less
             self.set_aside.append(SetAside(event, 1, size))
         if self._strict:
             _refuse_poison(event)

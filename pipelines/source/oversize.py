@@ -35,7 +35,7 @@ class SetAside:
     """An event that goes on without its heavy parts."""
 
     event: bytes
-    """As it lands: marked by ``_leftOut``."""
+    """As it lands."""
     attempts: int
     document_bytes: int | None
     """Of the larger document that was left out; None: unknown, the server could not send it."""
@@ -47,9 +47,25 @@ class SetAside:
 
 def light_event(raw: bytes) -> bytes:
     """The event without its heavy parts, and with the field ``_leftOut`` that says so."""
-    kept = [rb.element(name, kind, raw[value:end]) for kind, name, value, end in rb.elements(raw) if name not in _HEAVY]
     names = (rb.element(b"%d" % number, rb.STRING, rb.string_value(name)) for number, name in enumerate(_HEAVY))
-    return rb.document_of([*kept, rb.element(rb.LEFT_OUT, rb.ARRAY, rb.document_of(names))])
+    return rb.document_of([*_without(raw, _HEAVY), rb.element(rb.LEFT_OUT, rb.ARRAY, rb.document_of(names))])
+
+
+def below_threshold(raw: bytes, threshold: int) -> tuple[bytes, int] | None:
+    """The event without the documents above *threshold* bytes, and the size of the larger one; None where there is none.
+
+    Without its pre-image it is a change as any other; without its document it is a light event.
+    """
+    sizes = {name: end - value for kind, name, value, end in rb.elements(raw) if name in _HEAVY[:2] and kind == rb.DOCUMENT}
+    if max(sizes.values(), default=0) <= threshold:
+        return None
+    document, pre_image = _HEAVY[:2]
+    event = light_event(raw) if sizes.get(document, 0) > threshold else rb.document_of(_without(raw, (pre_image,)))
+    return event, max(sizes.values())
+
+
+def _without(raw: bytes, names: Sequence[bytes]) -> list[bytes]:
+    return [rb.element(name, kind, raw[value:end]) for kind, name, value, end in rb.elements(raw) if name not in names]
 
 
 def key_too_large() -> ConfigurationError:
@@ -58,12 +74,6 @@ def key_too_large() -> ConfigurationError:
         "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), so the stream cannot pass that event",
         next_step="start after it (strandline offsets alter --to TIME), then snapshot its collection again",
     )
-
-
-def largest_document(raw: bytes) -> int:
-    """Bytes of the larger one of an event's document and pre-image."""
-    sizes = (end - value for kind, name, value, end in rb.elements(raw) if name in _HEAVY[:2] and kind == rb.DOCUMENT)
-    return max(sizes, default=0)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pipelines.settings import CaptureSettings
 from pipelines.silver.census import Census, count
 from pipelines.source.client import Deployment
 from pipelines.source.intake import Intake
-from pipelines.source.oversize import Fragments, Narrowing, largest_document, light_event
+from pipelines.source.oversize import Fragments, Narrowing, light_event
 
 EVENT: dict[str, Any] = {
     "_id": {"_data": "8201"},
@@ -79,7 +79,7 @@ def test_a_light_event_keeps_its_key_and_position_and_says_what_it_left_out() ->
     assert (event.op, event.operation_type, event.key, event.position) == ("oversize", "update", "5", "0000000700000001:8201")
     assert bson.decode(light)["_leftOut"] == ["fullDocument", "fullDocumentBeforeChange", "updateDescription"]
     assert b"xxx" not in light
-    assert largest_document(bson.encode(EVENT)) == len(bson.encode(EVENT["fullDocumentBeforeChange"]))
+    assert parse_event(light_event(bson.encode(EVENT | {"operationType": "delete"}))).op == "d"  # its key is all it needs
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,13 @@ def intake(**how: Any) -> Intake:
 
 def test_what_is_above_the_threshold_is_set_aside() -> None:
     raw = bson.encode(EVENT)
-    below, above = intake(skip_threshold=1000), intake(skip_threshold=150)
+    below, between, above = (intake(skip_threshold=size) for size in (1000, 150, 100))
     assert (below.take(raw), below.set_aside) == (raw, [])
+    without_pre_image = between.take(raw)
+    assert without_pre_image is not None
+    assert bson.decode(without_pre_image) == {name: EVENT[name] for name in EVENT if name != "fullDocumentBeforeChange"}
     assert above.take(raw) == light_event(raw)
-    assert [(aside.document_bytes, aside.refused_by_server) for aside in above.set_aside] == [(225, False)]
+    assert [(aside.document_bytes, aside.refused_by_server) for aside in (*between.set_aside, *above.set_aside)] == [(225, False)] * 2
 
 
 BROKEN = bson.encode({"_id": 5, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
