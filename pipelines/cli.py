@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines import __version__
+from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
 from pipelines.commands.sources import pause, resume, start, stop
@@ -20,6 +21,7 @@ from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 for verb in (stop, start, pause, resume):
@@ -94,13 +96,14 @@ def run(context: typer.Context, once: Once = False) -> None:
 @app.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """How far bronze is, and what every silver table holds."""
+    from pipelines.jobs.dead_letters import error_metrics
     from pipelines.jobs.status import show_offset, silver_status
 
     ctx = open_pipeline(context)
     record = asdict(show_offset(ctx))
     tables = [asdict(table) | {"table": str(table.table)} for table in silver_status(ctx)]
     if as_json:
-        print_json({"offset": record, "silver": tables})
+        print_json({"offset": record, "silver": tables, "errors": error_metrics(ctx)})
         return
     print_record(record)
     print_rows(tables)

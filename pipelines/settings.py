@@ -54,6 +54,21 @@ class CaptureSettings(SelectionSettings):
         60, ge=0, description="`stop` and `pause` are refused, and `status` warns, when the source forgets the position sooner than that."
     )
     start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
+    connect_max_attempts: int = Field(16, ge=1, description="Attempts in a row in which nobody answers, until the capture ends.")
+    errors_max_retries: int = Field(
+        -1, ge=-1, description="Failures in a row that may pass (an election, a killed cursor), until the capture ends; -1: no limit."
+    )
+    errors_retry_limit: int = Field(0, ge=0, description="How often one event that cannot be sent is asked for again, before it is passed.")
+    errors_retry_delay_max_ms: int = Field(120_000, ge=1, description="Longest wait between two attempts; the first is one second.")
+    errors_tolerance: Literal["none", "all"] = Field(
+        "all", description="Whether a streamed document that JSON cannot show lands as bytes with a dead letter, or stops the capture."
+    )
+    cursor_oversize_handling_mode: Literal["fail", "skip", "split"] = Field(
+        "fail", description="Events above 16 MiB: stop, land without their documents, or have the server split them (6.0.9 and newer)."
+    )
+    cursor_oversize_skip_threshold: int = Field(
+        0, ge=0, description="Bytes of a document that is not wanted either when skipping; 0: whatever MongoDB can send is."
+    )
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )

@@ -19,13 +19,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
+from tenacity import Retrying, retry_if_exception, retry_if_exception_type, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
 
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
+_INSERT_ATTEMPTS = 10
 
 # What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
@@ -195,6 +196,22 @@ class Tables:
             if commit["userMetadata"] == proof:
                 return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
         return None
+
+    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> None:
+        """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
+
+        Args:
+            rows: Unique by *key*.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(ConcurrentAppendException),
+            stop=stop_after_attempt(_INSERT_ATTEMPTS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        ):
+            with attempt:
+                matching = f"t.{quoted(key)} = s.{quoted(key)}"
+                self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.

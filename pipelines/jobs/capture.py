@@ -17,10 +17,12 @@ from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.recovery import Recovery
 from pipelines.jobs.selection import checked_selection, selection_of, stream_of
+from pipelines.jobs.set_aside import SetAsides, check_oversize
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
+from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
 from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, operation_time, token_data
+from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection
 
@@ -58,25 +60,24 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         Bronze ends with a whole batch. Calling again goes on from there.
     """
     settings, options, stop = ctx.settings.capture, connection_options(ctx.settings), stop or threading.Event()
-    gate = Gate(ctx.tables, ctx.settings.source.name, settings.heartbeat_interval_ms / 1000)
-    state = gate.state()
-    if state == "stopped" or (state == "paused" and once):
-        verb = "start" if state == "stopped" else "resume"
-        raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
+    gate = _open_gate(ctx, once)
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect(client)
+        check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
         writer = BronzeWriter(
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )
-        recovery = Recovery(writer, raw_client, selection, settings, deployment)
+        ask, recovery = patience(settings), Recovery(writer, raw_client, selection, settings, deployment)
         last = writer.open(deployment.identity, stream_of(settings))
         if last is None or last.resume_token is None:
-            last = _begin(writer, last, raw_client, selection, settings, deployment)
+            before = last
+            last = ask.call(lambda: _begin(writer, before, raw_client, selection, settings, deployment), stop)
         else:
             recovery.refuse_future(last.resume_token)
-        target = _present(raw_client, selection, deployment) if once else None
+        target = ask.call(lambda: _present(raw_client, selection, deployment), stop) if once else None
+        asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
         while True:
             snapshot = SnapshotRun.of(ctx, writer, options, selection, last, gate, report)
             reader = StreamReader(
@@ -84,12 +85,23 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
                 selection,
                 resume_point(committed_token=last.resume_token),
                 limits=stream_limits(settings),
+                patience=ask,
                 expanded_events=deployment.shows_expanded_events,
             )
             try:
-                return _Loop(writer, settings, last, snapshot, gate, report).run(reader, target, stop)
+                return _Loop(writer, settings, last, snapshot, asides, gate, report).run(reader, target, stop)
             except ResumePointLost as lost:
                 last = recovery.recover(lost)
+
+
+def _open_gate(ctx: JobContext, once: bool) -> Gate:
+    """Raises ConfigurationError where an operator has stopped the source, or paused it and nobody would be there to see it go on."""
+    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.heartbeat_interval_ms / 1000)
+    state = gate.state()
+    if state == "stopped" or (state == "paused" and once):
+        verb = "start" if state == "stopped" else "resume"
+        raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
+    return gate
 
 
 def _begin(
@@ -128,10 +140,11 @@ class _Loop:
         settings: CaptureSettings,
         last: Committed,
         snapshot: SnapshotRun | None,
+        asides: SetAsides,
         gate: Gate,
         report: Report,
     ) -> None:
-        self._writer, self._snapshot, self._gate, self._report = writer, snapshot, gate, report
+        self._writer, self._snapshot, self._asides, self._gate, self._report = writer, snapshot, asides, gate, report
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._events = 0
@@ -154,7 +167,7 @@ class _Loop:
                 ending = finished or not self._gate.passes(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._token):
-                    self._commit(change.events, change.resume_token)
+                    self._commit(change)
                     committed_at = time.monotonic()
                 if ending:
                     return
@@ -166,11 +179,12 @@ class _Loop:
         self._snapshot_id = None
         return True
 
-    def _commit(self, events: tuple[bytes, ...], token: str) -> None:
-        self._writer.commit(events, batch=self._batch + 1, resume_token=token, snapshot_id=self._snapshot_id)
-        self._batch, self._token = self._batch + 1, token
-        self._events += len(events)
-        self._report("events", len(events))
+    def _commit(self, change: ChangeBatch) -> None:
+        self._asides.land(change.set_aside)
+        self._writer.commit(change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id)
+        self._batch, self._token = self._batch + 1, change.resume_token
+        self._events += len(change.events)
+        self._report("events", len(change.events))
 
 
 def clock_us() -> int:
@@ -190,7 +204,22 @@ def connection_options(settings: Settings) -> ConnectionOptions:
 
 def stream_limits(settings: CaptureSettings) -> StreamLimits:
     return StreamLimits(
-        settings.max_batch_size, settings.max_queue_size_in_bytes, settings.poll_interval_ms, settings.cursor_max_await_time_ms
+        settings.max_batch_size,
+        settings.max_queue_size_in_bytes,
+        settings.poll_interval_ms,
+        settings.cursor_max_await_time_ms,
+        oversize=settings.cursor_oversize_handling_mode,
+        skip_threshold=settings.cursor_oversize_skip_threshold,
+        retry_limit=settings.errors_retry_limit,
+        strict=settings.errors_tolerance == "none",
+    )
+
+
+def patience(settings: CaptureSettings) -> Patience:
+    return Patience(
+        max_retries=settings.errors_max_retries,
+        connect_max_attempts=settings.connect_max_attempts,
+        max_delay_ms=settings.errors_retry_delay_max_ms,
     )
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.gap import gaps_of
@@ -124,6 +125,8 @@ def _run_collection(
         census.merge(census_of_state(state, max_depth=settings.max_depth))
     else:
         state = latest_per_key(changes)
+    if census.holds_poison:
+        note_poison(ctx, namespace, state)
     shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
     if schema_changes:
         table.change_schema(shape, schema_changes)

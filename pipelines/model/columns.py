@@ -9,7 +9,7 @@ from pipelines.model.tables import TableName
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT '1, 2, 3… per source for streamed rows, the fencing number; null for snapshot rows',
 position STRING COMMENT 'cluster time in hex, a colon, the token: sorts as the stream does',
-op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, offset, gap, snapshot, ddl',
+op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, offset, gap, snapshot, ddl, oversize',
 operation_type STRING COMMENT 'MongoDB''s own word',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
@@ -87,6 +87,25 @@ state STRING COMMENT 'running, paused or stopped',
 at TIMESTAMP COMMENT 'since when',
 by STRING COMMENT 'who asked for it',
 why STRING COMMENT 'the reason that was given'
+"""
+
+DEAD_LETTERS: Final = TableName("control", "dead_letters")
+DEAD_LETTERS_DDL: Final = """
+id STRING COMMENT 'made of source, stage, collection, key and position: the same failure has it again',
+source STRING COMMENT 'the source',
+stage STRING COMMENT 'where it failed: read (the server could not send it, or it was too large to be wanted), convert (silver)',
+class STRING COMMENT 'kind of the failure',
+message STRING COMMENT 'what happened, without the document''s values',
+position STRING COMMENT 'of the event or of the document',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+collection_uuid STRING COMMENT 'which incarnation of the collection (hex)',
+key STRING COMMENT 'the MERGE key of the document',
+attempts INT COMMENT 'how often it was tried',
+at TIMESTAMP COMMENT 'when it was noted first',
+status STRING COMMENT 'open, replayed (read again from the source), or gone (the source has the document no more)',
+replayed_at TIMESTAMP COMMENT 'when it was read again',
+raw BINARY COMMENT 'raw BSON: the event without its heavy parts (read), or the document (convert)'
 """
 
 SILVER_PROGRESS: Final = TableName("control", "silver_progress")

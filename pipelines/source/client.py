@@ -14,7 +14,7 @@ from pymongo import errors as mongo
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.source.errors import as_strandline_error
+from pipelines.source.errors import Phase, as_strandline_error
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
@@ -72,12 +72,12 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
 
 
 @contextmanager
-def asking(doing: str) -> Iterator[None]:
+def asking(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
     """Turn a driver's error into the one line a person reads, without its cause: that may quote the URI."""
     try:
         yield
     except mongo.PyMongoError as error:
-        raise as_strandline_error(error, doing=doing) from None
+        raise as_strandline_error(error, doing=doing, phase=phase) from None
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,11 @@ class Deployment:
     def shows_expanded_events(self) -> bool:
         """``showExpandedEvents`` (and with it ``collectionUUID``) exists since 6.0."""
         return int(self.version.split(".")[0]) >= 6
+
+    @property
+    def splits_large_events(self) -> bool:
+        """``$changeStreamSplitLargeEvent`` exists since 6.0.9."""
+        return tuple(int(part) for part in self.version.split("-")[0].split(".")) >= (6, 0, 9)
 
 
 def inspect(client: AnyClient) -> Deployment:

@@ -60,7 +60,7 @@ class Oplog:
         one: a server that is still looking after a second has found the beginning.
 
         Raises:
-            PyMongoError: As the server says, but that it has not got the history.
+            PyMongoError: As the server says, unless it has not got the history or cannot read the token.
         """
         try:
             with pymongo.timeout(_LOOKING_SECONDS), open_stream(self._client, self._selection, start, _ONE_EVENT, self._expanded):
@@ -68,7 +68,7 @@ class Oplog:
         except mongo.PyMongoError as error:
             if error.timeout:
                 return True
-            if classify(error) == "history_lost":
+            if classify(error) in ("history_lost", "invalid_token"):
                 return False
             raise
 
