@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,15 +15,21 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.selection import selection_of
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
+from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
-from pipelines.silver.ledger import Ledger, Namespace
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.news import News
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.writer import Progress, SilverTable
+
+_log = logging.getLogger("strandline.silver")
 
 
 @dataclass(frozen=True)
@@ -53,14 +60,16 @@ def run_silver(
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
     through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
     ledger = Ledger.read(ctx.tables, through.bronze_id)
+    news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
+    moved = news.moved(ledger.moved)
 
     def run_one(namespace: Namespace) -> SilverResult:
         table = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
-        result = _run_collection(ctx, bronze, table, namespace, ledger, through)
+        result = _run_collection(ctx, bronze, table, namespace, ledger, through, news)
         report(result)
         return result
 
-    namespaces = _namespaces_with_news(ctx, bronze, ledger, through, collections)
+    namespaces = _namespaces_with_news(ctx, ledger, news, moved, collections)
     _refuse_shared_tables(namespaces, ctx.settings.silver)
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
@@ -68,7 +77,7 @@ def run_silver(
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
-        ledger.advanced((result.namespace for result in results), through.version).store(ctx.tables)
+        ledger.advanced((result.namespace for result in results), through.version, moved).store(ctx.tables)
     return results
 
 
@@ -89,13 +98,13 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
             )
 
 
-def _namespaces_with_news(ctx: JobContext, bronze: TableName, ledger: Ledger, through: Progress, wanted: Sequence[str]) -> list[Namespace]:
-    """Collections with changes that their table does not hold yet: those with rows in new versions (one read for all of them), and
-    those whose table was dropped or restored to an older version."""
+def _namespaces_with_news(
+    ctx: JobContext, ledger: Ledger, news: News, moved: Mapping[str, Namespace], wanted: Sequence[str]
+) -> list[Namespace]:
+    """Collections with changes that their table does not hold yet: those with *news*, and those whose table was dropped or restored to
+    an older version."""
     found = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
-    if ledger.complete_through < through.version:
-        fresh = ctx.tables.changes(bronze, ledger.complete_through + 1, through.version).where(F.col("op").isin(*CHANGE_OPS))
-        found |= {Namespace(row["db"], row["collection"]) for row in fresh.select("db", "collection").distinct().collect()}
+    found |= news.concerned(moved, ledger.own, selection_of(ctx.settings.capture).admits)
     return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted)
 
 
@@ -104,15 +113,18 @@ def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
 
 
 def _run_collection(
-    ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress
+    ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress, news: News
 ) -> SilverResult:
-    """Read → census → schema → latest → typed → MERGE → progress, in this order of side effects."""
+    """Read → census → schema → latest → typed → MERGE → drops and renames → progress, in this order of side effects."""
     started, settings = time.monotonic(), ctx.settings.silver
-    shape, progress = table.open(str(namespace))
-    after = ledger.effective(namespace, ledger.own_progress(progress))
+    opened = table.open(str(namespace))
+    after = ledger.effective(namespace, ledger.own_progress(opened.progress))
     if after >= through.version:  # an earlier run over this collection alone has been here
         return SilverResult(table.name, namespace, 0, 0, 0, time.monotonic() - started)
-    changes = _changes_of(ctx, bronze, after, through, namespace)
+    if after < news.after:  # the table was dropped or restored: it has more to catch up with than the others
+        news = News.read(ctx.tables, bronze, after, through.version)
+    lives = opened.incarnations.after(news.events, namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
+    changes = lives.stamped(_changes_of(ctx, bronze, after, through, namespace, lives, opened.incarnations))
     census = census_of(changes, max_depth=settings.max_depth)
     exact_updates = ctx.settings.capture.full_update_type == "post_image"
     if _folds(ctx, table, changes):
@@ -120,15 +132,30 @@ def _run_collection(
         census.merge(census_of_state(state, max_depth=settings.max_depth))
     else:
         state = latest_per_key(changes)
-    shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
+    shape, schema_changes = evolve(opened.shape, census, Guards(settings.max_columns, settings.max_depth))
     if schema_changes:
         table.change_schema(shape, schema_changes)
         _note_schema_changes(ctx, table.name, schema_changes, through)
+    # What is to be archived must have been there first.
+    state = (opened.incarnations if settings.on_drop == "archive" else lives).retired(state)
     if settings.deletes == "hard":
         state = without_deleted_values(state)
     merged = table.merge(typed_rows(state, shape, exact_updates=exact_updates), deletes=settings.deletes)
-    table.advance(through)
+    _retire(ctx, table, namespace, news, lives, opened.incarnations)
+    table.advance(through, lives)
     return SilverResult(table.name, namespace, merged.inserted, merged.updated, len(schema_changes), time.monotonic() - started)
+
+
+def _retire(ctx: JobContext, table: SilverTable, namespace: Namespace, news: News, lives: Incarnations, known: Incarnations) -> None:
+    """What the table held already of incarnations that are over since."""
+    settings = ctx.settings.silver
+    if not lives.newer_than(known).ended:
+        return
+    if settings.on_drop == "archive":
+        dropped = known.after(news.events, namespace, drops=True, renames=False).newer_than(known)
+        for archive in table.archive(dropped):
+            _log.info("%s was dropped: its rows are kept in %s", namespace, archive)
+    table.retire(lives, deletes=settings.deletes)
 
 
 def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:
@@ -144,9 +171,17 @@ def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:
     return True
 
 
-def _changes_of(ctx: JobContext, bronze: TableName, after: int, through: Progress, namespace: Namespace) -> DataFrame:
-    changes = ctx.tables.changes(bronze, after + 1, through.version)
-    return changes.where((F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)).select(*READS)
+def _changes_of(
+    ctx: JobContext, bronze: TableName, after: int, through: Progress, namespace: Namespace, lives: Incarnations, known: Incarnations
+) -> DataFrame:
+    """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
+    is_its_own = (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
+    changes = ctx.tables.changes(bronze, after + 1, through.version).where(is_its_own | lives.brings()).select(*READS)
+    arrived = Incarnations(came=lives.newer_than(known).came)
+    if not arrived.came:
+        return changes
+    earlier = ctx.tables.read(bronze, version=through.version).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+    return changes.unionByName(earlier.withColumn("_commit_version", F.lit(through.version).cast("BIGINT")).select(*READS))
 
 
 def _note_schema_changes(ctx: JobContext, table: TableName, changes: Sequence[SchemaChange], through: Progress) -> None:
