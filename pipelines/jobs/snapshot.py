@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from pipelines.errors import RetriableError, StrandlineError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import Collection, ConnectionOptions, captured_collections, find_collection, open_client, operation_time
+from pipelines.source.client import Collection, ConnectionOptions, captured_collections, find_incarnation, open_client, operation_time
 from pipelines.source.ranges import ChunkManifest, Range, plan_chunks, read_range
 from pipelines.source.stages import Selection
 
@@ -145,18 +145,18 @@ class SnapshotRun:
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:
-        """One chunk, one commit. A collection that is no longer the one that was planned, or that the filters have come to leave out
-        since, is discarded, with a row that says so."""
+        """One chunk, one commit, read under the name that the planned collection has now. One that is gone, or that the filters leave out
+        under that name or since, is discarded, with a row that says so."""
         writer = self._writer
         app_id = writer.app_id(self._id, lane)
         with closing(open_client(self._options)) as client:
-            now = find_collection(client[chunk.collection.db], chunk.collection.name)
-        selected = self._selection.admits(chunk.collection.db, chunk.collection.name)
-        if now is None or now.uuid != chunk.collection.uuid or not selected:
-            reason = json.dumps({"namespace": str(chunk.collection), "selected": selected})
+            now = find_incarnation(client, chunk.collection)
+        selected = self._selection.admits(now.db, now.name) if now is not None else None
+        if now is None or not selected:
+            reason = json.dumps({"namespace": str(now or chunk.collection), "selected": selected})
             _append_manifest(writer, self._id, "discarded", chunk.number, reason, app_id)
             return 0
-        reader = chunk_reader(self._options, chunk, writer.stamp(), self._id, writer.stored_json, self._selection.fields)
+        reader = chunk_reader(self._options, replace(chunk, collection=now), writer.stamp(), self._id, writer.stored_json, self._selection.fields)
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too

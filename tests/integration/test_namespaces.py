@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
-from pipelines.model.tables import TableName, safe_name
+from pipelines.model.tables import safe_name
 
 Db = Database[dict[str, Any]]
 NAMES = ("gone", "again", "old", "new", "source", "target", "out", "fresh", "there", "back", "first", "second", "third")
