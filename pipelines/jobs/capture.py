@@ -13,6 +13,7 @@ from datetime import datetime
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError
+from pipelines.jobs.arrivals import Arrivals
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import checked_selection, selection_of
 from pipelines.jobs.snapshot import SnapshotRun
@@ -73,7 +74,8 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             limits=stream_limits(settings),
             expanded_events=deployment.shows_expanded_events,
         )
-        return _Loop(writer, settings, last, snapshot, report).run(reader, target, stop or threading.Event())
+        arrivals = Arrivals(writer, options, raw_client, selection, settings, report)
+        return _Loop(writer, settings, last, snapshot, arrivals, report).run(reader, target, stop or threading.Event())
 
 
 def _begin(writer: BronzeWriter, client: AnyClient, selection: Selection, settings: CaptureSettings, deployment: Deployment) -> Committed:
@@ -99,9 +101,15 @@ class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
     def __init__(
-        self, writer: BronzeWriter, settings: CaptureSettings, last: Committed, snapshot: SnapshotRun | None, report: Report
+        self,
+        writer: BronzeWriter,
+        settings: CaptureSettings,
+        last: Committed,
+        snapshot: SnapshotRun | None,
+        arrivals: Arrivals,
+        report: Report,
     ) -> None:
-        self._writer, self._snapshot, self._report = writer, snapshot, report
+        self._writer, self._snapshot, self._arrivals, self._report = writer, snapshot, arrivals, report
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
         self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
         self._events = 0
@@ -137,8 +145,13 @@ class _Loop:
         return True
 
     def _commit(self, events: tuple[bytes, ...], token: str) -> None:
+        reading = self._arrivals.snapshot_of(events, running=self._snapshot if self._snapshot_id else None)
+        if reading is not None:
+            self._snapshot, self._snapshot_id = reading, reading.id
         self._writer.commit(events, batch=self._batch + 1, resume_token=token, snapshot_id=self._snapshot_id)
         self._batch, self._token = self._batch + 1, token
+        if reading is not None:
+            reading.start()
         self._events += len(events)
         self._report("events", len(events))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,7 +18,16 @@ from pipelines.errors import RetriableError, StrandlineError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import Collection, ConnectionOptions, captured_collections, find_incarnation, open_client, operation_time
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import (
+    AnyClient,
+    Collection,
+    ConnectionOptions,
+    captured_collections,
+    find_incarnation,
+    open_client,
+    operation_time,
+)
 from pipelines.source.ranges import ChunkManifest, Range, plan_chunks, read_range
 from pipelines.source.stages import Selection
 
@@ -57,6 +66,20 @@ class Plan:
         return Plan(tuple(chunks), stored["lanes"])
 
 
+def make_plan(
+    client: AnyClient, collections: Iterable[Collection], capture: CaptureSettings, taken_over: Iterable[tuple[Collection, Range]] = ()
+) -> Plan:
+    """I/O: samples *collections* for the bounds of their chunks.
+
+    Args:
+        client: Opened with ``raw=True``.
+        taken_over: Chunks that another snapshot has not read.
+    """
+    fresh = ((collection, chunk) for collection in collections for chunk in plan_chunks(client, collection, capture.snapshot_chunk_size))
+    chunks = (Chunk(number, *entry) for number, entry in enumerate([*taken_over, *fresh]))
+    return Plan(tuple(chunks), capture.snapshot_max_threads)
+
+
 class SnapshotRun:
     """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
 
@@ -71,7 +94,7 @@ class SnapshotRun:
         selection: Selection,
     ) -> None:
         self._writer, self._options, self._selection, self._report = writer, options, selection, report
-        self._id, self._plan, self._done = snapshot_id, plan, done
+        self.id, self._plan, self._done = snapshot_id, plan, done
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._documents = 0
@@ -93,14 +116,20 @@ class SnapshotRun:
         if plans:
             done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded", "completed")}
             return SnapshotRun(writer, options, snapshot_id, Plan.from_json(plans[0]), done, report, selection)
-        capture = ctx.settings.capture
         with closing(open_client(options, raw=True)) as client:
-            ranges = [
-                (collection, chunk)
-                for collection in captured_collections(client, selection)
-                for chunk in plan_chunks(client, collection, capture.snapshot_chunk_size)
-            ]
-        plan = Plan(tuple(Chunk(number, *entry) for number, entry in enumerate(ranges)), capture.snapshot_max_threads)
+            plan = make_plan(client, captured_collections(client, selection), ctx.settings.capture)
+        return SnapshotRun.begin(writer, options, snapshot_id, plan, report, selection)
+
+    @staticmethod
+    def begin(
+        writer: BronzeWriter,
+        options: ConnectionOptions,
+        snapshot_id: str,
+        plan: Plan,
+        report: Callable[[str, int], None],
+        selection: Selection,
+    ) -> SnapshotRun:
+        """I/O: commits *plan*. It is read once a batch names *snapshot_id*."""
         _append_manifest(writer, snapshot_id, "plan", -1, plan.to_json())
         return SnapshotRun(writer, options, snapshot_id, plan, set(), report, selection)
 
@@ -118,7 +147,7 @@ class SnapshotRun:
         if len(self._plan.chunks) in self._done:  # an earlier run landed that row, and ended before the batch that tells of it
             return True
         content = {"chunks": len(self._plan.chunks), "documents_of_this_run": self._documents}
-        _append_manifest(self._writer, self._id, "completed", len(self._plan.chunks), json.dumps(content))
+        _append_manifest(self._writer, self.id, "completed", len(self._plan.chunks), json.dumps(content))
         return True
 
     def close(self) -> int:
@@ -126,6 +155,10 @@ class SnapshotRun:
         self._stopping = True
         self._pool.shutdown(wait=True)
         return self._documents
+
+    def remaining(self) -> list[tuple[Collection, Range]]:
+        """What another snapshot must take over from one that was closed."""
+        return [(chunk.collection, chunk.range) for chunk in self._plan.chunks if chunk.number not in self._done]
 
     def _run_lane(self, lane: int) -> int:
         documents = 0
@@ -142,21 +175,24 @@ class SnapshotRun:
             ):
                 with attempt:
                     documents += self._land(chunk, lane)
+                    self._done.add(chunk.number)
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:
         """One chunk, one commit, read under the name that the planned collection has now. One that is gone, or that the filters leave out
         under that name or since, is discarded, with a row that says so."""
         writer = self._writer
-        app_id = writer.app_id(self._id, lane)
+        app_id = writer.app_id(self.id, lane)
         with closing(open_client(self._options)) as client:
             now = find_incarnation(client, chunk.collection)
         selected = self._selection.admits(now.db, now.name) if now is not None else None
         if now is None or not selected:
             reason = json.dumps({"namespace": str(now or chunk.collection), "selected": selected})
-            _append_manifest(writer, self._id, "discarded", chunk.number, reason, app_id)
+            _append_manifest(writer, self.id, "discarded", chunk.number, reason, app_id)
             return 0
-        reader = chunk_reader(self._options, replace(chunk, collection=now), writer.stamp(), self._id, writer.stored_json, self._selection.fields)
+        reader = chunk_reader(
+            self._options, replace(chunk, collection=now), writer.stamp(), self.id, writer.stored_json, self._selection.fields
+        )
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too

@@ -54,10 +54,12 @@ def landed(
 
 def landed_again(uri: str, selection: Selection, point: ResumePoint) -> list[bytes]:
     events: list[bytes] = []
-    with closing(open_client(ConnectionOptions(uri), raw=True)) as client:
-        with closing(StreamReader(client, selection, point).batches()) as batches:
-            for _ in range(3):
-                events += next(batches).events
+    with (
+        closing(open_client(ConnectionOptions(uri), raw=True)) as client,
+        closing(StreamReader(client, selection, point).batches()) as batches,
+    ):
+        for _ in range(3):
+            events += next(batches).events
     return events
 
 

@@ -9,9 +9,11 @@ import bson
 import pytest
 from bson.binary import Binary
 
+from pipelines.jobs.arrivals import unseen_arrivals
 from pipelines.model.namespaces import Namespace, NamespaceEvent, namespace_event
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.news import News
+from pipelines.source.stages import Selection
 
 OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 A, B = Namespace("db", "a"), Namespace("db", "b")
@@ -105,3 +107,20 @@ def test_late_rows_of_a_renamed_collection_concern_the_table_of_its_new_name() -
     assert News(5, {A: frozenset({"u1"})}).concerned(moved, {A, B}, lambda *_: True) == {A, B}
     assert News(5, {}, (NamespaceEvent("30", B, "u1"),)).moved(moved) == {}
     assert News(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).moved(moved) == {"u9": B}
+
+
+# scenario: H07
+def test_renames_of_what_no_event_has_shown() -> None:
+    def seen(selection: Selection, source: str, **fields: object) -> bool:
+        event = encoded("rename", ns={"db": "db", "coll": source}, to={"db": "db", "coll": "b"}, **fields)
+        return unseen_arrivals([encoded("insert"), event], selection) == []
+
+    known = {"collectionUUID": Binary.from_uuid(OLD)}
+    everything, one = Selection("database", "db"), Selection("collection", "db", "b")
+    assert seen(everything, "a", **known)
+    assert seen(everything, "tmp.agg_out.1", **known)
+    assert not seen(everything, "tmpjTxiS.convertToCapped.b", **known)
+    assert not seen(everything, "a"), "before 6.0 nobody knows what it was"
+    assert not seen(one, "tmp.agg_out.1", **known)
+    assert not seen(Selection("database", "db", collections=(r"db\.b",)), "a", **known)
+    assert seen(Selection("database", "db", collections=(r"db\.a",)), "x", **known), "onto what is not captured"
