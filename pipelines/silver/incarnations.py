@@ -81,8 +81,8 @@ class Incarnations:
         if not self.ended:
             return F.lit(None).cast("STRUCT<position: STRING, seconds: BIGINT>")
         own = F.try_element_at(_map({uuid: _end(position) for uuid, position in self.ended.items()}), F.col("_collection_uuid"))
-        everyones = _end(self.ended[_NAMELESS]) if _NAMELESS in self.ended else F.lit(None)
-        return F.when(F.col("_collection_uuid").isNull(), _end(max(self.ended.values()))).otherwise(F.greatest(own, everyones))
+        known = F.greatest(own, _end(self.ended[_NAMELESS])) if _NAMELESS in self.ended else own
+        return F.when(F.col("_collection_uuid").isNull(), _end(max(self.ended.values()))).otherwise(known)
 
     def is_over(self) -> Column:
         """Whether a silver row's incarnation ended after its newest change."""
