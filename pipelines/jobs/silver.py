@@ -27,7 +27,8 @@ from pipelines.silver.news import News
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
-from pipelines.silver.writer import Progress, SilverTable
+from pipelines.silver.shape import Shape
+from pipelines.silver.writer import Merged, Progress, SilverTable
 
 _log = logging.getLogger("strandline.silver")
 
@@ -115,7 +116,7 @@ def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
 def _run_collection(
     ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress, news: News
 ) -> SilverResult:
-    """Read → census → schema → latest → typed → MERGE → drops and renames → progress, in this order of side effects."""
+    """Read → MERGE → drops and renames → progress, in this order of side effects."""
     started, settings = time.monotonic(), ctx.settings.silver
     opened = table.open(str(namespace))
     after = ledger.effective(namespace, ledger.own_progress(opened.progress))
@@ -123,8 +124,26 @@ def _run_collection(
         return SilverResult(table.name, namespace, 0, 0, 0, time.monotonic() - started)
     if after < news.after:  # the table was dropped or restored: it has more to catch up with than the others
         news = News.read(ctx.tables, bronze, after, through.version)
-    lives = opened.incarnations.after(news.events, namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
-    changes = lives.stamped(_changes_of(ctx, bronze, after, through, namespace, lives, opened.incarnations))
+    shape, known = opened.shape, opened.incarnations
+    lives = known.after(news.events, namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
+    changes = lives.stamped(_changes_of(ctx, bronze, after, through, namespace, lives, known))
+    for end, ended in _ends_to_archive(news, namespace, known) if settings.on_drop == "archive" else ():
+        shape, _, _ = _merge(ctx, table, shape, changes.where(F.col("position") < end), known, through)
+        for archive in table.archive(ended):
+            _log.info("%s was dropped: its rows are kept in %s", namespace, archive)
+        table.retire(ended, deletes=settings.deletes)
+    _, merged, schema_changes = _merge(ctx, table, shape, changes, lives, through)
+    if lives.newer_than(known).ended:
+        table.retire(lives, deletes=settings.deletes)
+    table.advance(through, lives)
+    return SilverResult(table.name, namespace, merged.inserted, merged.updated, schema_changes, time.monotonic() - started)
+
+
+def _merge(
+    ctx: JobContext, table: SilverTable, shape: Shape, changes: DataFrame, lives: Incarnations, through: Progress
+) -> tuple[Shape, Merged, int]:
+    """Census → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened for it."""
+    settings = ctx.settings.silver
     census = census_of(changes, max_depth=settings.max_depth)
     exact_updates = ctx.settings.capture.full_update_type == "post_image"
     if _folds(ctx, table, changes):
@@ -132,30 +151,22 @@ def _run_collection(
         census.merge(census_of_state(state, max_depth=settings.max_depth))
     else:
         state = latest_per_key(changes)
-    shape, schema_changes = evolve(opened.shape, census, Guards(settings.max_columns, settings.max_depth))
+    shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
     if schema_changes:
         table.change_schema(shape, schema_changes)
         _note_schema_changes(ctx, table.name, schema_changes, through)
-    # What is to be archived must have been there first.
-    state = (opened.incarnations if settings.on_drop == "archive" else lives).retired(state)
+    state = lives.retired(state)
     if settings.deletes == "hard":
         state = without_deleted_values(state)
     merged = table.merge(typed_rows(state, shape, exact_updates=exact_updates), deletes=settings.deletes)
-    _retire(ctx, table, namespace, news, lives, opened.incarnations)
-    table.advance(through, lives)
-    return SilverResult(table.name, namespace, merged.inserted, merged.updated, len(schema_changes), time.monotonic() - started)
+    return shape, merged, len(schema_changes)
 
 
-def _retire(ctx: JobContext, table: SilverTable, namespace: Namespace, news: News, lives: Incarnations, known: Incarnations) -> None:
-    """What the table held already of incarnations that are over since."""
-    settings = ctx.settings.silver
-    if not lives.newer_than(known).ended:
-        return
-    if settings.on_drop == "archive":
-        dropped = known.after(news.events, namespace, drops=True, renames=False).newer_than(known)
-        for archive in table.archive(dropped):
-            _log.info("%s was dropped: its rows are kept in %s", namespace, archive)
-    table.retire(lives, deletes=settings.deletes)
+def _ends_to_archive(news: News, namespace: Namespace, known: Incarnations) -> list[tuple[str, Incarnations]]:
+    """Every drop by itself, in order: what it ends must be whole in the table before the next life replaces it."""
+    events = sorted(news.events, key=lambda event: event.position)
+    ends = ((event.position, Incarnations().after([event], namespace, drops=True, renames=False)) for event in events)
+    return [(position, ended) for position, ended in ends if ended.newer_than(known).ended]
 
 
 def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:

@@ -41,10 +41,9 @@ class Names:
     def live(self, steps: int) -> None:
         for _ in range(steps):
             name = self._chance.choice(self._names)
-            match self._chance.randrange(12):
+            match self._chance.randrange(13):
                 case 0 | 1 if name in self.collections:
-                    self._named("drop", name)
-                    del self.collections[name]
+                    self._named("drop", name, self.collections.pop(name)[0])
                 case 2 | 3 if name in self.collections:
                     self._rename(name, self._chance.choice([other for other in self._names if other != name]))
                 case 4:
@@ -52,13 +51,15 @@ class Names:
                     for key in range(self._chance.randrange(1, 4)):
                         self._write(temporary, key)
                     self._rename(temporary, name)
-                case 5 | 6 if name in self.collections:
+                case 5 if name in self.collections:  # a movePrimary shows the drop of a collection that nobody had
+                    self._named("drop", name, self._new_uuid())
+                case 6 | 7 if name in self.collections:
                     self._read(name)
                 case _:
                     self._write(name, self._chance.randrange(5))
 
     def _write(self, name: str, key: int) -> None:
-        uuid_, documents = self.collections.setdefault(name, (uuid.UUID(int=self._chance.getrandbits(128)).hex, {}))
+        uuid_, documents = self.collections.setdefault(name, (self._new_uuid(), {}))
         if key in documents and self._chance.random() < 0.3:
             del documents[key]
             self._land(name, uuid_, "d", "delete", key, {"operationType": "delete"})
@@ -69,11 +70,13 @@ class Names:
 
     def _rename(self, name: str, to: str) -> None:
         target = {"dropTarget": bson.Binary(bytes.fromhex(self.collections[to][0]), 4)} if to in self.collections else {}
-        self._named("rename", name, to={"db": "db", "coll": to}, operationDescription=target)
+        self._named("rename", name, self.collections[name][0], to={"db": "db", "coll": to}, operationDescription=target)
         self.collections[to] = self.collections.pop(name)
 
-    def _named(self, kind: str, name: str, **more: Any) -> None:
-        uuid_ = self.collections[name][0]
+    def _new_uuid(self) -> str:
+        return uuid.UUID(int=self._chance.getrandbits(128)).hex
+
+    def _named(self, kind: str, name: str, uuid_: str, **more: Any) -> None:
         event = {"operationType": kind, "ns": {"db": "db", "coll": name}, "collectionUUID": bson.Binary(bytes.fromhex(uuid_), 4), **more}
         self._land(name, uuid_, "ddl", kind, None, event)
 
