@@ -104,6 +104,15 @@ class SilverSettings(Section):
 
     naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
     deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
+    on_drop: Literal["soft_delete", "keep", "archive"] = Field(
+        "soft_delete",
+        description="What becomes of a dropped collection's rows: tombstones, as in the source; they stay; or a copy goes to "
+        "`<table>_dropped_<uuid>` first.",
+    )
+    on_rename: Literal["follow", "split"] = Field(
+        "follow",
+        description="Whether a renamed collection's rows leave the old table, or stay there as they were. The new one has them anyway.",
+    )
     max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
     max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")

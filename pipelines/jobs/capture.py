@@ -14,11 +14,12 @@ from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
+from pipelines.jobs.arrivals import Arrivals
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.recovery import Recovery
 from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.set_aside import SetAsides, check_oversize
-from pipelines.jobs.snapshot import SnapshotRun
+from pipelines.jobs.snapshot import Means, SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
 from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, operation_time, token_data
@@ -77,9 +78,9 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         else:
             recovery.refuse_future(last.resume_token)
         target = ask.call(lambda: _present(raw_client, selection, deployment), stop) if once else None
+        means = Means(writer, options, selection, settings, gate, report)
         asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
         while True:
-            snapshot = SnapshotRun.of(ctx, writer, options, selection, last, gate, report)
             reader = StreamReader(
                 raw_client,
                 selection,
@@ -89,7 +90,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
                 expanded_events=deployment.shows_expanded_events,
             )
             try:
-                return _Loop(writer, settings, last, snapshot, asides, gate, report).run(reader, target, stop)
+                return _Loop(means, last, asides, Arrivals(means, raw_client)).run(reader, target, stop)
             except ResumePointLost as lost:
                 last = recovery.recover(lost)
 
@@ -134,19 +135,12 @@ def _present(client: AnyClient, selection: Selection, deployment: Deployment) ->
 class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
-    def __init__(
-        self,
-        writer: BronzeWriter,
-        settings: CaptureSettings,
-        last: Committed,
-        snapshot: SnapshotRun | None,
-        asides: SetAsides,
-        gate: Gate,
-        report: Report,
-    ) -> None:
-        self._writer, self._snapshot, self._asides, self._gate, self._report = writer, snapshot, asides, gate, report
+    def __init__(self, means: Means, last: Committed, asides: SetAsides, arrivals: Arrivals) -> None:
+        self._writer, self._gate, self._report = means.writer, means.gate, means.report
+        self._asides, self._arrivals = asides, arrivals
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
-        self._heartbeat_seconds = settings.heartbeat_interval_ms / 1000
+        self._snapshot = SnapshotRun.of(means, last)
+        self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
         self._events = 0
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
@@ -180,9 +174,14 @@ class _Loop:
         return True
 
     def _commit(self, change: ChangeBatch) -> None:
+        reading = self._arrivals.snapshot_of(change.events, running=self._snapshot if self._snapshot_id else None)
+        if reading is not None:
+            self._snapshot, self._snapshot_id = reading, reading.id
         self._asides.land(change.set_aside)
         self._writer.commit(change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id)
         self._batch, self._token = self._batch + 1, change.resume_token
+        if reading is not None:
+            reading.start()
         self._events += len(change.events)
         self._report("events", len(change.events))
 

@@ -20,7 +20,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.set_aside import land_reread
 from pipelines.model import raw_bson as rb
-from pipelines.silver.ledger import Namespace
+from pipelines.model.namespaces import Namespace
 from pipelines.silver.poison import poisoned_documents
 from pipelines.source.client import Collection, open_client
 from pipelines.source.reread import read_again

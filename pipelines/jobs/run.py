@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pipelines.jobs.capture import Report, run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import run_gold
-from pipelines.jobs.silver import SilverResult, run_silver
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table
 
 _log = logging.getLogger("strandline.run")

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
-from pipelines.model.gap import gaps_of
-from pipelines.model.tables import TableName, safe_name
+from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import TableName
 from pipelines.settings import SilverSettings
-from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
-from pipelines.silver.ledger import Ledger, Namespace
+from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
-from pipelines.silver.patches import folded_per_key, is_patch
-from pipelines.silver.rows import census_of, census_of_state, typed_rows
-from pipelines.silver.schema import Guards, SchemaChange, evolve
-from pipelines.silver.sweep import Completed
 from pipelines.silver.writer import Progress, SilverTable
-
-
-@dataclass(frozen=True)
-class SilverResult:
-    """What one run did to one table."""
-
-    table: TableName
-    namespace: Namespace
-    inserted: int
-    updated: int
-    schema_changes: int
-    seconds: float
 
 
 def run_silver(
@@ -58,16 +35,17 @@ def run_silver(
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
     through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
     ledger = Ledger.read(ctx.tables, through.bronze_id)
-
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
+    moved = news.moved(ledger.moved)
+
+    of_bronze = BronzeRange(bronze, ledger, through, news)
 
     def run_one(namespace: Namespace) -> SilverResult:
-        table = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
-        result = _run_collection(ctx, bronze, table, namespace, ledger, through, news)
+        result = CollectionRun(ctx, namespace, of_bronze).run()
         report(result)
         return result
 
-    namespaces = sorted(namespace for namespace in _due(ctx, ledger, news) if not collections or str(namespace) in collections)
+    namespaces = _namespaces_with_news(ctx, ledger, news, moved, collections)
     _refuse_shared_tables(namespaces, ctx.settings.silver)
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
@@ -75,13 +53,8 @@ def run_silver(
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
-        ledger.advanced((result.namespace for result in results), through.version).store(ctx.tables)
+        ledger.advanced((result.namespace for result in results), through.version, moved).store(ctx.tables)
     return results
-
-
-def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
-    """The silver table of a collection."""
-    return TableName("silver", safe_name(namespace.collection) if settings.naming == "collection" else safe_name(*namespace))
 
 
 def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSettings) -> None:
@@ -96,82 +69,15 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
             )
 
 
-def _due(ctx: JobContext, ledger: Ledger, news: News) -> set[Namespace]:
-    """Collections whose tables do not hold yet what bronze does: changed ones, those whose table was dropped or restored to an older
-    version, and, once a snapshot has looked at everything, all."""
-    behind = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
-    return behind | news.changed | (set(ledger.own) if news.completed else set())
+def _namespaces_with_news(
+    ctx: JobContext, ledger: Ledger, news: News, moved: Mapping[str, Namespace], wanted: Sequence[str]
+) -> list[Namespace]:
+    """Collections with changes that their table does not hold yet: those with *news*, and those whose table was dropped or restored to
+    an older version."""
+    found = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
+    found |= news.concerned(moved, ledger.own, selection_of(ctx.settings.capture).admits)
+    return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted)
 
 
 def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
     return ledger.own_progress(SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver)).progress())
-
-
-def _run_collection(
-    ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, ledger: Ledger, through: Progress, news: News
-) -> SilverResult:
-    """Read → census → schema → latest → typed → MERGE → sweep → progress, in this order of side effects."""
-    started, settings = time.monotonic(), ctx.settings.silver
-    shape, progress = table.open(str(namespace))
-    after = ledger.effective(namespace, ledger.own_progress(progress))
-    if after >= through.version:  # an earlier run over this collection alone has been here
-        return SilverResult(table.name, namespace, 0, 0, 0, time.monotonic() - started)
-    changes = _changes_of(ctx, bronze, after, through, namespace)
-    census = census_of(changes, max_depth=settings.max_depth)
-    exact_updates = ctx.settings.capture.full_update_type == "post_image"
-    if _folds(ctx, table, changes):
-        gaps = gaps_of(ctx.tables.properties(bronze))
-        state = folded_per_key(changes, ctx.tables.read(table.name), exact_updates=exact_updates, gaps=gaps)
-        census.merge(census_of_state(state, max_depth=settings.max_depth))
-    else:
-        state = latest_per_key(changes)
-    if census.holds_poison:
-        note_poison(ctx, namespace, state)
-    shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
-    if schema_changes:
-        table.change_schema(shape, schema_changes)
-        _note_schema_changes(ctx, table.name, schema_changes, through)
-    if settings.deletes == "hard":
-        state = without_deleted_values(state)
-    merged = table.merge(typed_rows(state, shape, exact_updates=exact_updates), deletes=settings.deletes)
-    known = news if after >= news.after else News.read(ctx.tables, bronze, after, through.version)
-    retired = _sweep(ctx, bronze, table, namespace, known.completed_after(after))
-    table.advance(through)
-    return SilverResult(table.name, namespace, merged.inserted, merged.updated + retired, len(schema_changes), time.monotonic() - started)
-
-
-def _sweep(ctx: JobContext, bronze: TableName, table: SilverTable, namespace: Namespace, completed: Sequence[Completed]) -> int:
-    """Retire what complete snapshots no longer met; a collection that the filters have come to leave out stays as it was."""
-    if not selection_of(ctx.settings.capture).admits(*namespace):
-        return 0
-    retired = 0
-    for snapshot in completed:
-        position = snapshot.position_for(namespace)
-        if position is not None:
-            retired += table.retire(snapshot.met(ctx.tables, bronze, namespace), position, deletes=ctx.settings.silver.deletes)
-    return retired
-
-
-def _folds(ctx: JobContext, table: SilverTable, changes: DataFrame) -> bool:
-    """Whether the table holds patches or gets its first ones. Where updates are looked up there are none: a document that was gone by then
-    is followed by its delete."""
-    if table.folds():
-        return True
-    capture = ctx.settings.capture
-    looked_up = "update_full" in capture.mode and capture.full_update_type == "lookup"
-    if looked_up or changes.where(is_patch()).isEmpty():
-        return False
-    table.note_folding()
-    return True
-
-
-def _changes_of(ctx: JobContext, bronze: TableName, after: int, through: Progress, namespace: Namespace) -> DataFrame:
-    changes = ctx.tables.changes(bronze, after + 1, through.version)
-    return changes.where((F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)).select(*READS)
-
-
-def _note_schema_changes(ctx: JobContext, table: TableName, changes: Sequence[SchemaChange], through: Progress) -> None:
-    schema = schema_of(SCHEMA_CHANGES_DDL)
-    now = datetime.now(UTC)
-    rows = [(now, str(table), ".".join(change.path), change.before, change.after, through.version) for change in changes]
-    ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema))

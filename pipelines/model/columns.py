@@ -45,6 +45,7 @@ _op STRING COMMENT 'c, u, d or r',
 _deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT COMMENT 'version of the bronze table that brought it',
+_collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
 _exact BOOLEAN COMMENT 'the document is the one at _base_position; false: it was looked up later and may be newer',
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>> COMMENT 'updates that wait for a document they can be folded onto',
 _rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
@@ -59,6 +60,7 @@ BOOKKEEPING: Final = (
     "_deleted",
     "_cluster_time",
     "_bronze_version",
+    "_collection_uuid",
     "_exact",
     "_pending",
     "_rescued",
@@ -114,7 +116,8 @@ bronze STRING COMMENT 'id of the bronze table',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 own_version BIGINT COMMENT 'progress that the silver table itself had noted',
-through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here'
+through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here',
+came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name'
 """
 
 

@@ -20,7 +20,12 @@ class Gap:
 
     def parts(self, base: str, patch: str) -> bool:
         """Whether something between a document and a patch upon it may be missing (all three are positions)."""
-        return base < self.before and patch > self.after
+        return _own(base) < self.before and _own(patch) > self.after
+
+
+def _own(position: str) -> str:
+    """Of a change that came with a rename: its own position, without that of the rename in front."""
+    return position.rpartition("#")[2]
 
 
 def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:

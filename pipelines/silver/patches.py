@@ -21,9 +21,9 @@ from pipelines.model import raw_bson as rb
 from pipelines.model.gap import Gap
 from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.fold import CannotFold, fold
-from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key
+from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key, same_incarnation
 
-CURRENT: Final = ("_key", "_base_position", "_document", "_exact", "_pending")
+CURRENT: Final = ("_key", "_collection_uuid", "_base_position", "_document", "_exact", "_pending")
 """Columns of the silver table that folding reads."""
 
 _FOLDED_DDL = f"{NEWEST_DDL}, _base_position STRING, base_op STRING, envelope BINARY, _pending {PENDING_TYPE}"
@@ -54,7 +54,8 @@ def folded_per_key(changes: DataFrame, current: DataFrame, *, exact_updates: boo
     held = current.select("_key", *(F.col(name).alias(f"held{name}") for name in CURRENT[1:]))
     state = latest_per_key(changes)
     joined = state.join(_renamed(patches), F.col("_key").eqNullSafe(F.col("other_key")), "left").drop("other_key")
-    joined = joined.join(_renamed(held), F.col("_key").eqNullSafe(F.col("other_key")), "left").drop("other_key")
+    same_row = F.col("_key").eqNullSafe(F.col("other_key")) & same_incarnation("_collection_uuid", "held_collection_uuid")
+    joined = joined.join(_renamed(held), same_row, "left").drop("other_key", "held_collection_uuid")
     return joined.mapInArrow(_folding(exact_updates, tuple(gaps)), _FOLDED_DDL)
 
 

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
+from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 from pipelines.model.tables import TableName
-from pipelines.silver.ledger import Namespace
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,20 @@ class Completed:
 def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
     """I/O: the certificate of a snapshot; None where it does not sweep (nothing stood before it, or deletes are not captured)."""
     rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
-    return certified(snapshot_id, rows.select("operation_type", "chunk", "position", "after").collect())
+    return certified(snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect())
 
 
 def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
-    """The certificate from a snapshot's control rows. A collection of which a chunk was discarded has no threshold."""
+    """The certificate from a snapshot's control rows. A collection has no threshold of which a chunk was discarded, or read under another
+    name than it had in the plan."""
     plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
     if not plans or not plans[0].get("sweeps") or not any(row["operation_type"] == "completed" for row in rows):
         return None
     plan = plans[0]
-    read = {row["chunk"]: row["position"] for row in rows if row["operation_type"] == "chunk"}
+    read = {(row["chunk"], row["db"], row["collection"]): row["position"] for row in rows if row["operation_type"] == "chunk"}
     chunks: dict[Namespace, list[str | None]] = {}
     for number, chunk in enumerate(plan["chunks"]):
-        chunks.setdefault(Namespace(chunk["db"], chunk["collection"]), []).append(read.get(number))
+        namespace = Namespace(chunk["db"], chunk["collection"])
+        chunks.setdefault(namespace, []).append(read.get((number, *namespace)))
     threshold = {namespace: min(read_at) for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
     return Completed(snapshot_id, threshold, snapshot_position(*plan["at"]), frozenset(chunks))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson import json_util
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo import errors as mongo
@@ -40,6 +41,8 @@ class Collection:
     db: str
     name: str
     uuid: str | None
+    capped: bool = False
+    """As far as it was asked for."""
 
     def __str__(self) -> str:
         return f"{self.db}.{self.name}"
@@ -183,7 +186,19 @@ def collection_uuid(info: Mapping[str, Any]) -> str | None:
 def find_collection(database: Database[Any], name: str) -> Collection | None:
     """I/O: the collection as it is now, or None where it is gone."""
     infos = list(database.list_collections(filter={"name": name}))
-    return Collection(database.name, name, collection_uuid(infos[0])) if infos else None
+    return _found(database.name, infos[0]) if infos else None
+
+
+def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
+    """I/O: the same collection (by its UUID) under the name that it has now, or None where it is gone."""
+    if planned.uuid is None:
+        return find_collection(client[planned.db], planned.name)
+    infos = list(client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)}))
+    return _found(planned.db, infos[0]) if infos else None
+
+
+def _found(database: str, info: Mapping[str, Any]) -> Collection:
+    return Collection(database, info["name"], collection_uuid(info), bool(info.get("options", {}).get("capped")))
 
 
 def token_json(token: Any) -> str:

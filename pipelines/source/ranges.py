@@ -87,6 +87,9 @@ def read_range(
 ) -> Iterator[list[bytes]]:
     """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
 
+    Of a capped collection no server reads the past (246): its documents are at least as new as *at*, and the events that made them newer
+    come after.
+
     Args:
         client: Opened with ``raw=True``.
         fields: Rules for single fields; what they exclude is not even asked for.
@@ -95,7 +98,7 @@ def read_range(
         ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
         RetriableError: Among others SnapshotTooOld: read again at a new time.
     """
-    _same_incarnation(client, collection)
+    collection = _same_incarnation(client, collection)
     rules = FieldRewriter(fields).collection(collection.db, collection.name)
     with asking(f"reading {collection}"):
         documents: list[bytes] = []
@@ -131,15 +134,18 @@ def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[
         command["min"] = RawBSONDocument(chunk.lower)
     if chunk.upper is not None:
         command["max"] = RawBSONDocument(chunk.upper)
+    if collection.capped:
+        return command | {"readConcern": {"level": "majority", "afterClusterTime": Timestamp(*at)}}
     return command | {"readConcern": {"level": "snapshot", "atClusterTime": Timestamp(*at)}}
 
 
-def _same_incarnation(client: AnyClient, collection: Collection) -> None:
+def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
     now = find_collection(client[collection.db], collection.name)
     if now is None or now.uuid != collection.uuid:
         raise ContractError(
             f"{collection} was dropped or renamed while its snapshot ran", next_step="strandline capture: the rest of the snapshot goes on"
         )
+    return now
 
 
 class ChunkManifest:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.silver.ledger import Namespace
+from pipelines.model.namespaces import Namespace
 from pipelines.silver.patches import Base, fold_pending
 from pipelines.silver.sweep import certified
 
@@ -17,11 +17,11 @@ A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
 PLAN = {"sweeps": True, "at": [100, 1], "chunks": [{"db": "shop", "collection": name} for name in ("a", "a", "b")]}
 
 
-def row(kind: str, chunk: int = -1, position: str | None = None, after: Any = None) -> Row:
-    return Row(operation_type=kind, chunk=chunk, position=position, after=json.dumps(after))
+def row(kind: str, chunk: int = -1, position: str | None = None, collection: str = "a", after: Any = None) -> Row:
+    return Row(operation_type=kind, db="shop", collection=collection, chunk=chunk, position=position, after=json.dumps(after))
 
 
-ROWS = [row("plan", after=PLAN), row("chunk", 0, "7:~"), row("chunk", 1, "5:~"), row("chunk", 2, "6:~"), row("completed", 3)]
+ROWS = [row("plan", after=PLAN), row("chunk", 0, "7:~"), row("chunk", 1, "5:~"), row("chunk", 2, "6:~", "b"), row("completed", 3)]
 
 
 def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
@@ -36,8 +36,9 @@ def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time(
     assert snapshot.position_for(C) == "0000006400000001:~"
 
 
-def test_a_collection_of_which_a_chunk_was_discarded_is_not_swept() -> None:
-    snapshot = certified("s", [*ROWS[:2], row("discarded", 1), *ROWS[3:]])
+@pytest.mark.parametrize("other", [row("discarded", 1), row("chunk", 1, "5:~", "renamed")])
+def test_a_collection_of_which_a_chunk_was_discarded_or_read_under_another_name_is_not_swept(other: Row) -> None:
+    snapshot = certified("s", [*ROWS[:2], other, *ROWS[3:]])
     assert snapshot is not None
     assert snapshot.position_for(A) is None
     assert snapshot.position_for(B) == "6:~"
