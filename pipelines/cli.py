@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines import __version__
+from pipelines.commands.gold import gold
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
@@ -19,6 +20,7 @@ from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 
@@ -57,23 +59,6 @@ def silver(
 
     for result in run_silver(open_pipeline(context), collections=collection or ()):
         out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated in {result.seconds:.1f} s")
-
-
-@app.command()
-def gold(
-    context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Only these; default: all.")] = None,
-    once: Once = False,  # noqa: ARG001  # why: as for silver
-) -> None:
-    """Build gold's views and tables in the order of their references."""
-    from pipelines.jobs.gold import run_gold
-
-    failed = False
-    for result in run_gold(open_pipeline(context), names or ()):
-        failed = failed or result.status == "failed"
-        out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}")
-    if failed:
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -88,9 +88,11 @@ class SilverSettings(Section):
 
 
 class GoldSettings(Section):
-    """Where gold's SQL files are."""
+    """Where gold's SQL files are, and how they are built."""
 
     sql_dir: str | None = Field(None, description="Folder of *.sql files; default: the ones shipped in the package.")
+    tests_dir: str | None = Field(None, description="Folder of the *.yml cases of `gold test`; default: `tests` beside the SQL files.")
+    max_threads: int = Field(4, ge=1, le=64, description="Views and tables that are built at once.")
 
 
 class QualitySettings(Section):
