@@ -45,3 +45,24 @@ def build(
             out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}", highlight=False, markup=False)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
+
+
+@gold.command("test")
+def run_cases(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Only the cases of these; default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the YAML cases beside the SQL files: given these rows, expect those."""
+    from pipelines.jobs.gold import check_gold
+
+    results = check_gold(open_pipeline(context), names or ())
+    if as_json:
+        print_rows([asdict(result) | {"passed": result.passed} for result in results], as_json=True)
+    else:
+        for result in results:
+            outcome = "passed" if result.passed else f"failed: {result.difference}"
+            out.print(f"{result.node}, {result.case}: {outcome}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"{sum(result.passed for result in results)} of {len(results)} cases passed")
+    if not all(result.passed for result in results):
+        raise typer.Exit(1)

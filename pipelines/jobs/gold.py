@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import resources
+from importlib.resources import as_file
 from pathlib import Path
 
+from pipelines.gold.case_runner import CaseResult, run_case
+from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
 from pipelines.gold.publish import GoldResult, Planned, load_graph, plan, publish
 from pipelines.jobs.context import JobContext
@@ -37,3 +41,21 @@ def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[Planned]:
 def graph_of(settings: GoldSettings) -> Graph:
     """I/O: reads the SQL files that *settings* name."""
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
+
+
+def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
+    """Run the YAML cases beside the SQL files.
+
+    I/O: reads both; runs in Spark over the rows that the cases give; touches no table.
+
+    Raises:
+        ConfigurationError: A file is wrong, or a name has no view or table.
+    """
+    settings = ctx.settings.gold
+    graph = graph_of(settings)
+    wanted = {name.removeprefix("gold.") for name in names}
+    graph.order(names)  # refuses a name that has no file
+    with as_file(resources.files("pipelines.gold") / "sql") as packaged:
+        folder = Path(settings.tests_dir) if settings.tests_dir else Path(settings.sql_dir or packaged) / "tests"
+        cases = [case for case in load_cases(folder) if not wanted or case.node in wanted]
+    return [run_case(ctx.spark, graph, case) for case in cases]

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, get_args
 
-import yaml
-
 from pipelines.errors import ConfigurationError
+from pipelines.model.plain_yaml import parse_yaml
 from pipelines.model.tables import Layer, TableName
 
 _KEYS = ("table", "where", "on_failure", "expectations")
@@ -43,24 +42,6 @@ class Suite:
     on_failure: str
     expectations: tuple[Expectation, ...]
     where: str | None = None
-
-
-class _Yaml(yaml.SafeLoader):
-    """YAML whose only booleans are true and false: the carrier NO and the state ON are text. A key given twice is refused."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
 
 
 def parse_suites(files: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> list[Suite]:
@@ -105,9 +86,9 @@ def select(suites: Sequence[Suite], names: Sequence[str]) -> list[Suite]:
 
 def _suite(file: str, text: str, known: Mapping[str, Sequence[str]], problems: list[str]) -> Suite | None:
     try:
-        content = yaml.load(text, _Yaml)  # why: a SafeLoader with fewer booleans
-    except yaml.YAMLError as error:
-        problems.append(_yaml_problem(error))
+        content = parse_yaml(text)
+    except ValueError as error:
+        problems.append(str(error))
         return None
     if not isinstance(content, dict):
         problems.append("a mapping with table and expectations is expected")
@@ -124,12 +105,6 @@ def _suite(file: str, text: str, known: Mapping[str, Sequence[str]], problems: l
         problems.append(f"on_failure: {on_failure}{_nearest(str(on_failure), _ON_FAILURE)}")
     expectations = _expectations(content.get("expectations"), known, problems)
     return None if table is None else Suite(PurePath(file).stem, file, table, str(on_failure), expectations, where)
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f" at line {mark.line + 1}" if mark else ""
-    return f"not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}"
 
 
 def _table(value: Any, problems: list[str]) -> TableName | None:
