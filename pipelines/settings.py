@@ -96,8 +96,12 @@ class GoldSettings(Section):
 
 
 class QualitySettings(Section):
-    """Where Data Docs are written (expectations stand in ``<conf>/quality``)."""
+    """Which suites of expectations are checked, and where their pages are written."""
 
+    suites_dir: str | None = Field(
+        None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else the ones shipped in the package."
+    )
+    max_quarantined_rows: int = Field(10_000, ge=1, description="More rows that fail one expectation are not set aside: gold is held.")
     docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")
 
 
@@ -153,6 +157,8 @@ def load_settings(target: str = "local", conf: Path = _DEFAULT_CONF, overrides: 
         merged = _deep_merge(merged, content)
     problems += _unknown_environment(os.environ)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
+    if any((conf / "quality").glob("*.yml")):
+        merged = _deep_merge({"quality": {"suites_dir": str(conf / "quality")}}, merged)
     settings = _validated({**merged, "target": target}, problems)
     if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")

@@ -27,17 +27,18 @@ def build(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Only these, and what they read in gold; default: all.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and why.")] = False,
+    no_quality: Annotated[bool, typer.Option("--no-quality", help="Build without the quality gate in front.")] = False,
     once: Annotated[bool, typer.Option("--once", hidden=True)] = False,  # noqa: ARG001  # why: the verbs share it; gold always ends
     as_json: AsJson = False,
 ) -> None:
-    """Build what changed upstream, in the order of the references."""
-    from pipelines.jobs.gold import plan_gold, run_gold
+    """Check quality, then build what changed upstream, in the order of the references."""
+    from pipelines.jobs.gold import plan_gold, refresh_gold, run_gold
 
     ctx = open_pipeline(context)
     if plan:
         print_rows([asdict(planned) for planned in plan_gold(ctx, names or ())], as_json=as_json)
         return
-    results = run_gold(ctx, names or ())
+    results = (run_gold if no_quality else refresh_gold)(ctx, names or ())
     if as_json:
         print_rows([asdict(result) for result in results], as_json=True)
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources import as_file
 from pathlib import Path
@@ -12,10 +13,23 @@ from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
 from pipelines.gold.publish import GoldResult, Planned, load_graph, plan, publish
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.quality import guard_gold
+from pipelines.model.tables import TableName
 from pipelines.settings import GoldSettings
 
+_log = logging.getLogger("strandline.gold")
 
-def run_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
+
+def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
+    """The quality gate, then gold from exactly the versions that it checked.
+
+    Raises:
+        QualityGateClosed: Gold stays as it is. Everything that `run_gold` raises, too.
+    """
+    return run_gold(ctx, names, versions=guard_gold(ctx).versions)
+
+
+def run_gold(ctx: JobContext, names: Sequence[str] = (), *, versions: Mapping[TableName, int] | None = None) -> list[GoldResult]:
     """Build the gold views and tables whose inputs or SQL changed, in dependency order.
 
     I/O: reads silver (and whatever layer the SQL files name); writes gold. Idempotent.
@@ -23,6 +37,7 @@ def run_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
     Args:
         ctx: From `open_context`.
         names: Only these and what they read in gold; empty: all.
+        versions: Tables to be read at these versions; others: the newest.
 
     Returns:
         One result per node: built, unchanged, skipped or failed, with the reason. A failed one blocks just its descendants.
@@ -30,7 +45,13 @@ def run_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
     Raises:
         ConfigurationError: The SQL files are wrong (all problems at once), or a name has no file. Nothing was built.
     """
-    return publish(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
+    settings = ctx.settings.gold
+    results = publish(ctx.tables, graph_of(settings), names, versions=versions, max_threads=settings.max_threads)
+    for result in results:
+        _log.log(
+            logging.WARNING if result.status == "failed" else logging.INFO, "gold.%s %s: %s", result.name, result.status, result.reason
+        )
+    return results
 
 
 def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[Planned]:
