@@ -76,15 +76,17 @@ def run(context: typer.Context, once: Once = False) -> None:
 @app.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """How far bronze is, and what every silver table holds."""
-    from pipelines.jobs.status import show_offset, silver_status
+    from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
 
     ctx = open_pipeline(context)
     record = asdict(show_offset(ctx))
-    tables = [asdict(table) | {"table": str(table.table)} for table in silver_status(ctx)]
+    held = held_rows(ctx)
+    tables = [asdict(table) | {"table": str(table.table), "quarantined": held.get(str(table.table), 0)} for table in silver_status(ctx)]
+    pages = docs_page(ctx)
     if as_json:
-        print_json({"offset": record, "silver": tables})
+        print_json({"offset": record, "silver": tables, "quality": {"pages": pages}})
         return
-    print_record(record)
+    print_record({**record, "quality_pages": pages or "none yet"})
     print_rows(tables)
 
 

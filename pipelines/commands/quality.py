@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
+from pipelines.errors import ConfigurationError
 
 quality = typer.Typer(help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
 
@@ -24,7 +25,8 @@ def run(context: typer.Context, names: Names = None) -> None:
 @quality.command("replay")
 def replay(context: typer.Context, names: Names = None) -> None:
     """Check the rows in quarantine again and take back those that pass."""
-    from pipelines.jobs.quality import held_rows, replay_quarantine
+    from pipelines.jobs.quality import replay_quarantine
+    from pipelines.jobs.status import held_rows
 
     ctx = open_pipeline(context)
     before = sum(held_rows(ctx).values())
@@ -44,7 +46,7 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
 @quality.command("held")
 def held(context: typer.Context, as_json: AsJson = False) -> None:
     """How many rows of each table are in quarantine; the rows stand in silver.<table>_quarantine."""
-    from pipelines.jobs.quality import held_rows
+    from pipelines.jobs.status import held_rows
 
     print_rows([{"table": table, "rows": count} for table, count in held_rows(open_pipeline(context)).items()], as_json=as_json)
 
@@ -52,9 +54,11 @@ def held(context: typer.Context, as_json: AsJson = False) -> None:
 @quality.command("docs")
 def docs(context: typer.Context, launch: Annotated[bool, typer.Option("--open", help="In the browser.")] = False) -> None:
     """Where the Data Docs are."""
-    from pipelines.jobs.quality import docs_page
+    from pipelines.jobs.status import docs_page
 
     page = docs_page(open_pipeline(context))
+    if page is None:
+        raise ConfigurationError("no page has been written yet", next_step="strandline quality run")
     out.print(str(page), soft_wrap=True, highlight=False)
     if launch:
         typer.launch(page.as_uri())

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.model.quarantine import quarantine_of
-from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import Run, load_suites, record, release_orphans, versions_of
-from pipelines.quality.quarantine import Quarantine
+from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
 
@@ -61,26 +59,9 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
     """
     suites = _suites(ctx)
     if not names:
-        release_orphans(ctx.tables, suites, _tables_with_quarantine(ctx))
+        release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
     held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
     return _run(ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True)
-
-
-def docs_page(ctx: JobContext) -> Path:
-    """The index of the Data Docs.
-
-    Raises:
-        ConfigurationError: None has been written yet.
-    """
-    page = Path(ctx.settings.quality.docs_dir).absolute() / "index.html"
-    if not page.is_file():
-        raise ConfigurationError(f"there are no pages in {page.parent} yet", next_step="strandline quality run")
-    return page
-
-
-def held_rows(ctx: JobContext) -> dict[str, int]:
-    """I/O: rows in quarantine, for each silver table that has one."""
-    return {str(name): Quarantine(ctx.tables, name).count() for name in _tables_with_quarantine(ctx)}
 
 
 def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
@@ -108,8 +89,3 @@ def _suites(ctx: JobContext) -> list[Suite]:
         return load_suites(Path(configured))
     with as_file(resources.files("pipelines.quality") / "suites") as packaged:
         return load_suites(packaged)
-
-
-def _tables_with_quarantine(ctx: JobContext) -> list[TableName]:
-    found = set(ctx.tables.names("silver"))
-    return sorted(name for name in found if quarantine_of(name) in found and Quarantine(ctx.tables, name).exists())

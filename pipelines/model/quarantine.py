@@ -11,10 +11,10 @@ QUARANTINE_DDL: Final = """
 _key STRING COMMENT 'the row of the silver table',
 suite STRING COMMENT 'whose expectations it did not meet',
 reasons ARRAY<STRING> COMMENT 'those expectations',
-_position STRING COMMENT 'position of the row when it was found',
-table_version BIGINT COMMENT 'version of the silver table that was checked',
+_position STRING COMMENT 'position of the row that was found so',
+table_version BIGINT COMMENT 'version of the silver table in which it was found so',
 quarantined_at TIMESTAMP COMMENT 'when it was first found',
-run_id STRING COMMENT 'the run in control.quality that found it last',
+run_id STRING COMMENT 'the run in control.quality that found it so',
 row STRING COMMENT 'the row as JSON, as it was then'
 """
 

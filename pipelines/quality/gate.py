@@ -13,13 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.tables import Tables
-from pipelines.model.columns import QUALITY
+from pipelines.io.tables import Tables, schema_of
+from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker, known_expectations
 from pipelines.quality.extent import Extent, extent_of
 from pipelines.quality.quarantine import Quarantine
-from pipelines.quality.results import SCHEMA, Check, QualityReport, checked, rows
+from pipelines.quality.results import Check, QualityReport, checked, rows
 from pipelines.quality.rules import Expectation, Kind, Suite, parse_suites
 from pipelines.quality.table_checks import TABLE_KINDS, check_table
 
@@ -116,9 +116,10 @@ def versions_of(tables: Tables, names: Sequence[TableName]) -> dict[TableName, t
 
 def record(tables: Tables, report: QualityReport) -> None:
     """I/O: one commit that appends the report's rows to ``control.quality``, which is created empty first."""
-    tables.create(QUALITY, SCHEMA, comment="Outcome of every expectation of every quality run")
+    schema = schema_of(QUALITY_DDL)
+    tables.create(QUALITY, schema, comment="Outcome of every expectation of every quality run")
     if report.checks:
-        found = tables.spark.createDataFrame(rows(report), SCHEMA)
+        found = tables.spark.createDataFrame(rows(report), schema)
         tables.append(QUALITY, found, options={"mergeSchema": "true"})  # a lake of an earlier version has fewer columns
 
 

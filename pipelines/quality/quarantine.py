@@ -68,7 +68,9 @@ class Quarantine:
         source = found.join(shown, "_key").alias("s")  # a key is never null: it is the MERGE key
         merge = self.tables.delta(self.name).alias("t").merge(source, "t._key <=> s._key AND t.suite <=> s.suite")
         renewed = ("reasons", "_position", "table_version", "run_id", "row")
-        merge = merge.whenMatchedUpdate(set={name: f"s.{name}" for name in renewed}).whenNotMatchedInsertAll()
+        # What is held as before is not written: gold would take it for news.
+        differs = "NOT (t.reasons <=> s.reasons AND t._position <=> s._position)"
+        merge = merge.whenMatchedUpdate(differs, {name: f"s.{name}" for name in renewed}).whenNotMatchedInsertAll()
         merge.whenNotMatchedBySourceDelete(F.col("t.suite") == suite).execute()
 
     def keep_only(self, suites: Collection[str]) -> None:
@@ -89,3 +91,9 @@ class Quarantine:
                 f"{self.name} is not the quarantine of {self.table}, a collection has that name",
                 next_step="set silver.naming: database_collection, so that the two never share a name",
             )
+
+
+def tables_with_quarantine(tables: Tables) -> list[TableName]:
+    """I/O: every silver table that has one."""
+    found = set(tables.names("silver"))
+    return sorted(name for name in found if quarantine_of(name) in found and Quarantine(tables, name).exists())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.errors import QualityGateClosed
-from pipelines.io.tables import schema_of
-from pipelines.model.columns import QUALITY, QUALITY_DDL
+from pipelines.model.columns import QUALITY
 from pipelines.model.tables import TableName
 from pipelines.quality.rules import Expectation, Suite
 from pipelines.quality.table_checks import short
@@ -19,8 +18,6 @@ from pipelines.quality.table_checks import short
 Outcome = Literal["passed", "failed", "error"]
 
 _MOST_ROWS = 3  # named in a message; control.quality and the pages show more
-
-SCHEMA = schema_of(QUALITY_DDL)
 
 
 @dataclass(frozen=True)
@@ -63,8 +60,11 @@ class Check:
         """Table, expectation, column, outcome and the first rows at fault in a few words."""
         rows = json.loads(self.observed).get("rows") or ()
         seen = short(self.expectation, self.observed) if self.outcome == "failed" else ""
-        which = f" for {self.unexpected_count} rows, such as {', '.join(map(str, rows[:_MOST_ROWS]))}" if rows else seen and f": {seen}"
-        return f"{self.table} {self.reason} {self.outcome}{which}"
+        if rows:
+            count = self.unexpected_count or len(rows)
+            which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MOST_ROWS else ':'} "
+            seen = f"for {which}{', '.join(map(str, rows[:_MOST_ROWS]))}"
+        return f"{self.table} {self.reason} {self.outcome} {seen}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,14 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), default=str, sort_keys=True, ensure_ascii=False)
 
 
-def rows(report: QualityReport) -> list[tuple[object, ...]]:
-    """The report as rows of `SCHEMA`."""
-    found = []
-    for check in report.checks:
-        values = {**asdict(check), "run_id": report.run_id, "ran_at": report.ran_at, "success": check.outcome == "passed"}
-        found.append(tuple({**values, "table": str(check.table)}[name] for name in SCHEMA.names))
-    return found
+def rows(report: QualityReport) -> list[dict[str, object]]:
+    """The report as rows of ``control.quality``, by column."""
+    told = {"run_id": report.run_id, "ran_at": report.ran_at}
+    return [{**_values(check), "table": str(check.table), "success": check.outcome == "passed", **told} for check in report.checks]
+
+
+def _values(check: Check) -> dict[str, object]:
+    return {field.name: getattr(check, field.name) for field in fields(check) if field.name != "failing"}
 
 
 def hold_gate(report: QualityReport) -> None:
