@@ -65,18 +65,16 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
 
 
 def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
-    settings = ctx.settings.quality
+    run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
+    if not suites:
+        return QualityReport(run_id, now, ())
     checker = Checker(Path(settings.docs_dir), most_failing=settings.max_quarantined_rows)
     versions = versions_of(ctx.tables, [suite.table for suite in suites])
-    run = Run(ctx.tables, checker, uuid.uuid4().hex, datetime.now(UTC), versions, accept, replay)
-    report = QualityReport(run.id, run.now, tuple(check for suite in suites for check in run.check(suite)))
+    run = Run(ctx.tables, checker, run_id, now, versions, accept, replay)
+    report = QualityReport(run_id, now, tuple(check for suite in suites for check in run.check(suite)))
     record(ctx.tables, report)
-    if suites:
-        report = replace(
-            report,
-            docs=checker.write_docs(),
-            held=sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver"),
-        )
+    held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
+    report = replace(report, docs=checker.write_docs(), held=held)
     hold_gate(report)
     return report
 
