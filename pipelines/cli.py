@@ -13,6 +13,7 @@ import typer
 
 from pipelines import __version__
 from pipelines.commands.dead_letters import dead_letters
+from pipelines.commands.gold import gold
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
 from pipelines.commands.sources import pause, resume, start, stop
@@ -22,6 +23,7 @@ from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(dead_letters, name="dead-letters")
+app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 for verb in (stop, start, pause, resume):
@@ -65,23 +67,6 @@ def silver(
 
 
 @app.command()
-def gold(
-    context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Only these; default: all.")] = None,
-    once: Once = False,  # noqa: ARG001  # why: as for silver
-) -> None:
-    """Build gold's views and tables in the order of their references."""
-    from pipelines.jobs.gold import run_gold
-
-    failed = False
-    for result in run_gold(open_pipeline(context), names or ()):
-        failed = failed or result.status == "failed"
-        out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}")
-    if failed:
-        raise typer.Exit(1)
-
-
-@app.command()
 def run(context: typer.Context, once: Once = False) -> None:
     """Everything in one process: capture, silver, gold."""
     from pipelines.jobs.run import run_continuously, run_once
@@ -97,15 +82,18 @@ def run(context: typer.Context, once: Once = False) -> None:
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """How far bronze is, and what every silver table holds."""
     from pipelines.jobs.dead_letters import error_metrics
-    from pipelines.jobs.status import show_offset, silver_status
+    from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
 
     ctx = open_pipeline(context)
     record = asdict(show_offset(ctx))
-    tables = [asdict(table) | {"table": str(table.table)} for table in silver_status(ctx)]
+    held = held_rows(ctx)
+    tables = [asdict(table) | {"table": str(table.table), "quarantined": held.get(str(table.table), 0)} for table in silver_status(ctx)]
+    pages = docs_page(ctx)
     if as_json:
-        print_json({"offset": record, "silver": tables, "errors": error_metrics(ctx)})
+        errors = error_metrics(ctx)
+        print_json({"offset": record, "silver": tables, "errors": errors, "quality": {"pages": pages}})
         return
-    print_record(record)
+    print_record({**record, "quality_pages": pages or "none yet"})
     print_rows(tables)
 
 

@@ -1,4 +1,4 @@
-"""``strandline quality``: expectations, results, Data Docs."""
+"""``strandline quality``: expectations, quarantine, Data Docs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,59 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import open_pipeline, out
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
+from pipelines.errors import ConfigurationError
 
-quality = typer.Typer(help="Data quality: expectations, results, Data Docs.", no_args_is_help=True)
+quality = typer.Typer(help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
+
+Names = Annotated[list[str] | None, typer.Argument(help="Only these suites or tables; default: all.")]
 
 
 @quality.command("run")
-def run(context: typer.Context, names: Annotated[list[str] | None, typer.Argument(help="Only these tables.")] = None) -> None:
-    """Check the expectations of conf/quality; results go to control.quality and to Data Docs."""
+def run(context: typer.Context, names: Names = None) -> None:
+    """Check the suites; results go to control.quality and to Data Docs, failing rows to quarantine where a suite says so."""
     from pipelines.jobs.quality import run_quality
 
-    report = run_quality(open_pipeline(context), names or (), conf=context.obj[1])
-    out.print(report.summary())
+    out.print(run_quality(open_pipeline(context), names or ()).summary(), soft_wrap=True)
+
+
+@quality.command("replay")
+def replay(context: typer.Context, names: Names = None) -> None:
+    """Check the rows in quarantine again and take back those that pass."""
+    from pipelines.jobs.quality import replay_quarantine
+    from pipelines.jobs.status import held_rows
+
+    ctx = open_pipeline(context)
+    before = sum(held_rows(ctx).values())
+    replay_quarantine(ctx, names or ())
+    held = sum(held_rows(ctx).values())
+    out.print(f"{before - held:,} rows taken back, {held:,} still in quarantine")
+
+
+@quality.command("accept")
+def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(help="Suites or tables.")]) -> None:
+    """Check again, taking today's volume and columns for the usual ones."""
+    from pipelines.jobs.quality import run_quality
+
+    out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True)
+
+
+@quality.command("held")
+def held(context: typer.Context, as_json: AsJson = False) -> None:
+    """How many rows of each table are in quarantine; the rows stand in silver.<table>_quarantine."""
+    from pipelines.jobs.status import held_rows
+
+    print_rows([{"table": table, "rows": count} for table, count in held_rows(open_pipeline(context)).items()], as_json=as_json)
+
+
+@quality.command("docs")
+def docs(context: typer.Context, launch: Annotated[bool, typer.Option("--open", help="In the browser.")] = False) -> None:
+    """Where the Data Docs are."""
+    from pipelines.jobs.status import docs_page
+
+    page = docs_page(open_pipeline(context))
+    if page is None:
+        raise ConfigurationError("no page has been written yet", next_step="strandline quality run")
+    out.print(str(page), soft_wrap=True, highlight=False)
+    if launch:
+        typer.launch(page.as_uri())

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Literal, get_args
 
 from pipelines.errors import ConfigurationError
+from pipelines.gold.driving import Driving, find_driving
+from pipelines.gold.header import Header, Materialized, parse_header
 from pipelines.gold.statement import Problem, Statement, nearest, parse_statement
 from pipelines.model.tables import TableName
 
-Materialized = Literal["view", "table"]
-
-_HEADER = re.compile(r"--\s?(\w+)\s*:\s*(.*?)\s*\Z")
-_CONTINUED = re.compile(r"--\s{2,}(\S.*?)\s*\Z")
-_KEYS = ("materialized", "description")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}\Z")
 _CORRECT_IT = "correct the named lines"
 
@@ -29,8 +27,13 @@ class Node:
     name: str
     file: str
     statement: Statement
-    materialized: Materialized = "view"
-    description: str = ""
+    header: Header
+    driving: Driving | None = None
+    """Of an incremental one: where its keys come from."""
+
+    @property
+    def materialized(self) -> Materialized:
+        return self.header.materialized
 
     @property
     def table(self) -> TableName:
@@ -71,6 +74,38 @@ class Graph:
             waiting += readers
         return sorted(found)
 
+    def view(self, table: TableName) -> Node | None:
+        """The view behind *table*; None for whatever holds rows of its own."""
+        node = _gold(self.nodes, table)
+        return node if node is not None and node.materialized == "view" else None
+
+    def inputs(self, statement: Statement) -> list[TableName]:
+        """Tables with rows that *statement* reads, itself or through views; in the order of the text."""
+        found: dict[TableName, None] = {}
+        for table in statement.tables():
+            view = self.view(table)
+            found |= dict.fromkeys([table] if view is None else self.inputs(view.statement))
+        return list(found)
+
+    def inputs_of_views(self, statement: Statement) -> list[TableName]:
+        """Those of `inputs` that *statement* reads through a view, be it that it names them, too."""
+        views = [view for table in statement.tables() if (view := self.view(table))]
+        return list(dict.fromkeys(table for view in views for table in self.inputs(view.statement)))
+
+    def fingerprint(self, node: Node) -> str:
+        """Differs whenever *node* would be built differently from the same rows: its header, its query, or a view that it reads."""
+        header = [node.materialized, node.header.description, *node.header.keys, sorted(node.header.columns.items())]
+        return hashlib.sha256(json.dumps([header, self._queries(node.statement)]).encode()).hexdigest()
+
+    def volatile(self, statement: Statement) -> tuple[str, ...]:
+        """Functions in *statement*, or in a view that it reads, whose result changes by itself."""
+        below = [self.volatile(view.statement) for table in statement.tables() if (view := self.view(table))]
+        return tuple(dict.fromkeys([item.text for item in statement.volatile] + [name for names in below for name in names]))
+
+    def _queries(self, statement: Statement) -> list[str]:
+        below = [self._queries(view.statement) for table in statement.tables() if (view := self.view(table))]
+        return [statement.rewrite(str), *(query for queries in below for query in queries)]
+
     def _with_ancestors(self, names: Sequence[str]) -> set[str]:
         waiting = [name.removeprefix("gold.") for name in names]
         unknown = [f"no gold.{name}{nearest(name, self.nodes)}" for name in waiting if name not in self.nodes]
@@ -105,7 +140,7 @@ def parse(files: Mapping[str, str]) -> Graph:
         elif node is not None:
             nodes[node.name] = node
     names = {PurePath(file).stem for file in files}  # a file that does not parse is still no unknown name
-    problems += _unknown(nodes, names) + _cycles(nodes)
+    problems += _unknown(nodes, names) + _undrivable(nodes) + _cycles(nodes)
     if problems:
         raise ConfigurationError("; ".join(problems), next_step=_CORRECT_IT)
     return Graph(nodes)
@@ -113,43 +148,17 @@ def parse(files: Mapping[str, str]) -> Graph:
 
 def _node(file: str, text: str) -> tuple[Node | None, list[Problem]]:
     name = PurePath(file).stem
-    header, problems = _header(text)
+    header, problems = parse_header(text)
     if not _NAME.match(name):
         problems.append(Problem(1, f"{name!r} cannot name a table, use lower-case letters, digits and underscores"))
-    materialized = header.get("materialized", (1, "view"))
-    if materialized[1] == "incremental":
-        problems.append(Problem(materialized[0], "materialized: incremental is not there yet, use table"))
-    elif materialized[1] not in get_args(Materialized):
-        problems.append(Problem(materialized[0], f"materialized: {materialized[1]}{nearest(materialized[1], get_args(Materialized))}"))
     statement, found = parse_statement(text)
     if statement is None:
         return None, problems + found
-    kind: Materialized = "table" if materialized[1] == "table" else "view"
-    return Node(name, file, statement, kind, header.get("description", (1, ""))[1]), problems + found
-
-
-def _header(text: str) -> tuple[dict[str, tuple[int, str]], list[Problem]]:
-    """``-- key: value`` of the comment lines at the top; a line indented by two blanks goes on with the value before it."""
-    header: dict[str, tuple[int, str]] = {}
-    problems: list[Problem] = []
-    key = ""
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
-        line = line.strip()
-        if line and not line.startswith("--"):
-            break
-        if (match := _HEADER.match(line)) and match[1].lower() in _KEYS:
-            key = match[1].lower()
-            if key in header:
-                problems.append(Problem(number, f"{key} is given twice"))
-            header[key] = (number, match[2])
-        elif key and (match := _CONTINUED.match(line)):
-            header[key] = (header[key][0], f"{header[key][1]} {match[1]}".strip())
-        else:
-            key = ""
-            match = _HEADER.match(line)
-            if match and "did you mean" in (hint := nearest(match[1].lower(), _KEYS)):
-                problems.append(Problem(number, f"unknown header {match[1]}{hint}"))
-    return header, problems
+    driving = find_driving(statement, header.keys) if header.keys else None
+    if isinstance(driving, Problem):
+        found.append(driving if driving.line else Problem(header.keys_line, driving.text))
+        driving = None
+    return Node(name, file, statement, header, driving), problems + found
 
 
 def _unknown(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
@@ -160,6 +169,20 @@ def _unknown(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
         for reference in node.statement.references
         if reference.table.layer == "gold" and reference.table.name not in known
     ]
+
+
+def _undrivable(nodes: Mapping[str, Node]) -> list[str]:
+    """A view holds no rows whose changes could be read, and a table of gold is replaced as a whole."""
+    return [
+        f"{node.file}:{node.driving.line}: {driving.table} is a {driving.materialized}, so it does not tell which rows changed: "
+        "make it incremental, or this one a table"
+        for node in nodes.values()
+        if node.driving is not None and (driving := _gold(nodes, node.driving.table)) and driving.materialized != "incremental"
+    ]
+
+
+def _gold(nodes: Mapping[str, Node], table: TableName) -> Node | None:
+    return nodes.get(table.name) if table.layer == "gold" else None
 
 
 def _sorted(nodes: Mapping[str, Node]) -> tuple[list[str], dict[str, set[str]]]:

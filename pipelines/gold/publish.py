@@ -1,43 +1,55 @@
-"""Builds gold in the lake, and answers queries that name tables by layer."""
+"""Builds gold in the lake: what changed, in the order of references, independent nodes side by side."""
 
 from __future__ import annotations
 
-import re
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame
-
-from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.errors import ConfigurationError
+from pipelines.gold.build import build_rows, build_view
+from pipelines.gold.cut import Cut
+from pipelines.gold.decision import Action, decide
 from pipelines.gold.graph import Graph, Node, parse
-from pipelines.gold.statement import Statement, nearest, parse_statement
+from pipelines.gold.statement import one_line
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
-
-Reader = Callable[[DataFrame], DataFrame]
-
-_CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class GoldResult:
     """What became of one node.
 
-    *rows* is None for a view (nothing is written) and for what was not built. *reason* says why it was skipped or failed, in one line.
+    *rows* were written by this run; None for a view (nothing is written) and for what was not built. *reason* says in one line how and why
+    it was built, or why not.
     """
 
     name: str
     materialized: str
-    status: Literal["built", "skipped", "failed"]
+    status: Literal["built", "unchanged", "skipped", "failed"]
     rows: int | None = None
     reason: str = ""
     seconds: float = 0.0
+    blocked_by: str = ""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether what reads it cannot be built."""
+        return self.status in ("skipped", "failed")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What would be done to one node, and why."""
+
+    name: str
+    materialized: str
+    action: Action
+    reason: str
 
 
 def load_graph(sql_dir: Path | None = None) -> Graph:
@@ -59,140 +71,82 @@ def load_graph(sql_dir: Path | None = None) -> Graph:
     return parse(files)
 
 
-def publish(tables: Tables, graph: Graph, names: Sequence[str] = ()) -> list[GoldResult]:
-    """Build gold nodes in dependency order.
+def publish(
+    tables: Tables,
+    graph: Graph,
+    names: Sequence[str] = (),
+    *,
+    versions: Mapping[TableName, int] | None = None,
+    max_threads: int = 1,
+) -> list[GoldResult]:
+    """Build the gold nodes whose inputs or SQL changed.
 
-    I/O: reads the tables that the SQL names; writes one table (one commit each) or view per node. Idempotent: every build is a full one.
+    I/O: reads the tables that the SQL names, all nodes the same versions; writes one table or view per node. Idempotent.
 
     Args:
         tables: The lake.
         graph: From `load_graph`.
         names: Only these and what they read in gold; empty: all.
+        versions: Tables to be read at these versions; others: the newest.
+        max_threads: Nodes that are built at the same time.
 
     Returns:
-        One result per node, in the order of building. A node that failed or whose table is missing blocks its descendants and nothing else.
+        One result per node, in dependency order. A node that failed or whose table is missing blocks its descendants and nothing else.
 
     Effects on failure:
         A failed node keeps its last good rows. Calling again is safe.
     """
-    results: list[GoldResult] = []
-    blocked: dict[str, str] = {}
-    for node in graph.order(names):
-        started = time.monotonic()
-        if node.name in blocked:
-            result = GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{blocked[node.name]}")
+    order = graph.order(names)
+    cut = _cut(tables, graph, order, versions or {}, max_threads)
+    futures: dict[str, Future[GoldResult]] = {}
+
+    def build(node: Node) -> GoldResult:
+        below = [futures[name].result() for name in node.gold_references()]
+        blocking = next((result for result in below if result.blocks), None)
+        return _build(cut, graph, node) if blocking is None else _blocked(node, blocking)
+
+    # A node waits in its thread for those that it reads. They were submitted before it, so the oldest in the pool never waits for long.
+    with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
+        for node in order:
+            futures[node.name] = pool.submit(build, node)
+        return [futures[node.name].result() for node in order]
+
+
+def plan(tables: Tables, graph: Graph, names: Sequence[str] = (), *, max_threads: int = 1) -> list[Planned]:
+    """What `publish` would do now, and why. I/O: reads properties and histories only; writes nothing."""
+    order = graph.order(names)
+    cut = _cut(tables, graph, order, {}, max_threads)
+    planned: list[Planned] = []
+    coming: set[TableName] = set()
+    for node in order:
+        decision = decide(cut, graph, node, coming)
+        if decision.action in ("full", "incremental"):
+            coming.add(node.table)
+        planned.append(Planned(node.name, node.materialized, decision.action, decision.reason))
+    return planned
+
+
+def _cut(tables: Tables, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int) -> Cut:
+    return Cut.take(tables, (table for node in order for table in graph.inputs(node.statement)), versions, max_threads=max_threads)
+
+
+def _blocked(node: Node, by: GoldResult) -> GoldResult:
+    root = by.blocked_by or by.name
+    return GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{root}", blocked_by=root)
+
+
+def _build(cut: Cut, graph: Graph, node: Node) -> GoldResult:
+    started = time.monotonic()
+    rows: int | None = None
+    try:
+        decision = decide(cut, graph, node)
+        reason = decision.reason
+        if decision.action in ("missing", "unchanged"):
+            return GoldResult(node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason)
+        if decision.action == "view":
+            build_view(cut, graph, node)
         else:
-            result = _build(tables, graph, node, started)
-            if result.status != "built":
-                blocked |= {name: node.name for name in graph.descendants(node.name) if name not in blocked}
-        results.append(result)
-    return results
-
-
-def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None) -> DataFrame:
-    """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
-
-    Args:
-        readers: By layer, how its tables look to a query; a layer without one shows them as they are.
-
-    I/O: reads only; a statement that is no query is refused. A gold view of a folder lake is expanded from its SQL file.
-
-    Raises:
-        ConfigurationError: Not one query, a table that is not there (with the nearest name), or Spark refuses it (its own first line).
-    """
-    statement, problems = parse_statement(sql)
-    if problems or statement is None:
-        text = "; ".join(f"line {problem.line}: {problem.text}" for problem in problems)
-        raise ConfigurationError(text, next_step="correct the query")
-    missing = _missing(tables, graph, statement)
-    if missing:
-        known = {str(table) for layer in {item.layer for item in missing} for table in _known(tables, graph, layer)}
-        text = "; ".join(f"there is no {table}{nearest(str(table), known)}" for table in missing)
-        raise ConfigurationError(text, next_step="correct the name, or build the table first")
-    try:
-        return tables.spark.sql(_spark_sql(tables, graph, statement, _stand_ins(tables, statement, readers or {})))
-    except (ParseException, AnalysisException) as error:
-        raise ConfigurationError(_first_line(error), next_step="correct the query") from error
-
-
-def _build(tables: Tables, graph: Graph, node: Node, started: float) -> GoldResult:
-    try:
-        missing = _missing(tables, graph, node.statement)
-        if missing:
-            reason = f"{', '.join(map(str, missing))} not there yet"
-            return GoldResult(node.name, node.materialized, "skipped", reason=reason)
-        rows = _write(tables, graph, node)
+            rows, reason = build_rows(cut, graph, node, decision)
     except Exception as error:  # noqa: BLE001  # why: whatever is wrong with one node must not stop the others; the reason is reported
-        return GoldResult(node.name, node.materialized, "failed", None, _first_line(error), time.monotonic() - started)
-    return GoldResult(node.name, node.materialized, "built", rows, seconds=time.monotonic() - started)
-
-
-def _write(tables: Tables, graph: Graph, node: Node) -> int | None:
-    sql = _spark_sql(tables, graph, node.statement, {})
-    frame = tables.spark.sql(sql)
-    if node.materialized == "view":
-        _ = frame.schema  # a folder lake stores no view: analysing it here reports a broken one now, not at its first reader
-        if not tables.lake.by_path:
-            tables.replace_view(node.table, sql, comment=node.description)
-        return None
-    tables.replace(node.table, frame, comment=node.description)
-    return int(tables.history(node.table)[0]["operationMetrics"]["numOutputRows"])
-
-
-def _stand_ins(tables: Tables, statement: Statement, readers: Mapping[str, Reader]) -> dict[TableName, str]:
-    """Temporary views over the tables of *statement* whose layer has a reader; a view cannot travel in time, so such tables stay."""
-    views: dict[TableName, str] = {}
-    travelling = {reference.table for reference in statement.references if reference.travels}
-    for table in statement.tables():
-        if table not in travelling and (reader := readers.get(table.layer)) is not None:
-            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
-            reader(tables.read(table)).createTempView(views[table])
-    return views
-
-
-def _spark_sql(tables: Tables, graph: Graph, statement: Statement, stand_ins: Mapping[TableName, str]) -> str:
-    """The statement in Spark's names; views that the lake cannot hold stand in brackets in their place."""
-
-    def target(table: TableName) -> str:
-        if table in stand_ins:
-            return stand_ins[table]
-        node = _inline(tables, graph, table)
-        return f"(\n{node.statement.rewrite(target)}\n)" if node else tables.lake.sql(table)
-
-    return statement.rewrite(target)
-
-
-def _inline(tables: Tables, graph: Graph, table: TableName) -> Node | None:
-    """The view behind *table*, where the lake is a folder and so has no views."""
-    node = graph.nodes.get(table.name) if table.layer == "gold" and tables.lake.by_path else None
-    return node if node is not None and node.materialized == "view" else None
-
-
-def _missing(tables: Tables, graph: Graph, statement: Statement) -> list[TableName]:
-    """Tables that *statement* needs, itself or through views of a folder lake, and that are not in the lake."""
-    missing: dict[TableName, None] = {}
-    for table in statement.tables():
-        node = _inline(tables, graph, table)
-        if node is not None:
-            missing |= dict.fromkeys(_missing(tables, graph, node.statement))
-        elif not tables.exists(table):
-            missing[table] = None
-    return list(missing)
-
-
-def _known(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
-    try:
-        known = tables.names(layer)
-    except StrandlineError:  # a folder in object storage cannot be listed: the error goes without a suggestion
-        known = []
-    return known + [node.table for node in graph.nodes.values() if layer == "gold"]
-
-
-def _first_line(error: Exception) -> str:
-    """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
-    if isinstance(error, StrandlineError):
-        return str(error)
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
-    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]
+        return GoldResult(node.name, node.materialized, "failed", None, one_line(error), time.monotonic() - started)
+    return GoldResult(node.name, node.materialized, "built", rows, reason, time.monotonic() - started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -13,11 +13,26 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
+from pipelines.errors import StrandlineError
 from pipelines.model.tables import Layer, TableName, quoted
 
 LAYERS: tuple[str, ...] = get_args(Layer)
 
-_DIALECT = "databricks"  # Spark's, and the few words that Databricks adds
+DIALECT = "databricks"  # Spark's, and the few words that Databricks adds
+_CHANGING_WORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp")
+_CHANGING_CALLS = (
+    "now",
+    "curdate",
+    "rand",
+    "random",
+    "randn",
+    "uuid",
+    "shuffle",
+    "monotonically_increasing_id",
+    "current_user",
+    "read_files",
+)
+_CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its "falling back to Command" is reported here as a refusal
 
 
@@ -50,13 +65,19 @@ class Statement:
     body: tuple[int, int]
     references: tuple[Reference, ...] = ()
     qualifiers: tuple[tuple[int, int], ...] = ()
+    volatile: tuple[Problem, ...] = ()
+    """Functions whose result changes by itself: the time, a random number. Each with its line."""
 
     def tables(self) -> tuple[TableName, ...]:
         """Every table once, in the order of the text."""
         return tuple(dict.fromkeys(reference.table for reference in self.references))
 
-    def rewrite(self, target: Callable[[TableName], str]) -> str:
+    def rewrite(self, target: Callable[[TableName], str], travelling: Callable[[TableName], str] | None = None) -> str:
         """The query's text with every reference replaced by ``target(table)``, a name or a query in brackets.
+
+        Args:
+            target: What stands for a table.
+            travelling: The same for a reference to another version than the newest, where only a name can stand. Default: *target*.
 
         Only the places that the parser found are touched: comments, strings and everything else reach Spark as they were written.
         A reference without an alias is given its own name as one, so ``flights.carrier`` and ``silver.flights.carrier`` still resolve.
@@ -64,7 +85,8 @@ class Statement:
         edits = [(start, end, "") for start, end in self.qualifiers]
         for reference in self.references:
             alias = f" AS {quoted(reference.table.name)}" if reference.needs_alias else ""
-            edits.append((reference.start, reference.end, target(reference.table) + alias))
+            replaced = (travelling or target) if reference.travels else target
+            edits.append((reference.start, reference.end, replaced(reference.table) + alias))
         pieces, position = [], self.body[0]
         for start, end, replacement in sorted(edits):
             pieces += [self.text[position:start], replacement]
@@ -79,8 +101,8 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
         The statement, and every problem of its references; no statement where the text is not one query.
     """
     try:
-        tokens = sqlglot.tokenize(text, dialect=_DIALECT)
-        parsed = [tree for tree in sqlglot.parse(text, dialect=_DIALECT) if tree is not None and not isinstance(tree, exp.Semicolon)]
+        tokens = sqlglot.tokenize(text, dialect=DIALECT)
+        parsed = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None and not isinstance(tree, exp.Semicolon)]
     except ParseError as error:
         return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [Problem(1, "not SQL")]
     except SqlglotError:
@@ -90,13 +112,20 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     if not parsed:
         return None, [Problem(1, "no query in it")]
     if len(parsed) > 1:
-        return None, [Problem(_line(parsed[1]), "more than one statement where one query is expected")]
+        return None, [Problem(line_of(parsed[1]), "more than one statement where one query is expected")]
     if not isinstance(parsed[0], exp.Query):
         return None, [Problem(tokens[0].line, f"{tokens[0].text.upper()} is not a query, start with SELECT or WITH")]
     ends = [token for token in tokens if token.token_type != sqlglot.TokenType.SEMICOLON]
     references, problems = _references(parsed[0])
     body = (ends[0].start, ends[-1].end + 1)
-    return Statement(text, body, tuple(references), tuple(_qualifiers(parsed[0], references))), problems
+    return Statement(text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(_volatile(tokens))), problems
+
+
+def parse_tree(statement: Statement) -> exp.Query:
+    """The parsed query; its lines count from the start of the file."""
+    tree = sqlglot.parse_one(statement.text, dialect=DIALECT)
+    assert isinstance(tree, exp.Query)  # parse_statement has seen to it
+    return tree
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -127,22 +156,22 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
         hidden = isinstance(table.this, exp.Func) and table.this.name.lower() == "identifier"
         if isinstance(table.this, exp.Func) and not hidden:
             return None
-        return Problem(_line(table), f"{table.sql(_DIALECT)} hides which table it is, write layer.name")
+        return Problem(line_of(table), f"{table.sql(DIALECT)} hides which table it is, write layer.name")
     shown = ".".join(part.name for part in parts)
     if len(parts) == 1:
         if _is_cte(table):
             return None
-        return Problem(_line(table), f"{shown} has no layer, write silver.{shown} or gold.{shown}")
+        return Problem(line_of(table), f"{shown} has no layer, write silver.{shown} or gold.{shown}")
     if len(parts) > 2:
-        return Problem(_line(table), f"{shown} has too many parts, write layer.name")
+        return Problem(line_of(table), f"{shown} has too many parts, write layer.name")
     layer, name = (part.name.lower() for part in parts)  # Spark's names are not case-sensitive
     if layer not in LAYERS:
-        return Problem(_line(table), f"{shown}: there is no layer {parts[0].name}{nearest(layer, LAYERS)}")
+        return Problem(line_of(table), f"{shown}: there is no layer {parts[0].name}{nearest(layer, LAYERS)}")
     # Time travel and sampling stand before an alias, so none can be put behind the name; such a table needs one of its own to be qualified.
     travels = any(table.args.get(key) for key in ("version", "when"))
     needs_alias = not table.alias and not travels and not table.args.get("sample")
     start, end = _span(parts[0])[0], _span(parts[1])[1]
-    return Reference(TableName(layer, name), _line(parts[1]), start, end, needs_alias, travels)  # type: ignore[arg-type]  # why: checked above
+    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, travels)  # type: ignore[arg-type]  # why: checked above
 
 
 def _is_cte(table: exp.Table) -> bool:
@@ -183,11 +212,24 @@ def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple
                 yield _span(parts[0])[0], _span(parts[1])[0]
 
 
+def _volatile(tokens: Sequence[sqlglot.Token]) -> Iterator[Problem]:
+    quoted_types = (sqlglot.TokenType.STRING, sqlglot.TokenType.IDENTIFIER)
+    for token, following, after in zip(tokens, [*tokens[1:], None], [*tokens[2:], None, None], strict=False):
+        name = token.text.lower()
+        if token.token_type in quoted_types:
+            continue
+        called = following is not None and following.token_type == sqlglot.TokenType.L_PAREN
+        bare = called and after is not None and after.token_type == sqlglot.TokenType.R_PAREN
+        if name in _CHANGING_WORDS or (called and name in _CHANGING_CALLS) or (bare and name == "unix_timestamp"):
+            yield Problem(token.line, f"{name}()")
+
+
 def _span(part: exp.Expr) -> tuple[int, int]:
     return int(part.meta["start"]), int(part.meta["end"]) + 1
 
 
-def _line(node: exp.Expr) -> int:
+def line_of(node: exp.Expr) -> int:
+    """The line of the first word of *node* whose place the parser kept."""
     for inner in node.walk():
         if "line" in inner.meta:
             return int(inner.meta["line"])
@@ -199,3 +241,13 @@ def _sentence(item: dict[str, Any]) -> str:
     description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(".")
     word = str(item.get("highlight") or "").strip()
     return f"{description} at {word[:40]!r}" if word else description
+
+
+def one_line(error: Exception) -> str:
+    """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
+    if isinstance(error, StrandlineError):
+        return str(error)
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
+    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]

@@ -122,9 +122,12 @@ class Tables:
 
     def changes(self, table: TableName, first: int, last: int) -> DataFrame:
         """Rows inserted by versions *first* to *last*, both inclusive, with ``_commit_version`` (change data feed)."""
+        return self.feed(table, first, last).where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
+
+    def feed(self, table: TableName, first: int, last: int) -> DataFrame:
+        """The change data feed of versions *first* to *last*, both inclusive: rows before and after, with ``_change_type``."""
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", last)
-        feed = reader.format("delta").load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
-        return feed.where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
+        return reader.format("delta").load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
 
     def delta(self, table: TableName) -> DeltaTable:
         """A fresh handle for MERGE and maintenance. Do not keep it across commits."""
@@ -228,8 +231,11 @@ class Tables:
         else:
             writer.saveAsTable(self.lake.sql(table))
 
-    def replace_view(self, table: TableName, query: str, *, comment: str = "") -> None:
+    def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
         """I/O: a view of a catalog, over tables named as `Lake.sql` names them; replaces an older one. A folder cannot hold a view.
+
+        Args:
+            columns: Every column of *query* to its comment, which may be empty.
 
         Raises:
             ConfigurationError: The lake is a folder.
@@ -237,7 +243,8 @@ class Tables:
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
         self._create_schema(table)
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} COMMENT {_literal(comment)} AS {query}")
+        listed = ", ".join(f"{quoted(name)} COMMENT {_literal(text)}" if text else quoted(name) for name, text in columns.items())
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {_literal(comment)} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
         """Every table of *layer*, sorted by name."""

@@ -18,7 +18,7 @@ from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import connection_options, run_capture
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.gold import run_gold
-from pipelines.jobs.quality import run_quality
+from pipelines.jobs.quality import guard_gold
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sql import run_sql
 from pipelines.settings import CaptureSettings, Settings
@@ -117,12 +117,12 @@ def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
 
 def _look(ctx: JobContext, stages: Stages) -> None:
     with stages.step("Quality: expectations on silver.flights"):
-        report = run_quality(ctx)
+        report = guard_gold(ctx)
     stages.say(report.summary())
     with stages.step("Gold: three pieces"):
-        results = run_gold(ctx)
+        results = run_gold(ctx, versions=report.versions)
     for result in results:
-        if result.status != "built":
+        if result.blocks:
             raise ContractError(f"gold.{result.name} was not built: {result.reason}", next_step="strandline gold")
     for title, query in _SHOWN:
         rows = run_sql(ctx, query).limit(10).collect()

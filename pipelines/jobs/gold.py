@@ -2,28 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources import as_file
 from pathlib import Path
 
-from pipelines.gold.publish import GoldResult, load_graph, publish
+from pipelines.gold.case_runner import CaseResult, run_case
+from pipelines.gold.cases import load_cases
+from pipelines.gold.graph import Graph
+from pipelines.gold.publish import GoldResult, Planned, load_graph, plan, publish
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.quality import guard_gold
+from pipelines.model.tables import TableName
+from pipelines.settings import GoldSettings
+
+_log = logging.getLogger("strandline.gold")
 
 
-def run_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
-    """Build gold's views and tables in dependency order.
+def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
+    """The quality gate, then gold from exactly the versions that it checked.
 
-    I/O: reads silver (and whatever layer the SQL files name); writes gold. Idempotent: every build is a full one.
+    Raises:
+        QualityGateClosed: Gold stays as it is. Everything that `run_gold` raises, too.
+    """
+    return run_gold(ctx, names, versions=guard_gold(ctx).versions)
+
+
+def run_gold(ctx: JobContext, names: Sequence[str] = (), *, versions: Mapping[TableName, int] | None = None) -> list[GoldResult]:
+    """Build the gold views and tables whose inputs or SQL changed, in dependency order.
+
+    I/O: reads silver (and whatever layer the SQL files name); writes gold. Idempotent.
 
     Args:
         ctx: From `open_context`.
         names: Only these and what they read in gold; empty: all.
+        versions: Tables to be read at these versions; others: the newest.
 
     Returns:
-        One result per node: built, skipped or failed, with the reason. A failed one blocks just its descendants.
+        One result per node: built, unchanged, skipped or failed, with the reason. A failed one blocks just its descendants.
 
     Raises:
         ConfigurationError: The SQL files are wrong (all problems at once), or a name has no file. Nothing was built.
     """
-    sql_dir = ctx.settings.gold.sql_dir
-    graph = load_graph(Path(sql_dir) if sql_dir else None)
-    return publish(ctx.tables, graph, names)
+    settings = ctx.settings.gold
+    results = publish(ctx.tables, graph_of(settings), names, versions=versions, max_threads=settings.max_threads)
+    for result in results:
+        _log.log(
+            logging.WARNING if result.status == "failed" else logging.INFO, "gold.%s %s: %s", result.name, result.status, result.reason
+        )
+    return results
+
+
+def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[Planned]:
+    """What `run_gold` would do, and why. I/O: reads; writes nothing."""
+    return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
+
+
+def graph_of(settings: GoldSettings) -> Graph:
+    """I/O: reads the SQL files that *settings* name."""
+    return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
+
+
+def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
+    """Run the YAML cases beside the SQL files.
+
+    I/O: reads both; runs in Spark over the rows that the cases give; touches no table.
+
+    Raises:
+        ConfigurationError: A file is wrong, or a name has no view or table.
+    """
+    settings = ctx.settings.gold
+    graph = graph_of(settings)
+    wanted = {name.removeprefix("gold.") for name in names}
+    graph.order(names)  # refuses a name that has no file
+    with as_file(resources.files("pipelines.gold") / "sql") as packaged:
+        folder = Path(settings.tests_dir) if settings.tests_dir else Path(settings.sql_dir or packaged) / "tests"
+        cases = [case for case in load_cases(folder) if not wanted or case.node in wanted]
+    return [run_case(ctx.spark, graph, case) for case in cases]

@@ -6,36 +6,84 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import resources
+from importlib.resources import as_file
 from pathlib import Path
 
+from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.quality.expectations import Checker, known_expectations
-from pipelines.quality.gate import check_suite, load_suites, record
+from pipelines.quality.expectations import Checker
+from pipelines.quality.gate import Run, load_suites, record, release_orphans, versions_of
+from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
-from pipelines.quality.rules import select
+from pipelines.quality.rules import Suite, select
 
 
-def run_quality(ctx: JobContext, names: Sequence[str] = (), conf: Path = Path("conf")) -> QualityReport:
+def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = False) -> QualityReport:
     """Check the tables that have a suite.
 
-    I/O: reads ``<conf>/quality/*.yml`` and the tables they name; appends one row per expectation to ``control.quality``, then writes Data
-    Docs, then raises if a blocking expectation did not pass. Every call is a run of its own.
+    I/O: reads suites and the tables they name; writes quarantines, then one row per expectation to ``control.quality``, then Data Docs;
+    then raises if gold must be held. Every call is a run of its own, and safe to repeat.
 
     Args:
         ctx: From `open_context`.
         names: Suites (``flights``) or tables (``silver.flights``); empty: all.
-        conf: The folder that holds ``quality/``.
+        accept: Volume and columns are the usual ones from now on.
 
     Raises:
         ConfigurationError: The files are wrong, all problems at once; nothing was checked.
-        QualityGateClosed: After rows and docs are written.
+        QualityGateClosed: After everything is written.
     """
-    suites = select(load_suites(conf, known_expectations()), names)
-    checker = Checker(Path(ctx.settings.quality.docs_dir))
-    checks = tuple(check for suite in suites for check in check_suite(ctx.tables, checker, suite))
-    report = QualityReport(uuid.uuid4().hex, datetime.now(UTC), checks)
+    suites = _suites(ctx)
+    wanted = select(suites, names)
+    release_orphans(ctx.tables, suites, (suite.table for suite in wanted))
+    return _run(ctx, wanted, accept=accept)
+
+
+def guard_gold(ctx: JobContext) -> QualityReport:
+    """The gate in front of gold: all suites but those on gold itself and on tables that are not there yet, which nothing can be built from.
+
+    I/O, raises: as `run_quality`. The report tells the versions that were checked, from which gold is then to be built.
+    """
+    suites = _suites(ctx)
+    release_orphans(ctx.tables, suites, (suite.table for suite in suites))
+    return _run(ctx, [suite for suite in suites if suite.table.layer != "gold" and ctx.tables.exists(suite.table)])
+
+
+def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityReport:
+    """Check the rows in quarantine again; those that pass are taken back, and the next build of gold shows them.
+
+    Without *names* the quarantines of tables that have no suite any more are emptied, too.
+
+    I/O, raises: as `run_quality`.
+    """
+    suites = _suites(ctx)
+    if not names:
+        release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
+    held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
+    return _run(ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True)
+
+
+def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
+    run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
+    if not suites:
+        return QualityReport(run_id, now, ())
+    checker = Checker(Path(settings.docs_dir), most_failing=settings.max_quarantined_rows)
+    versions = versions_of(ctx.tables, [suite.table for suite in suites])
+    run = Run(ctx.tables, checker, run_id, now, versions, accept, replay)
+    report = QualityReport(run_id, now, tuple(check for suite in suites for check in run.check(suite)))
     record(ctx.tables, report)
-    if suites:
-        report = replace(report, docs=checker.write_docs())
+    held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
+    report = replace(report, docs=checker.write_docs(), held=held)
     hold_gate(report)
     return report
+
+
+def _suites(ctx: JobContext) -> list[Suite]:
+    configured = ctx.settings.quality.suites_dir
+    if configured is not None:
+        if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
+            raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")
+        return load_suites(Path(configured))
+    with as_file(resources.files("pipelines.quality") / "suites") as packaged:
+        return load_suites(packaged)

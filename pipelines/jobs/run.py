@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from pipelines.errors import QualityGateClosed
 from pipelines.jobs.capture import Report, run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import run_gold
+from pipelines.jobs.gold import refresh_gold
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table
@@ -19,21 +20,41 @@ _IDLE_SECONDS = 1.0
 
 
 def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:
-    """I/O: capture to the source's present, then silver, then gold. Each step goes on where it was; calling again is safe."""
+    """I/O: capture to the source's present, then silver, the quality gate, gold. Each step goes on where it was; calling again is safe.
+
+    Raises:
+        QualityGateClosed: Bronze and silver are up to date, gold stays as it is.
+    """
     run_capture(ctx, once=True, report=report)
-    if run_silver(ctx, report=silver_report):
-        run_gold(ctx)
+    run_silver(ctx, report=silver_report)
+    refresh_gold(ctx)  # without news as well: a suite or a SQL file may have been corrected
 
 
 def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:
-    """I/O: capture in a thread; silver and gold follow as new versions of bronze appear. Ends when *stop* is set or capture fails."""
+    """I/O: capture in a thread; silver and gold follow as new versions of bronze appear. Ends when *stop* is set or capture fails.
+
+    Raises:
+        QualityGateClosed: At the end, if gold is held then. Until then a closed gate is logged, and capture and silver go on.
+    """
+    closed: QualityGateClosed | None = None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, ctx, stop=stop, report=report)
         try:
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
                 if ctx.tables.exists(bronze_table(ctx.settings.source.name)) and run_silver(ctx, report=silver_report):
-                    run_gold(ctx)
+                    closed = _gold_or_closed(ctx)
         finally:
             stop.set()
         result = capture.result()
     _log.info("captured %d events and %d documents, last batch %d", result.events, result.documents, result.batch)
+    if closed is not None:
+        raise closed
+
+
+def _gold_or_closed(ctx: JobContext) -> QualityGateClosed | None:
+    try:
+        refresh_gold(ctx)
+    except QualityGateClosed as closed:
+        _log.error("gold is held: %s", closed)
+        return closed
+    return None

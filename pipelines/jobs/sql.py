@@ -7,7 +7,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from pipelines.bronze.readable import with_json
-from pipelines.gold.publish import load_graph, query
+from pipelines.gold.publish import load_graph
+from pipelines.gold.query import query
 from pipelines.jobs.context import JobContext
 
 

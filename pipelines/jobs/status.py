@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ from pipelines.jobs.selection import inspect_selection, selection_of
 from pipelines.jobs.sources import reach_of
 from pipelines.model.columns import BOOKKEEPING, bronze_table
 from pipelines.model.tables import TableName
+from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.source.client import inspect, open_client, operation_time
 
 
@@ -125,6 +127,17 @@ def silver_status(ctx: JobContext) -> list[TableStatus]:
         assert counts is not None  # an aggregate has one row
         found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], _utc(counts[4])))
     return found
+
+
+def docs_page(ctx: JobContext) -> Path | None:
+    """The index of the Data Docs; None where no page has been written yet."""
+    page = Path(ctx.settings.quality.docs_dir).absolute() / "index.html"
+    return page if page.is_file() else None
+
+
+def held_rows(ctx: JobContext) -> dict[str, int]:
+    """I/O: rows in quarantine, for each silver table that has one."""
+    return {str(name): Quarantine(ctx.tables, name).count() for name in tables_with_quarantine(ctx.tables)}
 
 
 def diagnose(ctx: JobContext) -> dict[str, str]:

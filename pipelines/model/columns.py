@@ -121,5 +121,29 @@ came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their
 """
 
 
+QUALITY: Final = TableName("control", "quality")
+QUALITY_DDL: Final = """
+run_id STRING COMMENT 'one call of quality run or replay, or one gate in front of gold',
+ran_at TIMESTAMP COMMENT 'when it ran',
+table STRING COMMENT 'the table that was checked',
+table_id STRING COMMENT 'tells it from one that was made anew under its name',
+table_version BIGINT COMMENT 'the version that was checked',
+scope STRING COMMENT 'all rows, changed ones, or those in quarantine (replay)',
+version_from BIGINT COMMENT 'changed: since this version, exclusive',
+position_from STRING COMMENT 'changed: oldest position among the rows checked',
+position_to STRING COMMENT 'newest position among the rows checked',
+suite STRING COMMENT 'name of the file in conf/quality',
+suite_hash STRING COMMENT 'differs when the suite says something else',
+expectation STRING COMMENT 'its name',
+column STRING COMMENT 'the column it is about, where it is about one',
+kwargs STRING COMMENT 'its arguments as JSON',
+success BOOLEAN COMMENT 'outcome is passed',
+outcome STRING COMMENT 'passed, failed, or error: the check itself broke',
+observed STRING COMMENT 'what was seen, as JSON; failing rows by key under rows',
+unexpected_count BIGINT COMMENT 'rows that failed',
+on_failure STRING COMMENT 'warn, quarantine or block'
+"""
+
+
 def bronze_table(source: str) -> TableName:
     return TableName("bronze", source)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import uuid
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from pipelines.errors import ConfigurationError
-from pipelines.quality.results import Check
-from pipelines.quality.rules import Expectation, Suite
+from pipelines.quality.results import Check, broken, checked
+from pipelines.quality.rules import Expectation, Kind, Suite
+from pipelines.quality.table_checks import TABLE_KINDS
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"  # why here: it must stand before the import; nothing is ever to be sent
 
@@ -25,22 +29,47 @@ try:
         from great_expectations.core.expectation_validation_result import ExpectationValidationResult
         from great_expectations.core.validation_definition import ValidationDefinition
         from great_expectations.data_context.types.base import ProgressBarsConfig
+        from great_expectations.datasource.fluent.interfaces import Batch
+        from great_expectations.expectations.expectation import ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation
         from great_expectations.expectations.expectation import Expectation as GxExpectation
         from great_expectations.expectations.registry import get_expectation_impl, list_registered_expectation_implementations
 except SystemExit as stopped:
     # why: it imports pyspark.sql.connect, which ends `python -c` with code 0 where grpc is missing
     raise ImportError("great_expectations cannot be imported from `python -c`; run a file or a module") from stopped
 
+logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it tells of its temporary folders
+
 _SITE = "strandline"
+_KEY = "_key"
+_OWN_SQL = "unexpected_rows_expectation"
+_LEFT_OUT = ("partial_unexpected_index_list", "unexpected_index_column_names", "unexpected_index_query")
 _OURS = ("id", "batch_id", "rendered_content", "result_format", "catch_exceptions", "windows")  # set by the adapter or the library
 
 
-def known_expectations() -> dict[str, tuple[str, ...]]:
-    """Every expectation of the library, with the names of the arguments that a suite may give."""
-    return {
-        name: tuple(argument for argument in get_expectation_impl(name).__fields__ if argument not in _OURS)
-        for name in list_registered_expectation_implementations()
-    }
+# Map expectations judge each row by itself, but for these.
+_COMPARE_ROWS = (
+    "expect_column_values_to_be_unique",
+    "expect_compound_columns_to_be_unique",
+    "expect_column_values_to_be_increasing",
+    "expect_column_values_to_be_decreasing",
+    "expect_column_value_z_scores_to_be_less_than",
+    "expect_column_values_to_not_be_outliers",
+    _OWN_SQL,  # whoever writes SQL may compare anything
+)
+_JUDGE_TYPES = ("expect_column_values_to_be_of_type", "expect_column_values_to_be_in_type_list")  # of the column, in Spark
+
+
+def known_expectations() -> dict[str, Kind]:
+    """Every expectation of the library."""
+    return {name: _kind(name, get_expectation_impl(name)) for name in list_registered_expectation_implementations()}
+
+
+def _kind(name: str, implementation: type[GxExpectation]) -> Kind:
+    arguments = tuple(argument for argument in implementation.__fields__ if argument not in _OURS)
+    by_row = issubclass(implementation, ColumnMapExpectation | ColumnPairMapExpectation | MulticolumnMapExpectation)
+    if name in _COMPARE_ROWS:
+        return Kind(arguments, "rows")
+    return Kind(arguments, "row" if by_row and name not in _JUDGE_TYPES else "table")
 
 
 class Checker:
@@ -49,7 +78,9 @@ class Checker:
     The context lives in memory, sends nothing, shows no progress bars and never calls ``persist()`` (serverless refuses it).
     """
 
-    def __init__(self, docs_dir: Path) -> None:
+    def __init__(self, docs_dir: Path, *, most_failing: int = 10_000) -> None:
+        """*most_failing*: rows at fault that one expectation of a quarantine suite may name."""
+        self._most_failing = most_failing
         self._docs_dir = docs_dir.absolute()
         self._context = gx.get_context(mode="ephemeral")
         self._context.enable_analytics(False)
@@ -65,20 +96,24 @@ class Checker:
         self._source = self._context.data_sources.add_spark("lake", persist=False)
 
     def check(self, suite: Suite, rows: DataFrame) -> list[Check]:
-        """Check *rows* against *suite*, one result per expectation, in the order of the file.
+        """Check *rows* against the expectations of *suite* that are the library's, one result for each, in the order of the file.
 
         I/O: runs Spark jobs over *rows* (read once or more per expectation); writes nothing.
 
         Raises:
             ConfigurationError: An argument has a value that the expectation does not take.
         """
-        expectations = [_build(suite, number, item) for number, item in enumerate(suite.expectations, start=1)]
+        numbered = [(number, item) for number, item in enumerate(suite.expectations, start=1) if item.type not in TABLE_KINDS]
+        expectations = [_build(suite, number, item) for number, item in numbered]
+        if not expectations:
+            return []
         asset = self._source.add_dataframe_asset(suite.name)
         batch = asset.add_batch_definition_whole_dataframe(str(suite.table))
         held = self._context.suites.add(ExpectationSuite(name=suite.name, expectations=expectations))
         definition = self._context.validation_definitions.add(ValidationDefinition(name=suite.name, data=batch, suite=held))
+        named = {"unexpected_index_column_names": [_KEY]} if _KEY in rows.columns else {}
         checkpoint = self._context.checkpoints.add(
-            gx.Checkpoint(name=suite.name, validation_definitions=[definition], result_format={"result_format": "SUMMARY"})
+            gx.Checkpoint(name=suite.name, validation_definitions=[definition], result_format={"result_format": "SUMMARY", **named})
         )
         outcome = checkpoint.run(batch_parameters={"dataframe": rows})
         results = {
@@ -87,18 +122,33 @@ class Checker:
             for result in validation.results
             if result.expectation_config is not None
         }
-        ids = [item.id for item in held.expectations]
-        return [_check(suite, item, results[key]) for item, key in zip(suite.expectations, ids, strict=True)]
+        checks = [_check(suite, item, results[key.id]) for (_, item), key in zip(numbered, held.expectations, strict=True)]
+        if suite.on_failure != "quarantine":
+            return checks
+        source = batch.get_batch(batch_parameters={"dataframe": rows})
+        return [self._with_keys(check, built, source, rows) for check, built in zip(checks, expectations, strict=True)]
+
+    def _with_keys(self, check: Check, expectation: GxExpectation, source: Batch, rows: DataFrame) -> Check:
+        """The same check with the keys of all rows at fault; an error, where they cannot be told or are too many to be set aside."""
+        if check.outcome != "failed":
+            return check
+        count = check.unexpected_count or 0
+        if count > self._most_failing:
+            return broken(check, f"{count:,} rows fail, more than quality.max_quarantined_rows; is it the rows or the expectation?")
+        if check.expectation == _OWN_SQL:
+            keys = _keys_of_query(json.loads(check.kwargs)["unexpected_rows_query"], rows)
+        else:
+            whole = {"result_format": "COMPLETE", "unexpected_index_column_names": [_KEY]}
+            found = source.validate(expectation.copy(update={"id": None}), result_format=whole).result
+            keys = [str(row[_KEY]) for row in found.get("unexpected_index_list") or ()]
+        if not keys:
+            return broken(check, f"the rows at fault cannot be told by {_KEY}")
+        return replace(check, failing=tuple(sorted(set(keys))))
 
     def write_docs(self) -> Path:
         """I/O: writes the pages of everything checked so far into the folder; the index page is returned. Older pages stay."""
         self._context.build_data_docs(site_names=[_SITE])
         return self._docs_dir / "index.html"
-
-
-def broken_suite(suite: Suite, reason: str) -> list[Check]:
-    """Results of a suite that could not be run at all (its table is missing, its condition is refused)."""
-    return [_result(suite, item, "error", {"error": reason}, None) for item in suite.expectations]
 
 
 def _build(suite: Suite, number: int, expectation: Expectation) -> GxExpectation:
@@ -114,30 +164,27 @@ def _build(suite: Suite, number: int, expectation: Expectation) -> GxExpectation
 
 
 def _check(suite: Suite, expectation: Expectation, result: ExpectationValidationResult) -> Check:
-    broken = _exception(result.exception_info)
-    if broken is not None:
-        return _result(suite, expectation, "error", {"error": broken}, None)
-    observed = {key: value for key, value in (result.result or {}).items() if key != "partial_unexpected_index_list"}
+    raised = _exception(result.exception_info)
+    if raised is not None:
+        return checked(suite, expectation, "error", {"error": raised})
+    observed = {key: value for key, value in (result.result or {}).items() if key not in _LEFT_OUT}
     count = observed.get("unexpected_count")
-    if count is None and isinstance(observed.get("observed_value"), int) and expectation.type == "unexpected_rows_expectation":
+    if count is None and isinstance(observed.get("observed_value"), int) and expectation.type == _OWN_SQL:
         count = observed["observed_value"]
-    return _result(suite, expectation, "passed" if result.success else "failed", observed, None if count is None else int(count))
+    at_fault = (result.result or {}).get("partial_unexpected_index_list") or observed.get("details", {}).get("unexpected_rows") or ()
+    if rows := [row[_KEY] for row in at_fault if isinstance(row, Mapping) and _KEY in row]:
+        observed["rows"] = rows
+    return checked(suite, expectation, "passed" if result.success else "failed", observed, None if count is None else int(count))
 
 
-def _result(
-    suite: Suite, expectation: Expectation, outcome: Literal["passed", "failed", "error"], observed: Mapping[str, Any], count: int | None
-) -> Check:
-    return Check(
-        table=str(suite.table),
-        suite=suite.name,
-        expectation=expectation.type,
-        column=expectation.column,
-        kwargs=_json(expectation.arguments),
-        outcome=outcome,
-        observed=_json(observed),
-        unexpected_count=count,
-        on_failure=suite.on_failure,
-    )
+def _keys_of_query(query: str, rows: DataFrame) -> list[str]:
+    view = f"strandline_checked_{uuid.uuid4().hex}"
+    rows.createTempView(view)
+    try:
+        found = rows.sparkSession.sql(query.replace("{batch}", view))
+        return [str(row[_KEY]) for row in found.select(_KEY).collect()] if _KEY in found.columns else []
+    finally:
+        rows.sparkSession.catalog.dropTempView(view)
 
 
 def _exception(info: Mapping[str, Any] | None) -> str | None:
@@ -148,7 +195,3 @@ def _exception(info: Mapping[str, Any] | None) -> str | None:
             lines = str(entry.get("exception_message") or "").strip().splitlines()
             return (lines[0] if lines else "the check raised an exception")[:500]
     return None
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(dict(value), default=str, sort_keys=True, ensure_ascii=False)

@@ -2,80 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
-
-from pyspark.sql import types as T
+from typing import Any, Literal
 
 from pipelines.errors import QualityGateClosed
+from pipelines.model.columns import QUALITY
 from pipelines.model.tables import TableName
+from pipelines.quality.rules import Expectation, Suite
+from pipelines.quality.table_checks import short
 
-QUALITY = TableName("control", "quality")
+Outcome = Literal["passed", "failed", "error"]
 
-_TEXT = T.StringType()
-SCHEMA = T.StructType(
-    [
-        T.StructField("run_id", _TEXT),
-        T.StructField("ran_at", T.TimestampType()),
-        T.StructField("table", _TEXT),
-        T.StructField("table_version", T.LongType()),
-        T.StructField("position_from", _TEXT),
-        T.StructField("position_to", _TEXT),
-        T.StructField("suite", _TEXT),
-        T.StructField("expectation", _TEXT),
-        T.StructField("column", _TEXT),
-        T.StructField("kwargs", _TEXT),
-        T.StructField("success", T.BooleanType()),
-        T.StructField("outcome", _TEXT),
-        T.StructField("observed", _TEXT),
-        T.StructField("unexpected_count", T.LongType()),
-        T.StructField("on_failure", _TEXT),
-    ]
-)
+_MOST_ROWS = 3  # named in a message; control.quality and the pages show more
 
 
 @dataclass(frozen=True)
 class Check:
     """One expectation, checked. ``error``: the check itself broke (a missing column, a wrong type), so nothing is known about the rows.
 
-    *kwargs* and *observed* are JSON. *position_from* is exclusive and None where the whole table was checked; *position_to* is the
-    newest position among the rows checked.
+    *kwargs* and *observed* are JSON. What was checked is told by the fields from *table_id* on, as columns of ``control.quality``.
     """
 
-    table: str
+    table: TableName
     suite: str
     expectation: str
     column: str | None
     kwargs: str
-    outcome: Literal["passed", "failed", "error"]
+    outcome: Outcome
     observed: str
     unexpected_count: int | None
     on_failure: str
+    failing: tuple[str, ...] = ()
+    """Keys of all rows at fault; known only where they go into quarantine."""
+    suite_hash: str = ""
+    table_id: str | None = None
     table_version: int | None = None
+    scope: str = "all"
+    version_from: int | None = None
     position_from: str | None = None
     position_to: str | None = None
 
     @property
     def closes_gate(self) -> bool:
-        """A blocking check that broke closes the gate, too: it has not shown that the rows are good."""
-        return self.on_failure == "block" and self.outcome != "passed"
+        """A check that broke closes the gate, too, unless it only warns: it has not shown which rows are good."""
+        unknown = self.outcome == "error" and self.on_failure != "warn"
+        return unknown or (self.outcome == "failed" and self.on_failure == "block")
+
+    @property
+    def reason(self) -> str:
+        return f"{self.expectation}{f'({self.column})' if self.column else ''}"
 
     def short(self) -> str:
-        """Table, expectation, column and outcome in a few words."""
-        return f"{self.table} {self.expectation}{f'({self.column})' if self.column else ''} {self.outcome}"
+        """Table, expectation, column, outcome and the first rows at fault in a few words."""
+        rows = json.loads(self.observed).get("rows") or ()
+        seen = short(self.expectation, self.observed) if self.outcome == "failed" else ""
+        if rows:
+            count = self.unexpected_count or len(rows)
+            which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MOST_ROWS else ':'} "
+            seen = f"for {which}{', '.join(map(str, rows[:_MOST_ROWS]))}"
+        return f"{self.table} {self.reason} {self.outcome} {seen}".rstrip()
 
 
 @dataclass(frozen=True)
 class QualityReport:
-    """One run. *docs* is the index page of its Data Docs (None where no suite was run)."""
+    """One run. *docs* is the index page of its Data Docs (None where no suite was run); *held*: rows that are in quarantine after it."""
 
     run_id: str
     ran_at: datetime
     checks: tuple[Check, ...]
     docs: Path | None = None
+    held: int = 0
+
+    @property
+    def versions(self) -> dict[TableName, int]:
+        """The version of each table that was checked."""
+        return {check.table: check.table_version for check in self.checks if check.table_version is not None}
 
     @property
     def success(self) -> bool:
@@ -86,31 +91,44 @@ class QualityReport:
         others = [check for check in self.checks if check.outcome != "passed"]
         text = f"{len(self.checks) - len(others)} of {len(self.checks)} expectations passed"
         shown = "; ".join(check.short() for check in others)
-        return text + (f": {shown}" if shown else "") + (f"; pages: {self.docs}" if self.docs else "")
+        shown = f": {shown}" if shown else ""
+        held = f"; {self.held:,} rows in quarantine" if self.held else ""
+        return text + shown + held + (f"; pages: {self.docs}" if self.docs else "")
 
 
-def rows(report: QualityReport) -> list[tuple[object, ...]]:
-    """The report as rows of `SCHEMA`."""
-    return [
-        (
-            report.run_id,
-            report.ran_at,
-            check.table,
-            check.table_version,
-            check.position_from,
-            check.position_to,
-            check.suite,
-            check.expectation,
-            check.column,
-            check.kwargs,
-            check.outcome == "passed",
-            check.outcome,
-            check.observed,
-            check.unexpected_count,
-            check.on_failure,
-        )
-        for check in report.checks
-    ]
+def checked(suite: Suite, expectation: Expectation, outcome: Outcome, observed: Mapping[str, Any], count: int | None = None) -> Check:
+    """What became of one expectation of *suite*."""
+    return Check(
+        table=suite.table,
+        suite=suite.name,
+        expectation=expectation.type,
+        column=expectation.column,
+        kwargs=_json(expectation.arguments),
+        outcome=outcome,
+        observed=_json(observed),
+        unexpected_count=count,
+        on_failure=suite.on_failure,
+        suite_hash=suite.fingerprint,
+    )
+
+
+def broken(check: Check, reason: str) -> Check:
+    """*check* as one that has not shown which rows are good."""
+    return replace(check, outcome="error", observed=_json({"error": reason}))
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(dict(value), default=str, sort_keys=True, ensure_ascii=False)
+
+
+def rows(report: QualityReport) -> list[dict[str, object]]:
+    """The report as rows of ``control.quality``, by column."""
+    told = {"run_id": report.run_id, "ran_at": report.ran_at}
+    return [{**_values(check), "table": str(check.table), "success": check.outcome == "passed", **told} for check in report.checks]
+
+
+def _values(check: Check) -> dict[str, object]:
+    return {field.name: getattr(check, field.name) for field in fields(check) if field.name != "failing"}
 
 
 def hold_gate(report: QualityReport) -> None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, get_args
-
-import yaml
+from typing import Any, Literal, get_args
 
 from pipelines.errors import ConfigurationError
+from pipelines.model.plain_yaml import parse_yaml
 from pipelines.model.tables import Layer, TableName
 
-_KEYS = ("table", "where", "on_failure", "expectations")
-_ON_FAILURE = ("warn", "block")
+OnFailure = Literal["warn", "quarantine", "block"]
+Rows = Literal["all", "changed"]
+
+_KEYS = ("table", "where", "rows", "on_failure", "expectations")
 _TABLE = re.compile(r"([a-z]+)\.([a-z0-9_]+)\Z")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What may be asked of an expectation: its arguments, those that it cannot do without, and what it judges.
+
+    ``row``: each row by itself. ``rows``: rows, by comparing them with others. ``table``: the table as a whole, so that no row is at fault.
+    """
+
+    arguments: tuple[str, ...]
+    judges: Literal["row", "rows", "table"] = "table"
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,42 +55,32 @@ class Suite:
     name: str
     file: str
     table: TableName
-    on_failure: str
+    on_failure: OnFailure
     expectations: tuple[Expectation, ...]
     where: str | None = None
+    rows: Rows = "all"
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs whenever the suite would judge the same rows differently."""
+        asked = [[item.type, dict(item.arguments)] for item in self.expectations]
+        text = json.dumps([str(self.table), self.where, self.rows, self.on_failure, asked], default=str, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _Yaml(yaml.SafeLoader):
-    """YAML whose only booleans are true and false: the carrier NO and the state ON are text. A key given twice is refused."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Yaml.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
-
-
-def parse_suites(files: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> list[Suite]:
+def parse_suites(files: Mapping[str, str], known: Mapping[str, Kind]) -> list[Suite]:
     """Read suites. Pure.
 
     Args:
         files: File name to its YAML text.
-        known: Every expectation's name to the names of its arguments (`pipelines.quality.expectations.known_expectations`).
+        known: Every expectation by name (`pipelines.quality.gate.known_kinds`).
 
     Returns:
         Suites by name.
 
     Raises:
         ConfigurationError: All problems at once, each with its file: not YAML, an unknown key, expectation or argument (with the nearest
-            name), a table that is not ``layer.name``, an ``on_failure`` that does not exist.
+            name), a table that is not ``layer.name``, an ``on_failure`` that does not exist, or one that the expectations cannot serve.
     """
     problems: list[str] = []
     suites = []
@@ -103,11 +108,11 @@ def select(suites: Sequence[Suite], names: Sequence[str]) -> list[Suite]:
     return [suite for suite in suites if not names or suite.name in names or str(suite.table) in names]
 
 
-def _suite(file: str, text: str, known: Mapping[str, Sequence[str]], problems: list[str]) -> Suite | None:
+def _suite(file: str, text: str, known: Mapping[str, Kind], problems: list[str]) -> Suite | None:
     try:
-        content = yaml.load(text, _Yaml)  # why: a SafeLoader with fewer booleans
-    except yaml.YAMLError as error:
-        problems.append(_yaml_problem(error))
+        content = parse_yaml(text)
+    except ValueError as error:
+        problems.append(str(error))
         return None
     if not isinstance(content, dict):
         problems.append("a mapping with table and expectations is expected")
@@ -117,19 +122,31 @@ def _suite(file: str, text: str, known: Mapping[str, Sequence[str]], problems: l
     where = content.get("where")
     if where is not None and not (isinstance(where, str) and where.strip()):
         problems.append("where: a condition in SQL is expected")
-    on_failure = content.get("on_failure", "warn")
-    if on_failure == "quarantine":
-        problems.append("on_failure: quarantine is not there yet, use warn or block")
-    elif on_failure not in _ON_FAILURE:
-        problems.append(f"on_failure: {on_failure}{_nearest(str(on_failure), _ON_FAILURE)}")
+    on_failure, rows = content.get("on_failure", "warn"), content.get("rows", "all")
+    for key, value, allowed in (("on_failure", on_failure, get_args(OnFailure)), ("rows", rows, get_args(Rows))):
+        if value not in allowed:
+            problems.append(f"{key}: {value}{_nearest(str(value), allowed)}")
     expectations = _expectations(content.get("expectations"), known, problems)
-    return None if table is None else Suite(PurePath(file).stem, file, table, str(on_failure), expectations, where)
+    if table is None or problems:
+        return None
+    suite = Suite(PurePath(file).stem, file, table, on_failure, expectations, where, rows)
+    problems += _beyond(suite, known)
+    return suite
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f" at line {mark.line + 1}" if mark else ""
-    return f"not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}"
+def _beyond(suite: Suite, known: Mapping[str, Kind]) -> Iterator[str]:
+    """What a suite over changed rows, or one that sets rows aside, cannot do."""
+    for key, used in (("rows: changed", suite.rows == "changed"), ("on_failure: quarantine", suite.on_failure == "quarantine")):
+        if used and suite.table.layer != "silver":
+            yield f"{key} is for silver tables, {suite.table} has no keys and no change feed"
+    for number, item in enumerate(suite.expectations, start=1):
+        judges, where = known[item.type].judges, f"expectations, {number} ({item.type})"
+        if suite.rows == "changed" and judges != "row":
+            yield f"{where}: it looks at more than one row, so it needs a suite with rows: all"
+        if suite.on_failure == "quarantine" and judges == "table":
+            yield f"{where}: it is about the table, no row is at fault; put it into a suite with warn or block"
+        if suite.on_failure == "quarantine" and "mostly" in item.arguments:
+            yield f"{where}: mostly is about all rows, in quarantine each stands for itself"
 
 
 def _table(value: Any, problems: list[str]) -> TableName | None:
@@ -143,7 +160,7 @@ def _table(value: Any, problems: list[str]) -> TableName | None:
     return TableName(match[1], match[2])  # type: ignore[arg-type]  # why: checked above
 
 
-def _expectations(value: Any, known: Mapping[str, Sequence[str]], problems: list[str]) -> tuple[Expectation, ...]:
+def _expectations(value: Any, known: Mapping[str, Kind], problems: list[str]) -> tuple[Expectation, ...]:
     if not isinstance(value, list) or not value:
         problems.append("expectations: a list of at least one is expected")
         return ()
@@ -158,10 +175,11 @@ def _expectations(value: Any, known: Mapping[str, Sequence[str]], problems: list
             continue
         arguments = {str(key): argument for key, argument in item.items() if key != "type"}
         problems += [
-            f"expectations, {number} ({kind}): unknown argument {key}{_nearest(key, known[kind])}"
+            f"expectations, {number} ({kind}): unknown argument {key}{_nearest(key, known[kind].arguments)}"
             for key in arguments
-            if key not in known[kind]
+            if key not in known[kind].arguments
         ]
+        problems += [f"expectations, {number} ({kind}): {key} is missing" for key in known[kind].required if key not in arguments]
         found.append(Expectation(kind, arguments))
     return tuple(found)
 

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
 from pipelines.gold.graph import parse
-from pipelines.gold.publish import load_graph, publish, query
+from pipelines.gold.publish import load_graph, publish
+from pipelines.gold.query import query
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake, TableName
 
@@ -56,9 +57,9 @@ def test_the_pieces_of_the_package_count_what_they_say(tables: Tables) -> None:
     graph = load_graph()
     results = publish(tables, graph)
     assert {result.name: (result.status, result.rows, result.reason) for result in results} == {
-        "delay_by_weather": ("built", None, ""),
-        "fleet_age": ("built", 1, ""),
-        "on_time_performance": ("built", 2, ""),
+        "delay_by_weather": ("built", None, "a view holds no rows"),
+        "fleet_age": ("built", 1, "full: first build"),
+        "on_time_performance": ("built", 2, "full: first build"),
     }
     on_time = [tuple(row) for row in query(tables, graph, "select * from gold.on_time_performance order by carrier").collect()]
     assert [tuple(map(str, row)) for row in on_time] == [
@@ -163,7 +164,7 @@ def test_a_lake_in_a_folder_with_a_hostile_name(spark: SparkSession, tmp_path: P
     tables = Tables(spark, Lake(root=str(tmp_path / "a 'b; -- c")))
     _silver(tables, "a", [(1,)], "x INT")
     graph = parse({"t.sql": "-- materialized: table\nselect a.x from silver.a"})
-    assert [(result.status, result.reason) for result in publish(tables, graph)] == [("built", "")]
+    assert [(result.status, result.reason) for result in publish(tables, graph)] == [("built", "full: first build")]
     assert query(tables, graph, "select t.x from gold.t").first() == (1,)
 
 
@@ -182,14 +183,12 @@ def test_in_a_catalog_a_view_is_a_view(catalog_tables: Tables) -> None:
     _silver(tables, "a", [(1,), (2,)], "x INT")
     graph = parse(
         {
-            "v.sql": "-- description: it's a view\nselect a.x from silver.a where x > 1",
+            "v.sql": "-- description: it's a view\n-- column x: it's a number\nselect a.x from silver.a where x > 1",
             "t.sql": "-- materialized: table\n-- description: a table\nselect v.x from gold.v",
         }
     )
-    for _ in range(2):
-        assert [(result.name, result.status, result.reason) for result in publish(tables, graph)] == [
-            ("v", "built", ""),
-            ("t", "built", ""),
-        ]
+    for status in ("built", "unchanged"):
+        assert [(result.name, result.status) for result in publish(tables, graph)] == [("v", "built"), ("t", status)]
+    assert tables.spark.table("spark_catalog.goldtest_gold.v").schema["x"].metadata["comment"] == "it's a number"
     assert tables.spark.table("spark_catalog.goldtest_gold.v").collect() == [(2,)]
     assert query(tables, graph, "select gold.t.x, v.x from gold.t join gold.v on true").collect() == [(2, 2)]

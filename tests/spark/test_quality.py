@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import ConfigurationError, QualityGateClosed
-from pipelines.io.tables import Tables
+from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.quality import run_quality
+from pipelines.jobs.status import docs_page, held_rows
+from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
-from pipelines.quality.expectations import Checker, known_expectations
-from pipelines.quality.gate import load_suites
-from pipelines.quality.results import QUALITY, SCHEMA
+from pipelines.quality.expectations import Checker
+from pipelines.quality.gate import known_kinds
 from pipelines.quality.rules import Suite, parse_suites
 from pipelines.settings import LakeSettings, QualitySettings, Settings
 
@@ -38,53 +42,101 @@ def _flights(tables: Tables, rows: list[tuple[object, ...]]) -> None:
 
 
 def _suite(expectations: str) -> Suite:
-    return parse_suites({"a.yml": f"table: silver.a\nexpectations: [{expectations}]"}, known_expectations())[0]
+    return parse_suites({"a.yml": f"table: silver.a\nexpectations: [{expectations}]"}, known_kinds())[0]
 
 
 def _recorded(tables: Tables) -> DataFrame:
     return tables.read(QUALITY)
 
 
-def test_the_suite_of_the_project_passes_good_flights_and_leaves_rows_and_pages(ctx: JobContext) -> None:
+def _with_suites(ctx: JobContext, **texts: str) -> JobContext:
+    """The same context with suites of its own."""
+    folder = Path(ctx.settings.quality.docs_dir).parent / "quality"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.yml").write_text(text, encoding="utf-8")
+    quality = ctx.settings.quality.model_copy(update={"suites_dir": str(folder)})
+    return replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality}))
+
+
+def test_the_suites_of_the_package_pass_good_flights_and_leave_rows_and_pages(ctx: JobContext, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     _flights(ctx.tables, GOOD)
     report = run_quality(ctx)
     assert report.success
     assert [check.outcome for check in report.checks] == ["passed"] * 5
     recorded = _recorded(ctx.tables)
-    assert [(field.name, field.dataType) for field in recorded.schema] == [(field.name, field.dataType) for field in SCHEMA]
+    assert [(field.name, field.dataType) for field in recorded.schema] == [(field.name, field.dataType) for field in schema_of(QUALITY_DDL)]
     row = recorded.where("expectation = 'expect_column_values_to_be_between'").collect()[0]
     assert (row["run_id"], row["table"], row["table_version"], row["suite"]) == (report.run_id, "silver.flights", 1, "flights")
-    assert (row["position_from"], row["position_to"]) == (None, "p3")  # the tombstone p9 was not among the rows checked
-    assert (row["column"], row["success"], row["unexpected_count"], row["on_failure"]) == ("distance", True, 0, "block")
+    assert (row["scope"], row["position_from"], row["position_to"]) == (
+        "all",
+        None,
+        "p3",
+    )  # the tombstone p9 was not among the rows checked
+    assert (row["column"], row["success"], row["unexpected_count"], row["on_failure"]) == ("distance", True, 0, "quarantine")
     assert json.loads(row["kwargs"]) == {"column": "distance", "min_value": 1, "max_value": 5000}
     assert json.loads(row["observed"])["element_count"] == 2
-    assert report.docs is not None
+    assert report.docs == docs_page(ctx)
     assert "flights" in report.docs.read_text(encoding="utf-8")
     assert len(list(report.docs.parent.rglob("*.html"))) >= 2
+    assert held_rows(ctx) == {}, "without a failing row there is no quarantine"
+    assert [record.message for record in caplog.records if record.name.startswith("great_expectations")] == []
 
 
 def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: JobContext) -> None:
-    _flights(ctx.tables, [*GOOD, ("1", "UA", "EWR", -5, "arrived", False, "p4")])
-    with pytest.raises(QualityGateClosed, match="2 blocking expectations did not pass") as caught:
+    _flights(ctx.tables, [*GOOD, ("1", "UA", "EWR", 5, "arrived", False, "p4")])
+    with pytest.raises(
+        QualityGateClosed, match=r"silver\.flights expect_column_values_to_be_unique\(_key\) failed for 2 rows: 1, 1"
+    ) as caught:
         run_quality(ctx, ["silver.flights"])
     assert caught.value.exit_code == 5
     assert caught.value.next_step.endswith("strandline quality run")
-    failed = {row["column"]: row for row in _recorded(ctx.tables).where("outcome = 'failed'").collect()}
-    assert {column: row["unexpected_count"] for column, row in failed.items()} == {"_key": 2, "distance": 1}
-    assert json.loads(failed["distance"]["observed"])["partial_unexpected_list"] == [-5]
+    (failed,) = _recorded(ctx.tables).where("outcome = 'failed'").collect()
+    assert (failed["column"], failed["unexpected_count"]) == ("_key", 2)
+    assert json.loads(failed["observed"])["rows"] == ["1", "1"]
     assert _recorded(ctx.tables).count() == 5
     assert (Path(ctx.settings.quality.docs_dir) / "index.html").is_file()
 
 
-def test_every_run_is_kept_and_warnings_do_not_close_the_gate(ctx: JobContext, tmp_path: Path) -> None:
+def test_freshness_volume_and_drift_are_seen_until_they_are_accepted(ctx: JobContext) -> None:
+    text = """table: silver.flights
+on_failure: block
+expectations:
+  - {type: expect_table_to_be_fresh, column: at, max_age: 2h}
+  - {type: expect_table_volume_to_be_usual, max_change_percent: 50}
+  - {type: expect_table_schema_to_be_unchanged}"""
+    ctx = _with_suites(ctx, whole=text)
+    tables, now = ctx.tables, datetime.now(UTC)
+    tables.replace(FLIGHTS, tables.spark.createDataFrame([(1, now - timedelta(hours=1))] * 4, "a INT, at TIMESTAMP"))
+    assert run_quality(ctx).success
+    tables.replace(FLIGHTS, tables.spark.createDataFrame([("1", now - timedelta(hours=3), 2)], "a STRING, at TIMESTAMP, b INT"))
+    for _ in range(2):  # it does not become usual by being seen twice
+        with pytest.raises(QualityGateClosed) as caught:
+            run_quality(ctx)
+        for part in ("fresh failed newest 20", "usual failed 1 rows, usual 4", "unchanged failed added b, retyped a"):
+            assert part in caught.value.message
+    with pytest.raises(QualityGateClosed, match=r"1 blocking expectation did not pass: silver\.flights expect_table_to_be_fresh"):
+        run_quality(ctx, ["whole"], accept=True)
+    with pytest.raises(QualityGateClosed, match="1 blocking expectation did not pass"):
+        run_quality(ctx)
+
+
+def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobContext) -> None:
     _flights(ctx.tables, GOOD)
-    (tmp_path / "quality").mkdir()
-    text = "table: silver.flights\nexpectations: [{type: expect_table_row_count_to_equal, value: 7}]"
-    (tmp_path / "quality" / "rows.yml").write_text(text, encoding="utf-8")
-    for _ in range(2):
-        report = run_quality(ctx, conf=tmp_path)
-        assert [(check.outcome, check.column) for check in report.checks] == [("failed", None)]
-    assert _recorded(ctx.tables).select("run_id").distinct().count() == 2
+    own_sql = "{type: unexpected_rows_expectation, unexpected_rows_query: 'select %s from {batch} where distance > 5'}"
+    ctx = _with_suites(ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % 'count(*) as n'}]")
+    with pytest.raises(QualityGateClosed, match=r"did not pass: silver\.flights unexpected_rows_expectation error"):
+        run_quality(ctx)
+    ctx = _with_suites(ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % '*'}]")
+    report = run_quality(ctx)
+    assert (report.held, report.success, held_rows(ctx)) == (2, False, {"silver.flights": 2})
+    few = ctx.settings.quality.model_copy(update={"max_quarantined_rows": 1})
+    _flights(ctx.tables, [*GOOD, ("4", "UA", "EWR", 6, "arrived", False, "p4")])
+    with pytest.raises(QualityGateClosed):
+        run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": few})))
+    assert "more than quality.max_quarantined_rows" in _recorded(ctx.tables).agg({"observed": "max"}).collect()[0][0]
+    assert held_rows(ctx) == {"silver.flights": 2}, "as long as it is not known which rows are good, none is let go"
 
 
 def test_a_broken_check_is_an_error_of_the_suite_and_no_failure(tables: Tables, tmp_path: Path) -> None:
@@ -121,13 +173,13 @@ def test_equal_expectations_keep_their_order_and_an_empty_table_passes(tables: T
 @pytest.mark.parametrize(
     ("where", "table", "message"), [("nothing > 1", "silver.flights", "UNRESOLVED_COLUMN"), ("a", "silver.gone", "not there yet")]
 )
-def test_a_suite_that_cannot_run_closes_a_blocking_gate(ctx: JobContext, tmp_path: Path, where: str, table: str, message: str) -> None:
+def test_a_suite_that_cannot_run_closes_a_blocking_gate(ctx: JobContext, where: str, table: str, message: str) -> None:
     _flights(ctx.tables, GOOD)
-    (tmp_path / "quality").mkdir()
-    text = f"table: {table}\nwhere: {where}\non_failure: block\nexpectations: [{{type: expect_column_to_exist, column: a}}]"
-    (tmp_path / "quality" / "a.yml").write_text(text, encoding="utf-8")
+    ctx = _with_suites(
+        ctx, a=f"table: {table}\nwhere: {where}\non_failure: block\nexpectations: [{{type: expect_column_to_exist, column: a}}]"
+    )
     with pytest.raises(QualityGateClosed, match="expect_column_to_exist"):
-        run_quality(ctx, conf=tmp_path)
+        run_quality(ctx)
     (row,) = _recorded(ctx.tables).collect()
     assert (row["outcome"], row["success"]) == ("error", False)
     assert message in json.loads(row["observed"])["error"]
@@ -150,5 +202,7 @@ def test_the_library_sends_nothing_and_takes_the_session_as_it_is(spark: SparkSe
     assert SparkSession.getActiveSession() is spark
 
 
-def test_the_files_of_the_project_are_suites() -> None:
-    assert [suite.name for suite in load_suites(Path("conf"), known_expectations())] == ["flights"]
+def test_a_folder_that_is_not_there_does_not_open_the_gate(ctx: JobContext) -> None:
+    quality = ctx.settings.quality.model_copy(update={"suites_dir": "nowhere"})
+    with pytest.raises(ConfigurationError, match=r"there is no folder nowhere → correct quality\.suites_dir"):
+        run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})))

@@ -134,7 +134,7 @@ def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
     node = parse(
         {"a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n-- prose, not more\nselect 1 -- description: no"}
     ).nodes["a"]
-    assert (node.materialized, node.description, node.table) == ("table", "how: many and why", TableName("gold", "a"))
+    assert (node.materialized, node.header.description, node.table) == ("table", "how: many and why", TableName("gold", "a"))
     assert parse({"a.sql": "select 1"}).nodes["a"].materialized == "view"
 
 
@@ -169,7 +169,12 @@ def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
         ({"A-b.sql": "select 1"}, ["A-b.sql:1: 'A-b' cannot name a table"]),
         ({"a.sql": "-- materialised: view\nselect 1"}, ["a.sql:1: unknown header materialised (did you mean materialized?)"]),
         ({"a.sql": "\n-- materialized: tabel\nselect 1"}, ["a.sql:2: materialized: tabel (did you mean table?)"]),
-        ({"a.sql": "-- materialized: incremental\nselect 1"}, ["incremental is not there yet"]),
+        ({"a.sql": "\n-- materialized: incremental\nselect 1"}, ["a.sql:2: incremental needs keys"]),
+        ({"a.sql": "-- keys: x\nselect 1 as x"}, ["a.sql:1: keys are for materialized: incremental, this is a view"]),
+        (
+            {"a.sql": "-- materialized: incremental\n-- keys: x\nselect x\nfrom gold.b", "b.sql": "select 1 as x"},
+            ["a.sql:4: gold.b is a view, so it does not tell which rows changed"],
+        ),
         ({"a.sql": "-- description: a\n-- description: b\nselect 1"}, ["a.sql:2: description is given twice"]),
         (
             {"a.sql": "select * from x", "b.sql": "select 'x", "c.sql": "select * from gold.q"},
@@ -188,9 +193,72 @@ def test_every_problem_is_named_at_once_with_file_and_line(files: dict[str, str]
 def test_the_files_that_come_with_the_package_are_a_graph() -> None:
     graph = load_graph()
     assert {"on_time_performance", "delay_by_weather", "fleet_age"} <= set(graph.nodes)
-    assert all(node.description for node in graph.nodes.values())
+    assert all(node.header.description for node in graph.nodes.values())
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be read: No such file or directory → correct gold\.sql_dir"):
         load_graph(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys", "expected"),
+    [
+        ("select carrier, count(*) n from silver.a group by carrier", ["carrier"], ["carrier"]),
+        (
+            "select date_trunc('day', f.at.departure) as day from silver.a f left join silver.b on b.x = f.x group by 1",
+            ["day"],
+            ["DATE_TRUNC('DAY', at.departure)"],
+        ),
+        ("select silver.a.x, to_date(y) as d, sum(z) from silver.a group by all", ["x", "d"], ["x", "TO_DATE(y)"]),
+        ("with w as (select x as y from silver.a) select w.y as k, 1 from w left join silver.b on true", ["k"], ["x"]),
+        ("select s.k from (select distinct b.`o``dd` as k from silver.a as b) s", ["k"], ["`o``dd`"]),
+        ("select x, rank() over (partition by x, y order by z) from silver.a", ["x"], ["x"]),
+    ],
+)
+def test_the_keys_of_an_incremental_table_are_followed_to_their_table(sql: str, keys: list[str], expected: list[str]) -> None:
+    node = parse({"n.sql": f"-- materialized: incremental\n-- keys: {', '.join(keys)}\n{sql}"}).nodes["n"]
+    assert node.driving is not None
+    assert (node.driving.table, list(node.driving.keys)) == (TableName("silver", "a"), expected)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select x\nfrom silver.a\nlimit 3", "n.sql:5: LIMIT looks at rows of all keys"),
+        ("select x, rank() over (order by y) from silver.a", "n.sql:3: a window must PARTITION BY every key"),
+        ("select x, y, count(*) from silver.a\ngroup by y", "n.sql:4: GROUP BY must hold every key, x is missing"),
+        ("select y as x, count(*) from silver.a group by cube(y)", "make rows without a key"),
+        ("select x from silver.a union all select x from silver.b", "n.sql:3: UNION and its like"),
+        ("select a.x from silver.a\nfull join silver.b on a.x = b.x", "n.sql:4: FULL JOIN"),
+        ("select b.x from silver.a join silver.b on a.x = b.x", "n.sql:3: key b.x: write a.b.x"),
+        ("select x from silver.a join silver.b on a.x = b.x", "n.sql:3: key x: write a.x"),
+        ("select x from silver.a where y in (select y from silver.a)", "n.sql:3: silver.a is read 2 times"),
+        ("with w as (select x from silver.a)\nselect w.x from w join w v on v.x = w.x", "n.sql:4: w is read 2 times"),
+        ("select x, now() from silver.a", "n.sql:3: now() changes by itself"),
+        ("select x from silver.a version as of 3", "is read at a fixed version"),
+        ("select max(x) as x from silver.a", "n.sql:3: MAX(x) cannot be a key"),
+        ("select 1 as x from silver.a", "it is the same in every row"),
+        ("select upper(x) as x from (select x from silver.a) s", "must be taken as it is from s"),
+        ("select y from silver.a", "n.sql:2: keys: the result has no column x (there is: y)"),
+        ("select 1 as x", "there is no FROM"),
+    ],
+)
+def test_what_cannot_be_built_piece_by_piece_is_refused_with_its_line(sql: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse({"n.sql": f"-- materialized: incremental\n-- keys: x\n{sql}"})
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("select now(), current_date, rand() from silver.a", ("now()", "current_date()", "rand()")),
+        ("select unix_timestamp() from silver.a", ("unix_timestamp()",)),
+        ("select unix_timestamp(x), 'now()', `current_date`, now from silver.a", ()),
+        ("select * from gold.below", ("uuid()",)),
+    ],
+)
+def test_what_changes_by_itself_is_known(sql: str, names: tuple[str, ...]) -> None:
+    graph = parse({"n.sql": sql, "below.sql": "select uuid()"})
+    assert graph.volatile(graph.nodes["n"].statement) == names

@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigurationError, QualityGateClosed
+from pipelines.model.columns import QUALITY_DDL
 from pipelines.model.tables import TableName
-from pipelines.quality.results import SCHEMA, Check, QualityReport, hold_gate, rows
-from pipelines.quality.rules import Expectation, Suite, parse_suites, select
+from pipelines.quality.results import Check, QualityReport, hold_gate, rows
+from pipelines.quality.rules import Expectation, Kind, Suite, parse_suites, select
+from pipelines.quality.table_checks import TABLE_KINDS
+from scripts.reference import columns_of
 
 KNOWN = {
-    "expect_column_values_to_not_be_null": ("column", "mostly"),
-    "expect_column_values_to_be_in_set": ("column", "value_set"),
-    "expect_table_row_count_to_be_between": ("min_value", "max_value"),
+    "expect_column_values_to_not_be_null": Kind(("column", "mostly"), "row"),
+    "expect_column_values_to_be_in_set": Kind(("column", "value_set"), "row"),
+    "expect_column_values_to_be_unique": Kind(("column",), "rows"),
+    "expect_table_row_count_to_be_between": Kind(("min_value", "max_value")),
+    **TABLE_KINDS,
 }
 NOT_NULL = "expectations: [{type: expect_column_values_to_not_be_null, column: a}]"
 
@@ -53,7 +58,22 @@ def test_what_is_left_out_has_a_default() -> None:
         (f"table: sliver.a\n{NOT_NULL}", ["there is no layer sliver (did you mean silver?)"]),
         (f"table: silver.a`; drop\n{NOT_NULL}", ["table: layer.name is expected"]),
         (f"table: silver.a\nwhere: 3\n{NOT_NULL}", ["where: a condition in SQL is expected"]),
-        (f"table: silver.a\non_failure: quarantine\n{NOT_NULL}", ["quarantine is not there yet"]),
+        (f"table: gold.a\non_failure: quarantine\n{NOT_NULL}", ["on_failure: quarantine is for silver tables"]),
+        (f"table: bronze.a\nrows: changed\n{NOT_NULL}", ["rows: changed is for silver tables"]),
+        (f"table: silver.a\nrows: new\n{NOT_NULL}", ["rows: new (there is: all, changed)"]),
+        (
+            "table: silver.a\nrows: changed\nexpectations: [{type: expect_column_values_to_be_unique, column: a}]",
+            ["expectations, 1 (expect_column_values_to_be_unique): it looks at more than one row"],
+        ),
+        (
+            "table: silver.a\non_failure: quarantine\nexpectations: [{type: expect_table_schema_to_be_unchanged}]",
+            ["it is about the table, no row is at fault"],
+        ),
+        (
+            "table: silver.a\non_failure: quarantine\nexpectations: [{type: expect_column_values_to_not_be_null, column: a, mostly: 0.9}]",
+            ["in quarantine each stands for itself"],
+        ),
+        ("table: silver.a\nexpectations: [{type: expect_table_to_be_fresh}]", ["(expect_table_to_be_fresh): max_age is missing"]),
         (f"table: silver.a\non_failure: blok\n{NOT_NULL}", ["on_failure: blok (did you mean block?)"]),
         (f"table: silver.a\non_failure: [block]\n{NOT_NULL}", ["on_failure: ['block']"]),
         ("table: silver.a", ["expectations: a list of at least one is expected"]),
@@ -90,7 +110,8 @@ def test_suites_are_chosen_by_name_or_table() -> None:
 
 
 def _check(outcome: str, on_failure: str) -> Check:
-    return Check("silver.a", "a", "expect_x", "c", "{}", outcome, "{}", 1, on_failure)  # type: ignore[arg-type]  # why: cases give plain words
+    table = TableName("silver", "a")
+    return Check(table, "a", "expect_x", "c", "{}", outcome, '{"rows": ["k1"]}', 1, on_failure)  # type: ignore[arg-type]  # why: cases give plain words
 
 
 @pytest.mark.parametrize(
@@ -101,6 +122,8 @@ def _check(outcome: str, on_failure: str) -> Check:
         ("error", "block", True),
         ("failed", "warn", False),
         ("error", "warn", False),
+        ("failed", "quarantine", False),
+        ("error", "quarantine", True),
     ],
 )
 def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: str, on_failure: str, closed: bool) -> None:
@@ -109,12 +132,12 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: 
     passed = "2 of 2" if outcome == "passed" else "1 of 2"
     assert report.summary().startswith(f"{passed} expectations passed")
     assert report.summary().endswith("; pages: docs")
-    assert all(len(row) == len(SCHEMA) for row in rows(report))
+    assert {name for row in rows(report) for name in row} == {name for name, _, _ in columns_of(QUALITY_DDL)}
     if not closed:
         hold_gate(report)
         return
     with pytest.raises(
-        QualityGateClosed, match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} → see docs"
+        QualityGateClosed, match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} for 1 row: k1 → see docs"
     ) as caught:
         hold_gate(report)
     assert caught.value.exit_code == 5

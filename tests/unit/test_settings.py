@@ -375,3 +375,13 @@ def test_the_selection_may_come_from_the_environment(conf: Path, monkeypatch: py
     assert capture.user_pipeline.stages == ({"$match": {"fullDocument.a": 1}},)
     assert (capture.skipped_operations, capture.collection_exclude_list) == (("u", "d"), ("[a-c].*", "shop.x"))
     assert capture.field_policy.salt == _SECRET.encode()
+
+
+def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) -> None:
+    _write(conf, "here", "")
+    assert load_settings("here", conf).quality.suites_dir is None
+    (conf / "quality").mkdir()
+    (conf / "quality" / "a.yml").write_text("table: silver.a", encoding="utf-8")
+    assert load_settings("here", conf).quality.suites_dir == str(conf / "quality")
+    _write(conf, "here", "quality: {suites_dir: elsewhere}")
+    assert load_settings("here", conf).quality.suites_dir == "elsewhere"

@@ -1,6 +1,8 @@
--- materialized: table
--- description: Punctuality by carrier. On time means less than 15 minutes late on arrival, of the flights whose arrival is known;
---   a cancelled flight is one that was deleted at the source, or stands there as cancelled. Delays in minutes.
+-- materialized: incremental
+-- keys: carrier
+-- description: Punctuality by carrier. Delays in minutes.
+-- column cancelled: Flights that were deleted at the source, or stand there as cancelled
+-- column percent_on_time: Less than 15 minutes late on arrival, of the flights whose arrival is known
 
 WITH flights AS (
     SELECT

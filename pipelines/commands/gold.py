@@ -1,0 +1,69 @@
+"""``strandline gold``: build, plan and test the views and tables that analysts read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
+
+
+class _BuildByDefault(TyperGroup):
+    """``gold``, ``gold NAME…`` and ``gold --plan`` are ``gold build …``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # why: typer's context is click's
+        first = args[0] if args else ""
+        return super().parse_args(ctx, args if first in self.commands or first == "--help" else ["build", *args])
+
+
+gold = typer.Typer(cls=_BuildByDefault, help="Build gold's views and tables: `gold [NAME…]`, `gold --plan`, `gold test`.")
+
+
+@gold.command("build")
+def build(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Only these, and what they read in gold; default: all.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and why.")] = False,
+    no_quality: Annotated[bool, typer.Option("--no-quality", help="Build without the quality gate in front.")] = False,
+    once: Annotated[bool, typer.Option("--once", hidden=True)] = False,  # noqa: ARG001  # why: the verbs share it; gold always ends
+    as_json: AsJson = False,
+) -> None:
+    """Check quality, then build what changed upstream, in the order of the references."""
+    from pipelines.jobs.gold import plan_gold, refresh_gold, run_gold
+
+    ctx = open_pipeline(context)
+    if plan:
+        print_rows([asdict(planned) for planned in plan_gold(ctx, names or ())], as_json=as_json)
+        return
+    results = (run_gold if no_quality else refresh_gold)(ctx, names or ())
+    if as_json:
+        print_rows([asdict(result) for result in results], as_json=True)
+    else:
+        for result in results:
+            out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}", highlight=False, markup=False)
+    if any(result.status == "failed" for result in results):
+        raise typer.Exit(1)
+
+
+@gold.command("test")
+def run_cases(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Only the cases of these; default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the YAML cases beside the SQL files: given these rows, expect those."""
+    from pipelines.jobs.gold import check_gold
+
+    results = check_gold(open_pipeline(context), names or ())
+    if as_json:
+        print_rows([asdict(result) | {"passed": result.passed} for result in results], as_json=True)
+    else:
+        for result in results:
+            outcome = "passed" if result.passed else f"failed: {result.difference}"
+            out.print(f"{result.node}, {result.case}: {outcome}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"{sum(result.passed for result in results)} of {len(results)} cases passed")
+    if not all(result.passed for result in results):
+        raise typer.Exit(1)

@@ -1,0 +1,164 @@
+"""Builds one node of gold: a view, a whole table, or the keys of it that may have changed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.errors import ConfigurationError
+from pipelines.gold.cut import Cut, visible
+from pipelines.gold.decision import Decision, remembered
+from pipelines.gold.graph import Graph, Node
+from pipelines.gold.names import Source, spark_sql
+from pipelines.gold.statement import nearest, one_line
+from pipelines.io.tables import Tables
+from pipelines.model.tables import TableName, quoted
+
+_FOUND = "_strandline_found"
+
+
+class _FeedLost(Exception):
+    """The changes since the last build cannot be read; nothing was written."""
+
+
+def build_view(cut: Cut, graph: Graph, node: Node) -> None:
+    """I/O: analyses the query, so that a broken view is reported now and not at its first reader; in a catalog, (re)places the view."""
+    tables = cut.tables
+    frame = tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql))
+    _refuse_unknown_columns(node, frame)
+    if not tables.lake.by_path:
+        columns = {name: node.header.columns.get(name.lower(), "") for name in frame.columns}
+        sql = spark_sql(tables.lake, graph, node.statement, visible(tables.lake, cut.quarantines), inline=False)
+        tables.replace_view(node.table, sql, columns, comment=node.header.description)
+
+
+def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
+    """Bring a table up to date, then note in it what it was built from.
+
+    I/O: one commit with rows, then one with properties. A crash between the two repeats the first.
+
+    Returns:
+        Rows written, by the commit; and how it was done: ``full`` or ``incremental``, with the reason.
+    """
+    rows, how = None, decision.reason
+    if decision.action == "incremental":
+        try:
+            rows = _merge(cut, graph, node, decision)
+        except _FeedLost as lost:
+            how = f"{how}; but {lost}"
+    done = "full" if rows is None else "incremental"
+    if rows is None:
+        frame = _commented(node, cut.tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql)))
+        cut.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
+        rows = _metrics(cut.tables, node.table, "numOutputRows")
+    cut.tables.set_properties(node.table, remembered(graph, node, decision))
+    return rows, f"{done}: {how}"
+
+
+def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
+    """MERGE the rows of all keys that changed driving rows have, or had; keys that have no row any more are deleted."""
+    tables, views = cut.tables, f"strandline_keys_{uuid.uuid4().hex}"
+    try:
+        keys = _changed_keys(cut, node, decision)
+        keys.createTempView(views)
+        frame = tables.spark.sql(spark_sql(tables.lake, graph, node.statement, _restricted(cut, node, views)))
+        if _shape(frame) != _shape(tables.read(node.table)):
+            raise _FeedLost("the columns of the result changed")
+        rows = _unique(node, frame).withColumn(_FOUND, F.lit(True)).alias("r")
+        matches = [F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}")) for number, key in enumerate(node.header.keys)]
+        source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
+        on = " AND ".join(f"t.{quoted(key)} <=> s.{_key(number)}" for number, key in enumerate(node.header.keys))
+        values: dict[str, str | Column] = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
+        merge = tables.delta(node.table).alias("t").merge(source.alias("s"), on)
+        merge = merge.whenMatchedDelete(f"s.{_FOUND} IS NULL").whenMatchedUpdate(set=values)
+        merge.whenNotMatchedInsert(f"s.{_FOUND}", values).execute()
+    finally:
+        tables.spark.catalog.dropTempView(views)
+    return _metrics(tables, node.table, "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
+    """The keys of driving rows that changed, before and after, and of those that went into quarantine or came back.
+
+    Raises:
+        _FeedLost: The feed is off, has been vacuumed, or crosses a change of columns that it cannot show.
+    """
+    driving = node.driving
+    assert driving is not None  # decide() says incremental only of such a node
+    named = [f"{key} AS {_key(number)}" for number, key in enumerate(driving.keys)]
+    frames = []
+    try:
+        for table, after in decision.before.items():
+            rows = cut.tables.feed(table, after + 1, decision.inputs[table].version)
+            if table != driving.table:
+                now = cut.tables.read(driving.table, version=decision.inputs[driving.table].version)
+                moved = rows.select("_key").distinct().alias("q")
+                rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
+            frames.append(rows.selectExpr(*named))
+        keys = reduce(DataFrame.unionByName, frames).distinct()
+        keys.isEmpty()  # a log file or a change file that is gone shows itself when the rows are read
+    except PySparkException as error:
+        raise _FeedLost(f"its changes cannot be read ({one_line(error)})") from error
+    return keys
+
+
+def _restricted(cut: Cut, node: Node, keys: str) -> Source:
+    """Sources of which the driving one shows only rows whose key stands in the view *keys*."""
+    driving = node.driving
+    assert driving is not None  # as above
+    on = " AND ".join(f"{key} <=> k.{_key(number)}" for number, key in enumerate(driving.keys))
+
+    def source(table: TableName) -> str:
+        if table != driving.table:
+            return cut.sql(table)
+        return f"(SELECT * FROM {cut.sql(table)} LEFT SEMI JOIN {keys} AS k ON {on})"
+
+    return source
+
+
+def _unique(node: Node, rows: DataFrame) -> DataFrame:
+    """The same rows; writing them fails where two have the same keys."""
+    keys = node.header.keys
+    if not keys:
+        return rows
+    alike = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    message = F.lit(f"keys: {', '.join(keys)} do not identify a row of {node.table}")
+    first = next(name for name in rows.columns if name.lower() == keys[0])
+    checked = F.when(F.col("_alike") == 1, F.col(quoted(first))).otherwise(F.raise_error(message).cast(rows.schema[first].dataType))
+    metadata = rows.schema[first].metadata
+    counted = rows.withColumn("_alike", F.count("*").over(alike))
+    return counted.withColumn(first, checked).withMetadata(first, metadata).drop("_alike")
+
+
+def _commented(node: Node, rows: DataFrame) -> DataFrame:
+    """*rows* whose columns carry the comments of the header into the table."""
+    _refuse_unknown_columns(node, rows)
+    for name in rows.columns:
+        if comment := node.header.columns.get(name.lower()):
+            rows = rows.withMetadata(name, {"comment": comment})
+    return rows
+
+
+def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
+    known = {name.lower() for name in rows.columns}
+    unknown = [f"{node.file}: there is no column {name}{nearest(name, known)}" for name in node.header.columns if name not in known]
+    if unknown:
+        raise ConfigurationError("; ".join(unknown), next_step="correct the header")
+
+
+def _shape(rows: DataFrame) -> Mapping[str, str]:
+    return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+
+
+def _metrics(tables: Tables, table: TableName, *names: str) -> int:
+    metrics = tables.history(table)[0]["operationMetrics"]
+    return sum(int(metrics[name]) for name in names)
+
+
+def _key(number: int) -> str:
+    return f"_strandline_key_{number}"

@@ -1,0 +1,78 @@
+"""Answers queries that name tables by layer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+
+from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.gold.cut import quarantines_of, visible
+from pipelines.gold.graph import Graph
+from pipelines.gold.names import spark_sql
+from pipelines.gold.statement import Statement, nearest, one_line, parse_statement
+from pipelines.io.tables import Tables
+from pipelines.model.tables import TableName
+
+Reader = Callable[[DataFrame], DataFrame]
+
+
+def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None) -> DataFrame:
+    """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
+
+    Args:
+        readers: By layer, how its tables look to a query; a layer without one shows them as they are.
+
+    I/O: reads only; a statement that is no query is refused. A gold view of a folder lake is expanded from its SQL file, and does not
+    show rows in quarantine; a silver table that the query names itself does.
+
+    Raises:
+        ConfigurationError: Not one query, a table that is not there (with the nearest name), or Spark refuses it (its own first line).
+    """
+    statement, problems = parse_statement(sql)
+    if problems or statement is None:
+        text = "; ".join(f"line {problem.line}: {problem.text}" for problem in problems)
+        raise ConfigurationError(text, next_step="correct the query")
+    inline = tables.lake.by_path
+    read = graph.inputs(statement) if inline else list(statement.tables())
+    missing = [table for table in read if not tables.exists(table)]
+    if missing:
+        known = {str(table) for layer in {item.layer for item in missing} for table in _known(tables, graph, layer)}
+        text = "; ".join(f"there is no {table}{nearest(str(table), known)}" for table in missing)
+        raise ConfigurationError(text, next_step="correct the name, or build the table first")
+    stand_ins = _stand_ins(tables, graph, statement, readers or {})
+    through_views = visible(tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ()))
+    try:
+        return tables.spark.sql(
+            spark_sql(
+                tables.lake,
+                graph,
+                statement,
+                through_views,
+                own=lambda table: stand_ins.get(table) or tables.lake.sql(table),
+                inline=inline,
+            )
+        )
+    except (ParseException, AnalysisException) as error:
+        raise ConfigurationError(one_line(error), next_step="correct the query") from error
+
+
+def _stand_ins(tables: Tables, graph: Graph, statement: Statement, readers: Mapping[str, Reader]) -> dict[TableName, str]:
+    """Temporary views over the tables of *statement* whose layer has a reader; a view cannot travel in time, so such tables stay."""
+    views: dict[TableName, str] = {}
+    travelling = {reference.table for reference in statement.references if reference.travels}
+    for table in statement.tables():
+        if table not in travelling and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
+            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
+            reader(tables.read(table)).createTempView(views[table])
+    return views
+
+
+def _known(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
+    try:
+        known = tables.names(layer)
+    except StrandlineError:  # a folder in object storage cannot be listed: the error goes without a suggestion
+        known = []
+    return known + [node.table for node in graph.nodes.values() if layer == "gold"]

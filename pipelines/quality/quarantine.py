@@ -1,0 +1,99 @@
+"""``silver.<table>_quarantine``: for each suite exactly the rows that do not meet it, as of the version that was checked.
+
+Silver itself stays whole, because its MERGE converges by the positions of all keys; gold leaves the quarantined keys out. A row is taken
+back by the first check that it passes, be it that the source, the suite or the data around it was corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import ContractError
+from pipelines.io.tables import Tables, schema_of
+from pipelines.model.columns import BOOKKEEPING
+from pipelines.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
+from pipelines.model.tables import TableName, quoted
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """The quarantine of one silver table."""
+
+    tables: Tables
+    table: TableName
+
+    @property
+    def name(self) -> TableName:
+        return quarantine_of(self.table)
+
+    def exists(self) -> bool:
+        return self.tables.exists(self.name) and is_quarantine_of(self.table, self.tables.properties(self.name))
+
+    def count(self, suite: str | None = None) -> int:
+        """I/O: rows held, by one suite or by any."""
+        if not self.exists():
+            return 0
+        rows = self.tables.read(self.name)
+        return (rows if suite is None else rows.where(F.col("suite") == suite)).count()
+
+    def keys(self, suite: str) -> DataFrame:
+        """``_key`` of the rows that *suite* holds. The quarantine exists."""
+        return self.tables.read(self.name).where(F.col("suite") == suite).select("_key")
+
+    def hold(self, suite: str, failing: Mapping[str, Sequence[str]], rows: DataFrame, *, version: int, run_id: str, at: datetime) -> None:
+        """Make *failing* what the suite holds: new rows come in, those that still fail are noted again, all others are let go.
+
+        I/O: one MERGE, or none where nothing is held before and after. Idempotent.
+
+        Args:
+            failing: Key to the expectations that it does not meet.
+            rows: The silver table at *version*.
+
+        Raises:
+            ContractError: A collection has a silver table of the quarantine's name.
+        """
+        if not failing and not self.count(suite):
+            return
+        self._open()
+        named = [(key, suite, list(reasons), version, at, run_id) for key, reasons in sorted(failing.items())]
+        ddl = "_key STRING, suite STRING, reasons ARRAY<STRING>, table_version BIGINT, quarantined_at TIMESTAMP, run_id STRING"
+        found = self.tables.spark.createDataFrame(named, ddl)
+        fields = [quoted(name) for name in rows.columns if name not in BOOKKEEPING]
+        shown = rows.select(F.col("_key"), F.col("_position"), F.to_json(F.struct(*fields)).alias("row"))
+        source = found.join(shown, "_key").alias("s")  # a key is never null: it is the MERGE key
+        merge = self.tables.delta(self.name).alias("t").merge(source, "t._key <=> s._key AND t.suite <=> s.suite")
+        renewed = ("reasons", "_position", "table_version", "run_id", "row")
+        # What is held as before is not written: gold would take it for news.
+        differs = "NOT (t.reasons <=> s.reasons AND t._position <=> s._position)"
+        merge = merge.whenMatchedUpdate(differs, {name: f"s.{name}" for name in renewed}).whenNotMatchedInsertAll()
+        merge.whenNotMatchedBySourceDelete(F.col("t.suite") == suite).execute()
+
+    def keep_only(self, suites: Collection[str]) -> None:
+        """I/O: lets go what is held by a suite that is no more; one commit, or none."""
+        orphans = ~F.col("suite").isin(*suites) if suites else F.lit(True)
+        if self.exists() and not self.tables.read(self.name).where(orphans).isEmpty():
+            self.tables.delta(self.name).delete(orphans)
+
+    def _open(self) -> None:
+        self.tables.create(
+            self.name,
+            schema_of(QUARANTINE_DDL),
+            properties=quarantine_properties(self.table),
+            comment=f"Rows of {self.table} that did not meet a suite; gold leaves them out",
+        )
+        if not self.exists():
+            raise ContractError(
+                f"{self.name} is not the quarantine of {self.table}, a collection has that name",
+                next_step="set silver.naming: database_collection, so that the two never share a name",
+            )
+
+
+def tables_with_quarantine(tables: Tables) -> list[TableName]:
+    """I/O: every silver table that has one."""
+    found = set(tables.names("silver"))
+    return sorted(name for name in found if quarantine_of(name) in found and Quarantine(tables, name).exists())

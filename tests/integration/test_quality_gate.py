@@ -1,0 +1,130 @@
+"""A broken batch, step by step: set aside, held, corrected, taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import QualityGateClosed
+from pipelines.gold.query import query
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold import graph_of, plan_gold, refresh_gold
+from pipelines.jobs.quality import replay_quarantine
+from pipelines.jobs.run import run_once
+from pipelines.jobs.sql import run_sql
+from pipelines.jobs.status import held_rows
+from pipelines.model.columns import QUALITY
+from pipelines.model.tables import TableName
+
+SQL = "-- materialized: incremental\n-- keys: carrier\nselect carrier, count(*) as flights, sum(distance) as distance\n"
+SQL += "from silver.flights where not _deleted group by carrier"
+ROWS = """table: silver.flights
+where: NOT _deleted
+rows: changed
+on_failure: quarantine
+expectations:
+  - {type: expect_column_values_to_be_between, column: distance, min_value: 1}
+  - {type: expect_column_values_to_be_in_set, column: carrier, value_set: [AA, UA%s]}"""
+DOUBLED = """table: silver.flights
+where: NOT _deleted
+on_failure: quarantine
+expectations: [{type: expect_compound_columns_to_be_unique, column_list: [carrier, flight, day]}]"""
+WHOLE = """table: silver.flights
+on_failure: block
+expectations: [{type: expect_table_to_be_fresh, column: loaded_at, max_age: 1h}]"""
+
+
+def _write(folder: Path, **texts: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name.replace("_yml", ".yml").replace("_sql", ".sql")).write_text(text, encoding="utf-8")
+
+
+def _flight(number: int, **fields: Any) -> dict[str, Any]:
+    loaded = {"loaded_at": datetime.now(UTC)}
+    return {"_id": number, "carrier": "UA", "flight": number, "day": "2013-01-01", "distance": 100, **loaded, **fields}
+
+
+def _run(ctx: JobContext) -> None:
+    run_once(ctx, report=lambda *_: None, silver_report=lambda _: None)
+
+
+def _gold(ctx: JobContext) -> dict[str, tuple[int, int]]:
+    return {row["carrier"]: (row["flights"], row["distance"]) for row in run_sql(ctx, "select * from gold.by_carrier").collect()}
+
+
+def _held(ctx: JobContext) -> dict[str, list[str]]:
+    rows = run_sql(ctx, "select _key, reasons from silver.flights_quarantine order by _key").collect()
+    return {row["_key"]: [reason.split("(")[0] for reason in row["reasons"]] for row in rows}
+
+
+# scenario: T01
+def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
+    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    base = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    quality = base.settings.quality.model_copy(update={"suites_dir": str(tmp_path / "quality"), "docs_dir": str(tmp_path / "docs")})
+    gold = base.settings.gold.model_copy(update={"sql_dir": str(tmp_path / "sql")})
+    ctx = replace(base, settings=base.settings.model_copy(update={"quality": quality, "gold": gold}))
+    _write(tmp_path / "quality", rows_yml=ROWS % "", doubled_yml=DOUBLED, whole_yml=WHOLE)
+    _write(tmp_path / "sql", by_carrier_sql=SQL)
+
+    # a good day
+    database.flights.insert_many([_flight(1), _flight(2, carrier="AA"), _flight(3)])
+    _run(ctx)
+    assert _gold(ctx) == {"UA": (2, 200), "AA": (1, 100)}
+    assert [planned.action for planned in plan_gold(ctx)] == ["unchanged"]
+
+    # the broken batch: each bad row is set aside with its reason, the good ones arrive, silver holds them all
+    database.flights.update_one({"_id": 3}, {"$set": {"distance": -1}})
+    database.flights.insert_many([_flight(4, carrier="XX"), _flight(5, flight=1), _flight(6)])
+    _run(ctx)
+    between, in_set, unique = (
+        f"expect_{name}" for name in ("column_values_to_be_between", "column_values_to_be_in_set", "compound_columns_to_be_unique")
+    )
+    assert _held(ctx) == {"1": [unique], "3": [between], "4": [in_set], "5": [unique]}
+    assert _gold(ctx) == {"UA": (1, 100), "AA": (1, 100)}
+    assert run_sql(ctx, "select count(*) from silver.flights where not _deleted").first() == (6,)
+    checked = ctx.tables.read(QUALITY).where("suite = 'rows'").orderBy(F.desc("ran_at")).first()
+    assert checked is not None
+    assert (checked["scope"], checked["version_from"] < checked["table_version"]) == ("changed", True)
+    assert checked["position_from"] <= checked["position_to"]
+
+    # the file of the next day is late: gold is held at its last good state and the command ends with 5
+    database.flights.update_many({}, {"$set": {"loaded_at": datetime(2013, 1, 1, tzinfo=UTC)}})
+    database.flights.update_one({"_id": 3}, {"$set": {"distance": 50}})  # a correction that waits behind the gate
+    with pytest.raises(QualityGateClosed, match=r"expect_table_to_be_fresh failed newest 2013-01-01") as closed:
+        _run(ctx)
+    assert closed.value.exit_code == 5
+    assert _gold(ctx) == {"UA": (1, 100), "AA": (1, 100)}
+    assert [planned.action for planned in plan_gold(ctx)] == ["incremental"]
+
+    # the file arrives, and the doubled flight is taken away at the source: what passes now comes back by itself
+    database.flights.insert_one(_flight(7))
+    database.flights.delete_one({"_id": 5})
+    _run(ctx)
+    assert _held(ctx) == {"4": [in_set]}
+    assert _gold(ctx) == {"UA": (4, 350), "AA": (1, 100)}
+
+    # the carrier is a new one, it was the suite that was wrong: replay takes the row back without a change of silver
+    version = ctx.tables.version(TableName("silver", "flights"))
+    replay_quarantine(ctx)
+    assert held_rows(ctx) == {"silver.flights": 1}
+    assert [planned.action for planned in plan_gold(ctx)] == ["unchanged"], "a row that is held as before is no news"
+    _write(tmp_path / "quality", rows_yml=ROWS % ", XX")
+    replay_quarantine(ctx)
+    assert held_rows(ctx) == {"silver.flights": 0}
+    (result,) = refresh_gold(ctx)
+    assert result.reason.startswith("incremental: silver.flights_quarantine changed")
+    assert _gold(ctx) == {"UA": (4, 350), "AA": (1, 100), "XX": (1, 100)}
+    assert ctx.tables.version(TableName("silver", "flights")) == version
+    whole = query(ctx.tables, graph_of(ctx.settings.gold), SQL.split("\n", 2)[2]).collect()
+    assert {row["carrier"]: (row["flights"], row["distance"]) for row in whole} == _gold(ctx)
