@@ -18,6 +18,7 @@ from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Section, SelectionSettings
+from pipelines.snapshot_settings import SnapshotSettings
 
 _ENV_PREFIX = "STRANDLINE_"
 _DEFAULT_CONF = Path("conf")
@@ -33,14 +34,9 @@ class SourceSettings(Section):
     socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
 
 
-class CaptureSettings(SelectionSettings):
+class CaptureSettings(SelectionSettings, SnapshotSettings):
     """What is captured, and how. Names are Debezium's, in snake case."""
 
-    snapshot_mode: Literal["initial", "no_data"] = Field(
-        "initial", description="Whether what exists already is read at the first start, or only what changes from then on."
-    )
-    snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
-    snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
     max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")

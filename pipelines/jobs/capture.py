@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pipelines.bronze.offsets import Committed
@@ -77,6 +77,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             last = ask.call(lambda: _begin(writer, before, raw_client, selection, settings, deployment), stop)
         else:
             recovery.refuse_future(last.resume_token)
+            last = _again(writer, last) if settings.snapshot_policy.every else last
         target = ask.call(lambda: _present(raw_client, selection, deployment), stop) if once else None
         means = Means(writer, options, selection, settings, gate, report)
         asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
@@ -116,10 +117,19 @@ def _begin(
     """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read."""
     start = resume_point(configured=_configured_start(settings.start_at))
     token = token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
-    snapshot_id = uuid.uuid4().hex if settings.snapshot_mode == "initial" else None
+    snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
     batch = last.batch + 1 if last is not None else 1
     writer.commit([], batch=batch, resume_token=token, snapshot_id=snapshot_id)
     return Committed(batch, token, snapshot_id, writer.lineage)
+
+
+def _again(writer: BronzeWriter, last: Committed) -> Committed:
+    """Mode ``always``: a snapshot that begins now, unless one is under way."""
+    if last.snapshot_id is not None or last.resume_token is None:
+        return last
+    snapshot_id = uuid.uuid4().hex
+    writer.commit([], batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=snapshot_id)
+    return replace(last, batch=last.batch + 1, snapshot_id=snapshot_id)
 
 
 def _present(client: AnyClient, selection: Selection, deployment: Deployment) -> str:
@@ -141,6 +151,7 @@ class _Loop:
         self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
         self._snapshot = SnapshotRun.of(means, last)
         self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
+        self._streams = means.settings.snapshot_policy.streams
         self._events = 0
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
@@ -157,7 +168,8 @@ class _Loop:
         with closing(reader.batches()) as batches:
             for change in batches:
                 completed = self._snapshot_completed()
-                finished = target is not None and change.token_data >= target and self._snapshot_id is None
+                caught_up = not self._streams or (target is not None and change.token_data >= target)
+                finished = caught_up and self._snapshot_id is None
                 ending = finished or not self._gate.passes(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._token):

@@ -58,7 +58,7 @@ class Recovery:
         Raises:
             ResumePointLost: The policy is ``fail``, or the source forgets faster than snapshots can follow.
         """
-        policy = self.settings.on_history_lost
+        policy = "heal" if self.settings.snapshot_policy.heals else self.settings.on_history_lost
         last = committed(self.writer.tables, self.writer.table)
         if policy == "fail" or last is None:
             raise lost

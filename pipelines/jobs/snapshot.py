@@ -19,9 +19,10 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import Gate
 from pipelines.errors import RetriableError, StrandlineError
 from pipelines.model.columns import BRONZE_DDL
-from pipelines.model.field_rules import FieldPolicy
+from pipelines.model.snapshot_policy import query_document
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import (
+    AnyClient,
     Collection,
     ConnectionOptions,
     captured_collections,
@@ -29,7 +30,7 @@ from pipelines.source.client import (
     open_client,
     operation_time,
 )
-from pipelines.source.ranges import ChunkManifest, Range, plan_chunks, read_range
+from pipelines.source.ranges import ChunkManifest, Range, Reading, plan_chunks, read_range
 from pipelines.source.stages import Selection
 
 _CHUNK_ATTEMPTS = 5
@@ -42,6 +43,8 @@ class Chunk:
     number: int
     collection: Collection
     range: Range
+    query: str | None = None
+    """Only documents that match (JSON)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ class Plan:
 
     def to_json(self) -> str:
         entries = [
-            {"db": c.collection.db, "collection": c.collection.name, "uuid": c.collection.uuid, **c.range.to_json()} for c in self.chunks
+            {"db": chunk.collection.db, "collection": chunk.collection.name, "uuid": chunk.collection.uuid, "query": chunk.query}
+            | chunk.range.to_json()
+            for chunk in self.chunks
         ]
         return json.dumps({"lanes": self.lanes, "at": self.at, "sweeps": self.sweeps, "chunks": entries})
 
@@ -65,7 +70,7 @@ class Plan:
     def from_json(text: str) -> Plan:
         stored = json.loads(text)
         chunks = (
-            Chunk(number, Collection(entry["db"], entry["collection"], entry["uuid"]), Range.from_json(entry))
+            Chunk(number, Collection(entry["db"], entry["collection"], entry["uuid"]), Range.from_json(entry), entry.get("query"))
             for number, entry in enumerate(stored["chunks"])
         )
         return Plan(tuple(chunks), stored["lanes"], tuple(stored.get("at", (0, 0))), stored.get("sweeps", False))
@@ -98,12 +103,21 @@ def make_plan(
     """
     with closing(open_client(means.options, raw=True)) as client:
         at = operation_time(client)
-        wanted = captured_collections(client, means.selection) if collections is None else collections
+        wanted = _wanted(client, means) if collections is None else collections
         size = means.settings.snapshot_chunk_size
         fresh = [(collection, chunk) for collection in wanted for chunk in plan_chunks(client, collection, size)]
-    chunks = (Chunk(number, *entry) for number, entry in enumerate([*taken_over, *fresh]))
-    sweeps = sweeps and "delete" not in means.selection.skipped_operations
+    queries = means.settings.snapshot_collection_filter_overrides
+    chunks = (Chunk(number, where, part, queries.get(str(where))) for number, (where, part) in enumerate([*taken_over, *fresh]))
+    reads_everything = not queries and not means.settings.snapshot_include_collection_list
+    sweeps = sweeps and reads_everything and "delete" not in means.selection.skipped_operations
     return Plan(tuple(chunks), means.settings.snapshot_max_threads, at, sweeps)
+
+
+def _wanted(client: AnyClient, means: Means) -> list[Collection]:
+    """Captured collections that a snapshot reads."""
+    patterns, selection = means.settings.snapshot_include_collection_list, means.selection
+    captured = captured_collections(client, selection)
+    return [where for where in captured if not patterns or any(selection.matches(pattern, str(where)) for pattern in patterns)]
 
 
 class SnapshotRun:
@@ -167,6 +181,7 @@ class SnapshotRun:
 
     def _run_lane(self, lane: int) -> int:
         documents = 0
+        self._stop.wait(self._means.settings.snapshot_delay_ms / 1000)
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
             if chunk.number in self._done:
                 continue
@@ -195,9 +210,8 @@ class SnapshotRun:
             reason = json.dumps({"namespace": str(now or chunk.collection), "selected": selected})
             _append_manifest(writer, self.id, "discarded", chunk.number, reason, app_id)
             return 0
-        reader = chunk_reader(
-            self._means.options, replace(chunk, collection=now), writer.stamp(), self.id, writer.stored_json, self._selection.fields
-        )
+        reading = Reading(self._selection.fields, query_document(chunk.query), self._means.settings.snapshot_fetch_size)
+        reader = chunk_reader(self._means.options, replace(chunk, collection=now), writer.stamp(), self.id, writer.stored_json, reading)
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
@@ -228,7 +242,7 @@ def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: 
 
 
 def chunk_reader(
-    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool, fields: FieldPolicy = FieldPolicy()
+    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool, reading: Reading
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that an executor runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
 
@@ -238,7 +252,7 @@ def chunk_reader(
             where = chunk.collection
             read_stamp = ChunkStamp(stamp, snapshot_id, chunk.number, where.db, where.name, where.uuid, seconds, increment)
             manifest = ChunkManifest()
-            for documents in read_range(client, where, chunk.range, (seconds, increment), fields):
+            for documents in read_range(client, where, chunk.range, (seconds, increment), reading):
                 manifest.add(documents)
                 yield from read_table(documents, read_stamp, stored_json=stored_json).to_batches()
             yield from manifest_table(read_stamp, "chunk", manifest.to_json(chunk.range)).to_batches()
