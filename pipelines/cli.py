@@ -16,6 +16,7 @@ from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.gold import gold
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
+from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
@@ -26,6 +27,7 @@ app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
+app.add_typer(snapshot, name="snapshot")
 for verb in (stop, start, pause, resume):
     app.command()(verb)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lakehouse import assert_equal_to_source, bronze, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.silver import run_silver
+from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
 
 Db = Database[dict[str, Any]]
 
@@ -28,6 +31,12 @@ def test_always_reads_at_every_start_and_retires_what_is_gone(spark: SparkSessio
     assert run_capture(ctx, once=True).documents == 15
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b", "c")
+    assert [(state.state, state.collections, state.landed, state.documents) for state in list_snapshots(ctx)] == [
+        ("completed", 3, 3, 15)
+    ] * 2
+    assert [check.holds for check in verify_snapshot(ctx)] == [True] * 3
+    with pytest.raises(ConfigurationError, match="there is no snapshot other"):
+        verify_snapshot(ctx, "other")
 
 
 # scenario: A03, A05, A06
