@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
@@ -31,7 +31,7 @@ _PROOF_COMMITS = 50
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
 _CREATION_CONFLICTS = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
-_CREATION_SECONDS = 10.0
+_CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: a cold JVM's first attempt alone can take longer
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class Tables:
         if comment:
             builder = builder.comment(comment)
         try:
-            for attempt in Retrying(
-                retry=retry_if_exception(_lost_a_race), stop=stop_after_delay(_CREATION_SECONDS), wait=wait_fixed(0.1), reraise=True
-            ):
+            for attempt in Retrying(retry=retry_if_exception(_lost_a_race), stop=_CREATION_ENDS, wait=wait_fixed(0.1), reraise=True):
                 with attempt:
                     builder.execute()
         except AnalysisException as error:

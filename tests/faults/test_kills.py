@@ -115,7 +115,7 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mon
                 time.sleep(0.2)
             losers = [rival for rival in rivals if rival.poll() is not None]
             complaints = [loser.communicate()[1] for loser in losers]
-            assert [loser.returncode for loser in losers] == [6], complaints
+            assert [loser.returncode for loser in losers] == [6], "\n".join(complaints)
             complaint = complaints[0].strip().splitlines()[-1]
             assert "another writer committed" in complaint
             (winner,) = (rival for rival in rivals if rival.poll() is None)
