@@ -75,7 +75,7 @@ def airline(tables: Tables) -> Tables:
     """Bronze, silver and gold of a very small airline."""
     captured = int(DEPARTURE.timestamp() * 1_000_000) + 250_000
     writer = BronzeWriter(tables, "airline", "run-1", clock_us=lambda: captured)
-    writer.open("cluster-1")
+    writer.open("cluster-1", None)
     writer.commit(insertions(), batch=1, resume_token='{"_data": "82FF"}', snapshot_id=None)
     settings = Settings(source={"name": "airline"}, lake={"root": tables.lake.root})  # type: ignore[arg-type]  # why: pydantic builds the sections
     ctx = JobContext(settings, tables.spark, tables)
