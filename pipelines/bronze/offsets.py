@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
+from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
-
-PROOF_PREFIX: Final = "strandline:"
-"""What the ``userMetadata`` of every commit of a bronze writer begins with."""
 
 _FIRST_WINDOW = 8
 
@@ -119,5 +116,5 @@ def _newest_first(rows: DataFrame) -> DataFrame:
 def _ended(row: Row) -> Ended:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
-    at = row["captured_at"].astimezone(UTC)  # Spark hands timestamps out in the process's zone, without saying so
+    at = utc(row["captured_at"])
     return Ended(row["batch"], row["lineage"] or 1, at, kind, row["resume_token"], row["after"] if control else None, row["writer"])

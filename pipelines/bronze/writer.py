@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipelines.bronze.envelope import BatchEnd, Note, Stamp
-from pipelines.bronze.offsets import PROOF_PREFIX, Committed, committed, last_before_hole, was_restored
+from pipelines.bronze.offsets import Committed, committed, last_before_hole, was_restored
 from pipelines.bronze.stream_rows import control_rows, stream_rows
 from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.tables import Tables, schema_of
@@ -97,9 +97,9 @@ class BronzeWriter:
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
-        return PROOF_PREFIX + ":".join([self.source, str(self.lineage), *map(str, parts)])
+        return ":".join(["strandline", self.source, str(self.lineage), *map(str, parts)])
 
-    def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None) -> None:
+    def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None) -> Committed:
         """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (lineage, *batch*).
 
         Raises:
@@ -110,7 +110,7 @@ class BronzeWriter:
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage)
         rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
-        self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+        return self._ended(rows, batch, end)
 
     def commit_note(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
         """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
@@ -119,9 +119,11 @@ class BronzeWriter:
             FencedError: Another writer committed this batch.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage)
-        rows = control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note)
+        return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note), batch, end)
+
+    def _ended(self, rows: DataFrame, batch: int, end: BatchEnd) -> Committed:
         self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
-        return Committed(batch, resume_token, snapshot_id, self.lineage)
+        return Committed(batch, end.resume_token, end.snapshot_id, end.lineage)
 
     def open_lineage(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
         """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on.

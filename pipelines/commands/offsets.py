@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows
+
+if TYPE_CHECKING:
+    from pipelines.jobs.offsets import Move
 
 offsets = typer.Typer(help="The position that bronze remembers.", no_args_is_help=True)
 
@@ -48,7 +51,7 @@ def alter(
     from pipelines.jobs.offsets import alter_offset
 
     move = alter_offset(open_pipeline(context), to, by=by, why=why, dry_run=dry_run)
-    print_json(asdict(move)) if as_json else out.print(move.summary(), highlight=False, markup=False)
+    _print_move(move, as_json)
 
 
 @offsets.command("reset")
@@ -57,4 +60,11 @@ def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = Fal
     from pipelines.jobs.offsets import reset_offset
 
     move = reset_offset(open_pipeline(context), by=by, why=why, dry_run=dry_run)
-    print_json(asdict(move)) if as_json else out.print(move.summary(), highlight=False, markup=False)
+    _print_move(move, as_json)
+
+
+def _print_move(move: Move, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(move))
+    else:
+        out.print(move.summary(), highlight=False, markup=False)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SOURCES, SOURCES_DDL
+from pipelines.model.moments import utc
 
 State = Literal["running", "paused", "stopped"]
 
@@ -36,7 +37,7 @@ def state_of(tables: Tables, source: str) -> SourceState:
     row = tables.read(SOURCES).where(F.col("source") == source).orderBy(F.col("number").desc()).first()
     if row is None:
         return SourceState(source)
-    return SourceState(source, row["state"], row["at"].astimezone(UTC), row["by"], row["why"], row["number"])
+    return SourceState(source, row["state"], utc(row["at"]), row["by"], row["why"], row["number"])
 
 
 def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from pipelines.bronze.offsets import Committed
@@ -21,11 +21,11 @@ from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.set_aside import SetAsides, check_oversize
 from pipelines.jobs.snapshot import Means, SnapshotRun
 from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
-from pipelines.source.client import AnyClient, ConnectionOptions, Deployment, inspect, open_client, operation_time, token_data
+from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader
+from pipelines.source.client import ConnectionOptions, inspect, open_client, token_data
+from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
-from pipelines.source.stages import Selection
 
 Report = Callable[[str, int], None]
 """Told what landed: ``("events", n)`` or ``("documents", n)`` since the last call."""
@@ -70,15 +70,16 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         writer = BronzeWriter(
             ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
         )
-        ask, recovery = patience(settings), Recovery(writer, raw_client, selection, settings, deployment)
+        ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
+        recovery = Recovery(writer, oplog, settings)
         last = writer.open(deployment.identity, stream_of(settings))
         if last is None or last.resume_token is None:
             before = last
-            last = ask.call(lambda: _begin(writer, before, raw_client, selection, settings, deployment), stop)
+            last = ask.call(lambda: _begin(writer, before, oplog, settings), stop)
         else:
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
-        target = ask.call(lambda: _present(raw_client, selection, deployment), stop) if once else None
+        target = ask.call(lambda: _present(oplog), stop) if once else None
         means = Means(writer, options, selection, settings, gate, report)
         asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
         while True:
@@ -106,40 +107,27 @@ def _open_gate(ctx: JobContext, once: bool) -> Gate:
     return gate
 
 
-def _begin(
-    writer: BronzeWriter,
-    last: Committed | None,
-    client: AnyClient,
-    selection: Selection,
-    settings: CaptureSettings,
-    deployment: Deployment,
-) -> Committed:
+def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings) -> Committed:
     """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read."""
-    start = resume_point(configured=_configured_start(settings.start_at))
-    token = token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
+    token = oplog.token_at(resume_point(configured=_configured_start(settings.start_at)))
     snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
-    batch = last.batch + 1 if last is not None else 1
-    writer.commit([], batch=batch, resume_token=token, snapshot_id=snapshot_id)
-    return Committed(batch, token, snapshot_id, writer.lineage)
+    return writer.commit([], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id)
 
 
 def _again(writer: BronzeWriter, last: Committed) -> Committed:
     """Mode ``always``: a snapshot that begins now, unless one is under way."""
     if last.snapshot_id is not None or last.resume_token is None:
         return last
-    snapshot_id = uuid.uuid4().hex
-    writer.commit([], batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=snapshot_id)
-    return replace(last, batch=last.batch + 1, snapshot_id=snapshot_id)
+    return writer.commit([], batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=uuid.uuid4().hex)
 
 
-def _present(client: AnyClient, selection: Selection, deployment: Deployment) -> str:
+def _present(oplog: Oplog) -> str:
     """The token right before whatever stands at the operation time of now: a stream that polled up to it has seen all before.
 
     Not the token of a stream opened without a start: that one lies a tick in the future, and an idle cluster reaches it only with its
     next no-op, ten seconds later.
     """
-    now = ResumePoint(cluster_time=operation_time(client))
-    return token_data(token_at(client, selection, now, expanded_events=deployment.shows_expanded_events))
+    return token_data(oplog.token_at(ResumePoint(cluster_time=oplog.present_time())))
 
 
 class _Loop:

@@ -20,6 +20,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.set_aside import land_reread
 from pipelines.model import raw_bson as rb
+from pipelines.model.moments import utc
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.poison import poisoned_documents
 from pipelines.source.client import Collection, open_client
@@ -160,4 +161,4 @@ def error_metrics(ctx: JobContext) -> dict[str, Any]:
     )
     assert totals is not None  # an aggregate has one row
     last = totals["last-failure-timestamp"]
-    return totals.asDict() | {"last-failure-timestamp": None if last is None else last.astimezone(UTC)}
+    return totals.asDict() | {"last-failure-timestamp": utc(last)}

@@ -40,7 +40,7 @@ def offset_target(ctx: JobContext, to: str, oplog: Oplog) -> ResumePoint:
             next_step='write --to like 2026-01-31T12:00:00+00:00, 17, now, oldest or \'{"_data": "82…"}\'',
         ) from None
     seconds = int(moment.timestamp())
-    if oplog.present_seconds() < seconds <= time.time():
+    if oplog.present_time()[0] < seconds <= time.time():
         return _present(oplog)  # cluster time stands still while nothing is written
     return ResumePoint(cluster_time=(seconds, 0))
 

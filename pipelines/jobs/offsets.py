@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.gaps import commit_gap
-from pipelines.bronze.offsets import Committed, Ended, committed, history
+from pipelines.bronze.offsets import Committed, Ended, history
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import connection_options
+from pipelines.jobs.capture import clock_us, connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import offset_target
 from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.jobs.sources import required_offset
 from pipelines.model.columns import CHANGE_OPS, bronze_table
-from pipelines.source.change_stream import token_at
-from pipelines.source.client import AnyClient, inspect, open_client, operation_time, token_data
+from pipelines.model.moments import utc
+from pipelines.source.client import AnyClient, inspect, open_client, token_data
 from pipelines.source.oplog import Oplog
 
 _COUNTED_AT_MOST = 1_000_000
@@ -43,10 +43,10 @@ class Move:
     """Empty for a reset."""
     events: int
     """How many events are captured again (back) or never captured (forward)."""
-    first_at: datetime | None
-    last_at: datetime | None
+    first_at: datetime | None = None
+    last_at: datetime | None = None
     """Their cluster times as far as bronze knows them, UTC."""
-    committed_batch: int | None
+    committed_batch: int | None = None
     """None: nothing was written (a dry run, or there was nothing to do)."""
 
     def summary(self) -> str:
@@ -67,7 +67,7 @@ def offset_history(ctx: JobContext, limit: int) -> list[Ended]:
     Raises:
         ConfigurationError: Nothing has been captured from this source.
     """
-    _last(ctx)
+    required_offset(ctx)
     return history(ctx.tables, bronze_table(ctx.settings.source.name), limit)
 
 
@@ -82,22 +82,21 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         FencedError: Somebody else altered it at the same moment.
     """
     with _stopped_source(ctx) as (client, writer, last):
-        deployment = inspect(client)
-        selection = selection_of(ctx.settings.capture)
-        oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
+        expanded = inspect(client).shows_expanded_events
+        oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
         start = offset_target(ctx, to, oplog)
         if not oplog.reaches(start):
             raise ConfigurationError(
                 f"the source cannot go on from {to!r}: its oplog does not hold it", next_step="strandline offsets history, or --to oldest"
             )
-        token = start.token or token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
+        token = start.token or oplog.token_at(start)
         if token_data(token) > oplog.present():
             raise ConfigurationError(f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now")
         move = _move(ctx, oplog, last, token)
         if dry_run or move.direction == "none":
             return move
         if move.direction == "forward":
-            present = operation_time(client)
+            present = oplog.present_time()
             done = commit_gap(
                 writer, last, "altered", to_token=move.to_token, present=present, snapshot_id=last.snapshot_id, by=by, why=why
             )
@@ -117,7 +116,7 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
     with _stopped_source(ctx, any_stream=True) as (_, writer, last):
         captured = ctx.tables.read(writer.table).where(F.col("batch").isNotNull() & F.col("op").isin(*CHANGE_OPS)).count()
         direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
-        move = Move(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured, None, None, None)
+        move = Move(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
         if dry_run:
             return move
         if direction != "none":
@@ -132,7 +131,7 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
 def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tuple[AnyClient, BronzeWriter, Committed]]:
     """A client, a writer and the committed end of a source that nobody is to capture now."""
     source = ctx.settings.source.name
-    _last(ctx)
+    required_offset(ctx)
     state = state_of(ctx.tables, source)
     if state.state != "stopped":
         raise ConfigurationError(
@@ -140,7 +139,7 @@ def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tu
         )
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
-        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, lambda: time.time_ns() // 1000)
+        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)
         last = writer.open(inspect(client).identity, None if any_stream else stream_of(ctx.settings.capture))
         assert last is not None  # looked at above
         yield client, writer, last
@@ -148,17 +147,9 @@ def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tu
         client.close()
 
 
-def _last(ctx: JobContext) -> Committed:
-    bronze = bronze_table(ctx.settings.source.name)
-    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
-    if last is None:
-        raise ConfigurationError(f"source {ctx.settings.source.name} has no offset yet", next_step="strandline capture --once")
-    return last
-
-
 def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
     here, there = last.resume_token, token_data(to_token)
-    move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0, None, None, None)
+    move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0)
     if here is not None and token_data(here) == there:
         return move
     if here is not None and token_data(here) < there:
@@ -167,8 +158,7 @@ def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move
     rows = ctx.tables.read(bronze_table(move.source)).where(F.col("batch").isNotNull() & (token_of_row > there))
     found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
     assert found is not None  # an aggregate has one row
-    first_at, last_at = (None if moment is None else moment.astimezone(UTC) for moment in found[1:])
-    return replace(move, direction="back", events=found[0], first_at=first_at, last_at=last_at)
+    return replace(move, direction="back", events=found[0], first_at=utc(found[1]), last_at=utc(found[2]))
 
 
 def _said(move: Move, by: str, why: str | None) -> str:

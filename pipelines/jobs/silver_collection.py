@@ -29,7 +29,7 @@ from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.shape import Shape
-from pipelines.silver.writer import Merged, Progress, SilverTable
+from pipelines.silver.writer import Merged, Opened, Progress, SilverTable
 
 _log = logging.getLogger("strandline.silver")
 
@@ -81,10 +81,14 @@ class CollectionRun:
     def _table(self) -> SilverTable:
         return SilverTable(self.ctx.tables, table_of(self.namespace, self._settings))
 
+    @cached_property
+    def _opened(self) -> Opened:
+        return self._table.open(str(self.namespace))
+
     def run(self) -> SilverResult:
         """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
         started, table, settings = time.monotonic(), self._table, self._settings
-        opened, through = table.open(str(self.namespace)), self.range.through
+        opened, through = self._opened, self.range.through
         after = self.range.ledger.effective(self.namespace, self.range.ledger.own_progress(opened.progress))
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
@@ -151,7 +155,7 @@ class CollectionRun:
     def _folds(self, changes: DataFrame) -> bool:
         """Whether the table holds patches or gets its first ones. Where updates are looked up there are none: a document that was gone by
         then is followed by its delete."""
-        if self._table.folds():
+        if self._opened.folds:
             return True
         capture = self.ctx.settings.capture
         looked_up = "update_full" in capture.mode and capture.full_update_type == "lookup"

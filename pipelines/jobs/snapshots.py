@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -15,6 +15,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.snapshot import Plan
 from pipelines.model.columns import bronze_table
+from pipelines.model.moments import utc
 from pipelines.source.ranges import tiles_completely
 
 
@@ -131,8 +132,8 @@ def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
     return SnapshotState(
         snapshot_id=planned["snapshot_id"],
         state="completed" if completed is not None else "running" if newest else "replaced",
-        begun_at=planned["captured_at"].astimezone(UTC),
-        completed_at=None if completed is None else completed.astimezone(UTC),
+        begun_at=utc(planned["captured_at"]),
+        completed_at=utc(completed),
         collections=len({chunk.collection for chunk in plan.chunks}),
         chunks=len(plan.chunks),
         landed=len(landed),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from pipelines.bronze.offsets import committed
+from pipelines.bronze.offsets import Committed, committed
 from pipelines.control.sources import SourceState, State, set_state
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import connection_options
@@ -26,7 +26,7 @@ def order(ctx: JobContext, state: State, *, by: str, why: str | None, force: boo
     """
     name = ctx.settings.source.name
     if state != "running" and not force and ctx.settings.source.uri is not None:
-        reach = reach_of(ctx)
+        reach = reach_of(ctx, last_offset(ctx))
         least = ctx.settings.capture.headroom_warning_minutes
         if reach is not None and reach.headroom_seconds is not None and reach.headroom_seconds < least * 60:
             raise ConfigurationError(
@@ -36,14 +36,26 @@ def order(ctx: JobContext, state: State, *, by: str, why: str | None, force: boo
     return set_state(ctx.tables, name, state, by=by, why=why)
 
 
-def reach_of(ctx: JobContext) -> OplogReach | None:
-    """I/O: how far back the source remembers, held against the committed position. None where nothing is committed.
+def last_offset(ctx: JobContext) -> Committed | None:
+    """I/O: reads bronze; None where nothing has been captured from the source."""
+    bronze = bronze_table(ctx.settings.source.name)
+    return committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
+
+
+def required_offset(ctx: JobContext) -> Committed:
+    """The same; raises ConfigurationError where there is none."""
+    last = last_offset(ctx)
+    if last is None:
+        raise ConfigurationError(f"source {ctx.settings.source.name} has no offset yet", next_step="strandline capture --once")
+    return last
+
+
+def reach_of(ctx: JobContext, last: Committed | None) -> OplogReach | None:
+    """I/O: how far back the source remembers, held against the committed position. None where there is none.
 
     Raises:
         RetriableError: The source does not answer.
     """
-    bronze = bronze_table(ctx.settings.source.name)
-    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
     if last is None or last.resume_token is None:
         return None
     with closing(open_client(connection_options(ctx.settings), raw=True)) as client:

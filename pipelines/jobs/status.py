@@ -9,14 +9,15 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.offsets import Committed, committed
+from pipelines.bronze.offsets import Committed
 from pipelines.control.sources import State, state_of
-from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.errors import StrandlineError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import inspect_selection, selection_of
-from pipelines.jobs.sources import reach_of
+from pipelines.jobs.sources import reach_of, required_offset
 from pipelines.model.columns import BOOKKEEPING, bronze_table
+from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.source.client import inspect, open_client, operation_time
@@ -64,14 +65,7 @@ def show_offset(ctx: JobContext) -> Offset:
     Raises:
         ConfigurationError: Nothing has been captured from this source.
     """
-    bronze = bronze_table(ctx.settings.source.name)
-    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
-    if last is None:
-        raise ConfigurationError(f"source {ctx.settings.source.name} has no offset yet", next_step="strandline capture --once")
-    return _offset(ctx, bronze, last)
-
-
-def _offset(ctx: JobContext, bronze: TableName, last: Committed) -> Offset:
+    last, bronze = required_offset(ctx), bronze_table(ctx.settings.source.name)
     newest = ctx.tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("cluster_time"), F.max("captured_at")).first()
     assert newest is not None  # an aggregate has one row
     offset = Offset(
@@ -81,16 +75,16 @@ def _offset(ctx: JobContext, bronze: TableName, last: Committed) -> Offset:
         lineage=last.lineage,
         resume_token=last.resume_token,
         snapshot_id=last.snapshot_id,
-        last_event_at=_utc(newest[0]),
-        captured_at=_utc(newest[1]),
+        last_event_at=utc(newest[0]),
+        captured_at=utc(newest[1]),
         table_version=ctx.tables.version(bronze),
     )
-    return offset if last.resume_token is None or ctx.settings.source.uri is None else _held_against_source(ctx, offset)
+    return offset if ctx.settings.source.uri is None else _held_against_source(ctx, offset, last)
 
 
-def _held_against_source(ctx: JobContext, offset: Offset) -> Offset:
+def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Offset:
     try:
-        reach = reach_of(ctx)
+        reach = reach_of(ctx, last)
     except StrandlineError as error:
         return replace(offset, warning=str(error))
     if reach is None:
@@ -103,11 +97,6 @@ def _held_against_source(ctx: JobContext, offset: Offset) -> Offset:
         warning = f"the source forgets this position in about {minutes} minutes → enlarge the oplog, or let the capture catch up"
     position_at = None if reach.position is None else datetime.fromtimestamp(reach.position, UTC)
     return replace(offset, position_at=position_at, age_seconds=reach.age_seconds, headroom_seconds=reach.headroom_seconds, warning=warning)
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    """Spark hands timestamps out in the process's zone, without saying so."""
-    return None if moment is None else moment.astimezone(UTC)
 
 
 def silver_status(ctx: JobContext) -> list[TableStatus]:
@@ -125,7 +114,7 @@ def silver_status(ctx: JobContext) -> list[TableStatus]:
             F.max("_cluster_time"),
         ).first()
         assert counts is not None  # an aggregate has one row
-        found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], _utc(counts[4])))
+        found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], utc(counts[4])))
     return found
 
 

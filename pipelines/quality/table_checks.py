@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.model.moments import utc
 from pipelines.quality.rules import Expectation, Kind
 
 FRESH, VOLUME, DRIFT = "expect_table_to_be_fresh", "expect_table_volume_to_be_usual", "expect_table_schema_to_be_unchanged"
@@ -62,9 +63,9 @@ def _fresh(rows: DataFrame, column: str, max_age: str, now: datetime) -> Seen:
         return Seen("failed", {"newest": None})
     if not isinstance(newest, datetime):
         return Seen("error", {"error": f"{column} is no TIMESTAMP"})
-    age = now - newest.astimezone(UTC)  # Spark hands instants out in the process's zone
+    age = now - utc(newest)
     fresh = age <= timedelta(**{_UNITS[match[2]]: int(match[1])})
-    return Seen("passed" if fresh else "failed", {"newest": newest.astimezone(UTC).isoformat(), "age_seconds": int(age.total_seconds())})
+    return Seen("passed" if fresh else "failed", {"newest": utc(newest).isoformat(), "age_seconds": int(age.total_seconds())})
 
 
 def _volume(count: int, arguments: Mapping[str, Any], before: Mapping[str, Any] | None) -> Seen:

@@ -91,12 +91,7 @@ class Incarnations:
     def tombstone(self) -> dict[str, Column]:
         """What a row that `is_over` becomes: deleted, at the position of the end."""
         end = self.end()
-        return {
-            "_position": end["position"],
-            "_op": F.lit("d"),
-            "_deleted": F.lit(True),
-            "_cluster_time": F.timestamp_seconds(end["seconds"]),
-        }
+        return tombstone_at(end["position"], end["seconds"])
 
     def retired(self, state: DataFrame) -> DataFrame:
         """Collapsed changes, with a tombstone for each key whose incarnation is over."""
@@ -107,6 +102,16 @@ class Incarnations:
 
     def _came_at(self) -> Column:
         return F.try_element_at(_map({uuid: F.lit(position) for uuid, position in self.came.items()}), F.col("collection_uuid"))
+
+
+def tombstone_at(position: Column, seconds: Column) -> dict[str, Column]:
+    """What makes a row a tombstone at *position*, whose cluster time is *seconds* since the epoch."""
+    return {
+        "_position": position,
+        "_op": F.lit("d"),
+        "_deleted": F.lit(True),
+        "_cluster_time": F.timestamp_seconds(seconds),
+    }
 
 
 def _raise(positions: dict[str, str], uuid: str, position: str) -> None:

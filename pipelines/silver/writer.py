@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +14,9 @@ from pyspark.sql import types as T
 from pipelines.errors import ContractError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
+from pipelines.model.position import cluster_seconds
 from pipelines.model.tables import TableName, quoted
-from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.schema import SchemaChange
 from pipelines.silver.shape import Shape
 
@@ -48,6 +49,8 @@ class Opened:
     shape: Shape
     progress: Progress | None
     incarnations: Incarnations
+    folds: bool
+    """Patches have come for the table, so that any row may hold some that wait."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,13 @@ class SilverTable:
                 next_step="set silver.naming: database_collection, so that two collections never share a table",
             )
         shape = Shape.from_json(json.loads(found[_SHAPE])) if _SHAPE in found else Shape("struct")
-        return Opened(shape, _progress(found), Incarnations.from_json(found.get(_INCARNATIONS)))
+        return Opened(shape, _progress(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
 
     def progress(self) -> Progress | None:
         """I/O: the progress that the table itself notes; None where there is no table."""
         if not self.tables.exists(self.name):
             return None
         return _progress(self.tables.properties(self.name))
-
-    def folds(self) -> bool:
-        """Whether patches have ever come for the table, so that any row may hold some that wait."""
-        return _FOLDS in self.tables.properties(self.name)
 
     def note_folding(self) -> None:
         """I/O: one commit, before the first patch is merged. Idempotent."""
@@ -156,25 +155,20 @@ class SilverTable:
         gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
             return 0
-        at = F.timestamp_seconds(F.lit(int(position[:8], 16)))
-        values: dict[str, str | Column] = {"_deleted": F.lit(True), "_op": F.lit("d"), "_position": F.lit(position), "_cluster_time": at}
-        if deletes == "hard":
-            values |= dict.fromkeys(self._values(), F.lit(None))
+        tombstone = tombstone_at(F.lit(position), F.lit(cluster_seconds(position)))
         merge = self.tables.delta(self.name).alias("t").merge(gone.alias("s"), "t._key <=> s._key")
-        merge.whenMatchedUpdate(F.expr("t._position") < position, values).execute()
+        merge.whenMatchedUpdate(F.expr("t._position") < position, self._buried(tombstone, deletes)).execute()
         return int(self.tables.history(self.name)[0]["operationMetrics"].get("numTargetRowsUpdated", 0))
 
     def retire(self, incarnations: Incarnations, *, deletes: Literal["soft", "hard"]) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
-        tombstone: dict[str, str | Column] = {quoted(name): value for name, value in incarnations.tombstone().items()}
-        if deletes == "hard":
-            tombstone |= dict.fromkeys(self._values(), F.lit(None))
-        self.tables.delta(self.name).update(incarnations.is_over(), tombstone)
+        self.tables.delta(self.name).update(incarnations.is_over(), self._buried(incarnations.tombstone(), deletes))
 
-    def _values(self) -> list[str]:
-        """Quoted names of the columns that say what was in the document."""
+    def _buried(self, tombstone: Mapping[str, Column], deletes: Literal["soft", "hard"]) -> dict[str, str | Column]:
+        """What an update sets to make a tombstone: by ``deletes: hard``, nothing stays of what was in the document."""
         kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
-        return [quoted(name) for name in self.tables.read(self.name).columns if name not in kept]
+        values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
+        return {quoted(name): value for name, value in {**tombstone, **dict.fromkeys(values, F.lit(None))}.items()}
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
         """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are

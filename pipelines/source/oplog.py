@@ -72,31 +72,33 @@ class Oplog:
                 return False
             raise
 
-    def _token_before(self, seconds: int) -> str:
-        """The token right before whatever stands at a cluster time, whether the oplog reaches so far or not."""
-        start = ResumePoint(cluster_time=(seconds, 0))
-        return token_data(token_at(self._client, self._selection, start, expanded_events=self._expanded))
+    def token_at(self, start: ResumePoint = ResumePoint()) -> str:
+        """I/O: the token (Extended JSON) right before the first event from *start* on, whether the oplog reaches so far or not."""
+        return token_at(self._client, self._selection, start, expanded_events=self._expanded)
+
+    def _data_at(self, seconds: int) -> str:
+        return token_data(self.token_at(ResumePoint(cluster_time=(seconds, 0))))
 
     def present(self) -> str:
         """I/O: ``_data`` of a token that is later than every event that is committed now."""
-        return token_data(token_at(self._client, self._selection, expanded_events=self._expanded))
+        return token_data(self.token_at())
 
-    def present_seconds(self) -> int:
-        """I/O: the source's operation time, in seconds since the epoch."""
-        return operation_time(self._client)[0]
+    def present_time(self) -> tuple[int, int]:
+        """I/O: the source's operation time: seconds since the epoch, and increment."""
+        return operation_time(self._client)
 
     def oldest(self) -> int:
         """I/O: the first second since the epoch that a stream can still start at; 1: the oplog has not rolled over yet."""
         with asking("the oplog's reach"):
-            return _first(1, self.present_seconds(), lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0))))
+            return _first(1, self.present_time()[0], lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0))))
 
     def reach(self, token: str) -> OplogReach:
         """I/O: about sixty openings of a stream, a few milliseconds each."""
         with asking("the oplog's reach"):
-            present = self.present_seconds()
+            present, _ = self.present_time()
             oldest = self.oldest()
             data = token_data(token)
-            first_after = _first(oldest, present + 1, lambda seconds: self._token_before(seconds) > data)
+            first_after = _first(oldest, present + 1, lambda seconds: self._data_at(seconds) > data)
             fallen_off = not self.reaches(ResumePoint(token=token))
         return OplogReach(oldest if oldest > 1 else None, present, None if fallen_off else first_after - 1)
 

@@ -21,7 +21,7 @@ from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets import alter_offset
 from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order, reach_of
+from pipelines.jobs.sources import last_offset, order, reach_of
 from pipelines.jobs.status import show_offset
 from pipelines.model.columns import bronze_table
 from pipelines.source.mongod import EmbeddedMongod
@@ -53,7 +53,7 @@ def flooding(client: Client) -> Iterator[None]:
 def roll_past(ctx: JobContext, client: Client) -> None:
     deadline = time.monotonic() + _ROLL_SECONDS
     with flooding(client):
-        while (reach := reach_of(ctx)) is None or reach.position is not None:
+        while (reach := reach_of(ctx, last_offset(ctx))) is None or reach.position is not None:
             assert time.monotonic() < deadline, "the oplog did not roll over"
             time.sleep(1)
 
