@@ -9,11 +9,13 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
 _FIRST_WINDOW = 8
+_RECENT_BATCHES = (1_000, 100_000)
 
 
 @dataclass(frozen=True)

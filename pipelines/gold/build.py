@@ -16,14 +16,15 @@ from pipelines.gold.decision import Decision, remembered
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.names import Source, spark_sql
 from pipelines.gold.statement import nearest, one_line
+from pipelines.io.increments import FeedLost, feed
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName, quoted
 
 _FOUND = "_strandline_found"
 
 
-class _FeedLost(Exception):
-    """The changes since the last build cannot be read; nothing was written."""
+class _NotByKeys(Exception):
+    """A table cannot be brought up to date key by key; nothing was written."""
 
 
 def build_view(cut: Cut, graph: Graph, node: Node) -> None:
@@ -49,8 +50,8 @@ def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[
     if decision.action == "incremental":
         try:
             rows = _merge(cut, graph, node, decision)
-        except _FeedLost as lost:
-            how = f"{how}; but {lost}"
+        except _NotByKeys as why:
+            how = f"{how}; but {why}"
     done = "full" if rows is None else "incremental"
     if rows is None:
         frame = _commented(node, cut.tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql)))
@@ -68,7 +69,7 @@ def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
         keys.createTempView(views)
         frame = tables.spark.sql(spark_sql(tables.lake, graph, node.statement, _restricted(cut, node, views)))
         if _shape(frame) != _shape(tables.read(node.table)):
-            raise _FeedLost("the columns of the result changed")
+            raise _NotByKeys("the columns of the result changed")
         rows = _unique(node, frame).withColumn(_FOUND, F.lit(True)).alias("r")
         matches = [F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}")) for number, key in enumerate(node.header.keys)]
         source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
@@ -86,7 +87,7 @@ def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
     """The keys of driving rows that changed, before and after, and of those that went into quarantine or came back.
 
     Raises:
-        _FeedLost: The feed is off, has been vacuumed, or crosses a change of columns that it cannot show.
+        _NotByKeys: The feed is off, has ended, or crosses a change of columns that it cannot show.
     """
     driving = node.driving
     assert driving is not None  # decide() says incremental only of such a node
@@ -94,7 +95,7 @@ def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
     frames = []
     try:
         for table, after in decision.before.items():
-            rows = cut.tables.feed(table, after + 1, decision.inputs[table].version)
+            rows = feed(cut.tables, table, after + 1, decision.inputs[table].version)
             if table != driving.table:
                 now = cut.tables.read(driving.table, version=decision.inputs[driving.table].version)
                 moved = rows.select("_key").distinct().alias("q")
@@ -102,8 +103,8 @@ def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
             frames.append(rows.selectExpr(*named))
         keys = reduce(DataFrame.unionByName, frames).distinct()
         keys.isEmpty()  # a log file or a change file that is gone shows itself when the rows are read
-    except PySparkException as error:
-        raise _FeedLost(f"its changes cannot be read ({one_line(error)})") from error
+    except (PySparkException, FeedLost) as error:
+        raise _NotByKeys(f"its changes cannot be read ({one_line(error)})") from error
     return keys
 
 

@@ -47,7 +47,7 @@ def cached_jars() -> list[Path]:
     return jars if any("delta-spark" in jar.name for jar in jars) else []
 
 
-def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None) -> SparkSession:
+def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = "") -> SparkSession:
     """Return a Spark session with Delta.
 
     I/O: with *master* starts a JVM here; the first call on a machine fetches Delta's JARs through Ivy, later ones need no network.
@@ -57,6 +57,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         app_name: Shown by Spark.
         master: Such as ``local[*]``; None where somebody else runs Spark.
         conf: Overrides, last word.
+        java_options: For the JVM that is started here.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -65,6 +66,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
     if master is not None:
         builder = builder.master(master)
         settings |= _LOCAL_CONF
+        settings["spark.driver.extraJavaOptions"] += f" {java_options}"
         jars = cached_jars()
         if jars:
             settings["spark.jars"] = ",".join(str(jar) for jar in jars)

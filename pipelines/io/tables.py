@@ -17,7 +17,6 @@ from delta.exceptions import (
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from tenacity import Retrying, retry_if_exception, retry_if_exception_type, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
@@ -119,15 +118,6 @@ class Tables:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
-
-    def changes(self, table: TableName, first: int, last: int) -> DataFrame:
-        """Rows inserted by versions *first* to *last*, both inclusive, with ``_commit_version`` (change data feed)."""
-        return self.feed(table, first, last).where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
-
-    def feed(self, table: TableName, first: int, last: int) -> DataFrame:
-        """The change data feed of versions *first* to *last*, both inclusive: rows before and after, with ``_change_type``."""
-        reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", first).option("endingVersion", last)
-        return reader.format("delta").load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
 
     def delta(self, table: TableName) -> DeltaTable:
         """A fresh handle for MERGE and maintenance. Do not keep it across commits."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.io.increments import inserted
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
@@ -111,7 +112,7 @@ class CollectionRun:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
         tables, bronze, through = self.ctx.tables, self.range.bronze, self.range.through.version
         is_its_own = (F.col("db") == self.namespace.db) & (F.col("collection") == self.namespace.collection)
-        changes = tables.changes(bronze, after + 1, through).where(is_its_own | lives.brings()).select(*READS)
+        changes = inserted(tables, bronze, after + 1, through).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
             return changes

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.io.increments import FeedLost, feed
 from pipelines.io.tables import Tables
 from pipelines.model.columns import QUALITY
 from pipelines.quality.quarantine import Quarantine
@@ -49,7 +50,7 @@ def extent_of(tables: Tables, suite: Suite, table_id: str, version: int, *, repl
         return whole
     try:
         keys = _changed_keys(tables, suite, settled, version, replay=replay)
-    except PySparkException:  # switched off, vacuumed, or crossed by a change of columns: whatever it is, reading all rows is right
+    except (PySparkException, FeedLost):  # switched off, ended, vacuumed, crossed by a change of columns: reading all rows is right
         return whole
     matches = F.col("t._key").eqNullSafe(F.col("k._key"))
     some = rows.alias("t").join(keys.distinct().alias("k"), matches, "left_semi")
@@ -59,7 +60,7 @@ def extent_of(tables: Tables, suite: Suite, table_id: str, version: int, *, repl
 def _changed_keys(tables: Tables, suite: Suite, settled: int, version: int, *, replay: bool) -> DataFrame:
     keys = tables.read(suite.table, version=version).select("_key").limit(0)
     if settled < version and not replay:
-        keys = tables.feed(suite.table, settled + 1, version).select("_key")
+        keys = feed(tables, suite.table, settled + 1, version).select("_key")
     quarantine = Quarantine(tables, suite.table)
     keys = keys.unionByName(quarantine.keys(suite.name)) if quarantine.exists() else keys
     keys.isEmpty()  # a file of the feed that is gone shows itself when it is read

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
@@ -35,7 +36,7 @@ class News:
         is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
-        found = tables.changes(bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion)
+        found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion)
         rows = found.select("db", "collection", "collection_uuid", event, completion).distinct().collect()
         changed: dict[Namespace, set[str]] = {}
         for row in rows:

@@ -29,6 +29,7 @@ from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import show_offset, silver_status
+from pipelines.model.columns import bronze_table
 
 Db = Database[dict[str, Any]]
 
@@ -177,6 +178,29 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mon
     shutil.rmtree(tmp_path / "silver" / "b")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
+
+
+# scenario: T05, E13: Delta forgets a table's log after thirty days, and bronze is never older than that for its readers
+def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": n} for n in range(5)])
+    land(ctx)
+    table = bronze_table("test")
+    ctx.tables.set_properties(table, {"delta.checkpointInterval": "1"})
+    database.a.delete_one({"_id": 1})
+    run_capture(ctx, once=True)
+    kept = ctx.tables.version(table)
+    for file in (tmp_path / "bronze" / "test" / "_delta_log").glob("*.json"):
+        if int(file.stem) < kept:
+            file.unlink()
+    shutil.rmtree(tmp_path / "silver")
+    database.a.insert_one({"_id": 9})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert_streamed_exactly_once(ctx)
+    assert "no longer goes back to version 0; all of its rows are read instead" in caplog.text
 
 
 # scenario: L09, L12, L13, L14, K05, K09, M18, M19
