@@ -15,6 +15,7 @@ from pipelines.bronze.stream_rows import control_rows, stream_rows
 from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.deployment import same_deployment
 from pipelines.model.tables import TableName
 
 PROPERTIES = {
@@ -79,7 +80,7 @@ class BronzeWriter:
         return last
 
     def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
-        if found.get(_SOURCE) != self.source or found.get(_IDENTITY) != identity:
+        if found.get(_SOURCE) != self.source or not same_deployment(found.get(_IDENTITY, ""), identity):
             raise ConfigurationError(
                 f"{self.table} holds changes of another MongoDB deployment ({found.get(_IDENTITY)}, this is {identity})",
                 next_step="name this source otherwise (source.name), or choose another lake.root",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pymongo import errors as mongo
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.model.deployment import deployment_identity
 from pipelines.source.errors import Phase, as_strandline_error
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
@@ -134,11 +135,10 @@ def inspect(client: AnyClient) -> Deployment:
 
 
 def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
-    """The replica set's id where it may be read (a privilege beyond `read`), its name otherwise."""
-    try:
-        return str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    except (mongo.OperationFailure, KeyError):
-        return f"set:{hello.get('setName') or 'sharded'}"
+    number = None
+    with suppress(mongo.OperationFailure, KeyError):  # a privilege beyond `read`
+        number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    return deployment_identity(hello.get("setName") or "sharded", number)
 
 
 def operation_time(client: AnyClient) -> tuple[int, int]:

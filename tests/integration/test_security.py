@@ -1,0 +1,99 @@
+"""The least that a user needs, secrets that appear nowhere, and names that come from outside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, pipeline
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+from pipelines.jobs.sql import run_sql
+from pipelines.jobs.status import show_offset, silver_status
+from pipelines.model.tables import safe_name
+from pipelines.source.mongod import EmbeddedMongod
+
+CANARY = "s3cret-canary-4711"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]:
+    """A server that asks for credentials: `reader` may read the database shop, `nobody` nothing."""
+    key = tmp_path_factory.mktemp("key") / "key"
+    key.write_text("c3RyYW5kbGluZQ==")
+    key.chmod(0o600)
+    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
+        with MongoClient[dict[str, Any]](server.uri) as first:  # as long as there is no user, whoever comes from this machine may make one
+            first.admin.command("createUser", "root", pwd=CANARY, roles=["root"])
+        with MongoClient[dict[str, Any]](uri_of(server, "root")) as client:
+            client.admin.command("createUser", "reader", pwd=CANARY, roles=[{"role": "read", "db": "shop"}])
+            client.admin.command("createUser", "nobody", pwd=CANARY, roles=[])
+            client.shop.orders.insert_many([{"_id": number} for number in range(3)])
+        yield server
+
+
+def uri_of(server: EmbeddedMongod, user: str) -> str:
+    return server.uri.replace("mongodb://", f"mongodb://{user}:{CANARY}@") + "&authSource=admin"
+
+
+def texts_of_every_table(ctx: JobContext) -> Iterator[str]:
+    for layer in ("bronze", "silver", "control"):
+        for table in ctx.tables.names(layer):
+            rows = ctx.tables.read(table)
+            yield from (row[0] for row in rows.select(F.to_json(F.struct("*"))).collect())
+            yield str(ctx.tables.properties(table)) + str(ctx.tables.history(table, 50))
+
+
+# scenario: U03, U04
+def test_who_may_read_may_capture_and_no_secret_is_kept(
+    spark: SparkSession, guarded: EmbeddedMongod, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("pymongo", "strandline"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    ctx = pipeline(spark, uri_of(guarded, "reader"), "shop", tmp_path / "lake")
+    run_capture(ctx, once=True)
+    with MongoClient[dict[str, Any]](uri_of(guarded, "root")) as client:
+        client.shop.orders.delete_one({"_id": 1})
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert_equal_to_source(ctx, client.shop, "orders")
+
+    more_rights = pipeline(spark, uri_of(guarded, "root"), "shop", tmp_path / "lake")
+    assert run_capture(more_rights, once=True).documents == 0, "the same deployment, whoever asks"
+    order(more_rights, "paused", by="an operator", why="to see what is written down")
+    with pytest.raises(ConfigurationError, match=r"code 13.*a privilege is missing → grant the user 'read'") as refused:
+        run_capture(pipeline(spark, uri_of(guarded, "nobody"), "shop", tmp_path / "other"), once=True)
+
+    said = [repr(refused.value), repr(ctx), repr(ctx.settings), str(show_offset(ctx)), str(silver_status(ctx)), caplog.text]
+    said += texts_of_every_table(more_rights)
+    assert [text for text in said if CANARY in text] == []
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and CANARY.encode() in file.read_bytes()] == []
+
+
+# scenario: U06, U08, L05
+def test_names_from_outside_are_names_and_nothing_else(
+    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    hostile = ["a/b", "a`b", "x'; drop table y; --", "A", "a", "line\nbreak", "etc/‥/up", "🛫" * 20, "x" * 120]
+    for name in hostile:
+        database[name].insert_one({"_id": name, "a`b": 1, "'; drop": {"a.b": 2, "": 3, "__proto__": "../../x"}})
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    run_capture(ctx, once=True)
+    assert len(run_silver(ctx)) == len(hostile)
+    assert_equal_to_source(ctx, database, *hostile)
+    tables = {path.name for path in (tmp_path / "lake" / "silver").iterdir()}
+    assert tables == {safe_name(name) for name in hostile}
+    assert {path.name for path in tmp_path.iterdir()} == {"lake"}
+    found = run_sql(ctx, f"select `'; drop`.`a.b` as n, `a``b` as m from silver.{safe_name('a`b')}").collect()
+    assert [tuple(row) for row in found] == [(2, 1)]
