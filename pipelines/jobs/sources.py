@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.control.sources import SourceState, State, set_state
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, StrandlineError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
@@ -14,9 +15,11 @@ from pipelines.model.columns import bronze_table
 from pipelines.source.client import inspect, open_client
 from pipelines.source.oplog import Oplog, OplogReach
 
+_log = logging.getLogger("strandline.sources")
+
 
 def order(ctx: JobContext, state: State, *, by: str, why: str | None, force: bool = False) -> SourceState:
-    """I/O: one row in ``control.sources``, none where the source is in that state already.
+    """I/O: one row in ``control.sources``, none where the source is in that state already. One that does not answer can be stopped.
 
     Args:
         force: Stop or pause although the source will soon forget the position.
@@ -26,14 +29,24 @@ def order(ctx: JobContext, state: State, *, by: str, why: str | None, force: boo
     """
     name = ctx.settings.source.name
     if state != "running" and not force and ctx.settings.source.uri is not None:
-        reach = reach_of(ctx, last_offset(ctx))
-        least = ctx.settings.capture.headroom_warning_minutes
-        if reach is not None and reach.headroom_seconds is not None and reach.headroom_seconds < least * 60:
-            raise ConfigurationError(
-                f"the source forgets the position of {name} in about {reach.headroom_seconds // 60} minutes; a stop would lose events",
-                next_step="enlarge the oplog, let the capture catch up, or add --force",
-            )
+        _refuse_where_soon_forgotten(ctx)
     return set_state(ctx.tables, name, state, by=by, why=why)
+
+
+def _refuse_where_soon_forgotten(ctx: JobContext) -> None:
+    try:
+        reach = reach_of(ctx, last_offset(ctx))
+    except StrandlineError as error:
+        _log.warning("how long the source will remember its position cannot be told: %s", error)
+        return
+    if reach is None or reach.headroom_seconds is None:
+        return
+    if reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60:
+        minutes = reach.headroom_seconds // 60
+        raise ConfigurationError(
+            f"the source forgets the position of {ctx.settings.source.name} in about {minutes} minutes; a stop would lose events",
+            next_step="enlarge the oplog, let the capture catch up, or add --force",
+        )
 
 
 def last_offset(ctx: JobContext) -> Committed | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline
+from pydantic import SecretStr
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +25,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
 from pipelines.model.columns import bronze_table
+from pipelines.source.mongod import free_ports
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")
@@ -35,6 +37,13 @@ def stop(ctx: JobContext) -> None:
 
 def start(ctx: JobContext) -> None:
     order(ctx, "running", by="ops", why=None)
+
+
+def out_of_reach(ctx: JobContext) -> JobContext:
+    """The same pipeline while its source does not answer."""
+    nowhere = {"uri": SecretStr(f"mongodb://127.0.0.1:{free_ports(1)[0]}/"), "server_selection_timeout_ms": 300}
+    source = ctx.settings.source.model_copy(update=nowhere)
+    return JobContext(ctx.settings.model_copy(update={"source": source}), ctx.spark, ctx.tables)
 
 
 def tokens(ctx: JobContext) -> list[str | None]:
@@ -103,7 +112,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSessi
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
-    stop(ctx)
+    stop(out_of_reach(ctx))
     last = show_offset(ctx)
     data = json.loads(last.resume_token or "")["_data"]
     for target, reason in {
