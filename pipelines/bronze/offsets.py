@@ -68,7 +68,7 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         AnalysisException: The table has no such version, or no longer.
     """
     newest = tables.version(bronze) if version is None else version
-    recent = tables.changes(bronze, max(0, newest - _FIRST_WINDOW), newest).where(ends())
+    recent = inserted(tables, bronze, max(0, newest - _FIRST_WINDOW), newest).where(ends())
     hint = recent.agg(F.max(F.struct(_lineage().alias("lineage"), "batch")).alias("last")).select("last.batch").first()
     for lower_bound in (hint["batch"] if hint is not None else None, None):
         rows = tables.read(bronze, version=version).where(ends())
@@ -78,6 +78,17 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         if last is not None:
             return Committed(last["batch"], last["resume_token"], last["snapshot_id"], last["lineage"])
     return None
+
+
+def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
+    """I/O: when the newest streamed event happened (cluster time), and when the newest batch was captured; both UTC. Looks at the newest
+    batches first: only where nothing has happened for long are older ones read."""
+    rows = tables.read(bronze).where(F.col("batch").isNotNull())
+    for batches in (*_RECENT_BATCHES, last.batch):
+        (newest,) = rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
+        if newest[0] is not None:
+            break
+    return utc(newest[0]), utc(newest[1])
 
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:

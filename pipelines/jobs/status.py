@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.offsets import Committed
+from pipelines.bronze.offsets import Committed, newest_times
 from pipelines.control.sources import State, state_of
 from pipelines.errors import StrandlineError
 from pipelines.jobs.capture import connection_options
@@ -66,8 +66,7 @@ def show_offset(ctx: JobContext) -> Offset:
         ConfigurationError: Nothing has been captured from this source.
     """
     last, bronze = required_offset(ctx), bronze_table(ctx.settings.source.name)
-    newest = ctx.tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("cluster_time"), F.max("captured_at")).first()
-    assert newest is not None  # an aggregate has one row
+    event_at, captured_at = newest_times(ctx.tables, bronze, last)
     offset = Offset(
         source=bronze.name,
         state=state_of(ctx.tables, bronze.name).state,
@@ -75,8 +74,8 @@ def show_offset(ctx: JobContext) -> Offset:
         lineage=last.lineage,
         resume_token=last.resume_token,
         snapshot_id=last.snapshot_id,
-        last_event_at=utc(newest[0]),
-        captured_at=utc(newest[1]),
+        last_event_at=event_at,
+        captured_at=captured_at,
         table_version=ctx.tables.version(bronze),
     )
     return offset if ctx.settings.source.uri is None else _held_against_source(ctx, offset, last)
