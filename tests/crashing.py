@@ -18,14 +18,18 @@ class CrashingTables(Tables):
     """Real tables that end the run before or after one of their commits, as a power cut would.
 
     *countdown*: ``left``, how many commits there are up to that one; ``after``, 1 where that one still happens. Several threads commit.
+    *ended*: what that commit was.
     """
 
     countdown: dict[str, int] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             left = self.countdown["left"] = self.countdown.get("left", 10**9) - 1
+        if left == 0:
+            self.ended.append(f"{call.__name__.replace('_', ' ')} to {args[0]}")
         if left < 0 or (left == 0 and self.countdown["after"] == 0):
             raise Crash
         result = call(*args, **kwargs)
