@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.bronze.envelope import signal_table
+from pipelines.bronze.gaps import commit_absence
 from pipelines.bronze.signals import acted_upon
 from pipelines.control.signals import Inbox
 from pipelines.errors import RetriableError
@@ -25,8 +26,9 @@ from pipelines.jobs.means import Means
 from pipelines.jobs.newcomers import filters_of, newcomers
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Plan, make_plan
+from pipelines.model.namespaces import Namespace
 from pipelines.model.signal import Execute, Hold, Log, Order, Refused, Signal, Stop, order_of
-from pipelines.source.client import Collection, captured_collections, query_refusal
+from pipelines.source.client import Collection, captured_collections, operation_time, query_refusal
 
 _log = logging.getLogger("strandline.signals")
 _WAIT_SECONDS = 0.2
@@ -46,9 +48,13 @@ class SignalDesk:
     def __init__(self, means: Means, head: Head, beside: Beside, inbox: Inbox) -> None:
         self._means, self._head, self._beside, self._inbox = means, head, beside, inbox
         self._waiting: list[_Asked] = []
-        is_covered = beside.run is not None and beside.run.is_new and beside.run.plan.kind == "initial"
-        self._newcomers = [] if is_covered else newcomers(means)
         self._filters = filters_of(means.selection)
+        self._newcomers = newcomers(means)
+        if self._newcomers:
+            names = [Namespace(where.db, where.name) for where in self._newcomers]
+            commit_absence(means.writer, names, operation_time(means.client))
+        if beside.run is not None and beside.run.is_new and beside.run.plan.kind == "initial":
+            self._newcomers = []  # it reads them, too
 
     def settle(self, stop: threading.Event) -> bool:
         """I/O: acts upon what came; waits while a blocking snapshot holds the stream. False where the run is to end meanwhile."""

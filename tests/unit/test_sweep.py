@@ -68,3 +68,4 @@ def test_a_patch_behind_a_gap_waits_for_a_document_from_behind_it() -> None:
     assert list(fold_pending(before, {"3": empty, "5": empty, "7": empty}, gaps).pending) == ["5", "7"]
     assert list(fold_pending(behind, {"5": empty, "7": empty}, gaps).pending) == []
     assert gaps_of({}) == ()
+    assert [Gap("3", "6", only).concerns("shop.a") for only in (None, "shop.a", "shop.b")] == [True, True, False]
