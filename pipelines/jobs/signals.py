@@ -20,7 +20,7 @@ from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.gaps import commit_absence
 from pipelines.bronze.signals import acted_upon
 from pipelines.control.signals import Inbox
-from pipelines.errors import RetriableError
+from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.means import Means
 from pipelines.jobs.newcomers import filters_of, newcomers
@@ -53,8 +53,9 @@ class SignalDesk:
         if self._newcomers:
             names = [Namespace(where.db, where.name) for where in self._newcomers]
             commit_absence(means.writer, names, operation_time(means.client))
-        if beside.run is not None and beside.run.is_new and beside.run.plan.kind == "initial":
-            self._newcomers = []  # it reads them, too
+        if beside.run is not None and beside.run.is_whole_and_new:
+            read = beside.run.plan.collections
+            self._newcomers = [where for where in self._newcomers if str(where) not in read]
 
     def settle(self, stop: threading.Event) -> bool:
         """I/O: acts upon what came; waits while a blocking snapshot holds the stream. False where the run is to end meanwhile."""
@@ -87,6 +88,8 @@ class SignalDesk:
                 except RetriableError as error:  # nothing was committed: it is asked again before the next batch
                     _log.warning("signal %s waits: %s", asked.signal.key, error)
                     return
+                except ConfigurationError as error:  # the source lets us not: it would not at the next start either
+                    self._skip(asked.signal, error.message)
                 self._waiting.remove(asked)
 
     @property

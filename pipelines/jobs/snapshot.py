@@ -45,7 +45,7 @@ class SnapshotRun:
         self._lanes: list[Future[int]] = []
         self._stop = threading.Event()
         self.paused = paused
-        self.is_new = not done
+        self.is_whole_and_new = not done and plan.kind == "initial"
 
     @staticmethod
     def of(means: Means, last: Committed) -> SnapshotRun | None:

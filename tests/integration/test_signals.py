@@ -145,11 +145,11 @@ def _execute(name: str, query: str) -> str:
 def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200, "snapshot_max_threads": 1}
+    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200, "snapshot_delay_ms": 1500}
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
     for name in ("a", "b", "c"):
         database[name].insert_many([{"_id": number, "n": 0} for number in range(1000)])
-    own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_delay_ms=300, **quick)
+    own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
     run_capture(ctx, once=True)
     send(ctx.tables, "test", [])  # the table is there, as it is after the first seconds of a capture
     with capturing(ctx):
