@@ -77,9 +77,12 @@ class Inbox:
         if version == self._version:
             return []
         self._version = version
-        news = [signal for signal in self._read() if signal.key not in self._known]
-        self._known |= {signal.key for signal in news}
-        return news
+        news: dict[str, Signal] = {}
+        for signal in self._read():
+            if signal.key not in self._known:
+                news.setdefault(signal.key, signal)
+        self._known |= news.keys()
+        return list(news.values())
 
     def _read(self) -> list[Signal]:
         is_ours = (F.coalesce("source", F.lit(self.source)) == self.source) & F.coalesce("channel", F.lit("table")).isin(*self.channels)

@@ -27,7 +27,7 @@ from pipelines.jobs.newcomers import filters_of, newcomers
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Plan, make_plan
 from pipelines.model.namespaces import Namespace
-from pipelines.model.signal import Execute, Hold, Log, Order, Refused, Signal, Stop, order_of
+from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
 from pipelines.source.client import Collection, captured_collections, operation_time, query_refusal
 
 _log = logging.getLogger("strandline.signals")
@@ -141,7 +141,7 @@ class SignalDesk:
         if run is None:
             self._skip(signal, "no snapshot runs")
             return
-        withdrawn = run.progress.withdraw(lambda name: names is None or names.matching(name) is not None)
+        withdrawn = run.progress.withdraw(lambda name: names is None or names.mean(name))
         reason = json.dumps({"stopped_by": signal.key})
         rows = run.said("discarded", reason, [chunk.number for chunk in withdrawn])
         if names is None:
@@ -152,10 +152,9 @@ class SignalDesk:
 
     def _execute(self, signal: Signal, order: Execute) -> None:
         means, found = self._means, captured_collections(self._means.client, self._means.selection)
-        wanted = [where for where in found if order.collections.matching(str(where)) is not None]
-        met = {order.collections.matching(str(where)) for where in found}
+        wanted = [where for where in found if order.collections.mean(str(where))]
         for pattern in order.collections.patterns:
-            if pattern not in met:
+            if not any(Names((pattern,)).mean(str(where)) for where in found):
                 self._tell_skipped(signal, f"no captured collection is called {pattern}")
         if refusal := "no captured collection is meant" if not wanted else self._refusal(order, wanted):
             self._skip(signal, refusal)

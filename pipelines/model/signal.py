@@ -55,9 +55,9 @@ class Names:
 
     patterns: tuple[str, ...]
 
-    def matching(self, name: str) -> str | None:
-        """The first pattern that means the collection *name*."""
-        return next((pattern for pattern in self.patterns if re.fullmatch(_expression(pattern), name, re.ASCII)), None)
+    def mean(self, name: str) -> bool:
+        """Whether one of them is the collection *name*."""
+        return any(re.fullmatch(_expression(pattern), name, re.ASCII) for pattern in self.patterns)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Execute:
 
     def query_of(self, name: str) -> str | None:
         """The query for the collection *name*; None: all of it."""
-        return next((query for pattern, query in self.conditions if Names((pattern,)).matching(name)), None)
+        return next((query for pattern, query in self.conditions if Names((pattern,)).mean(name)), None)
 
 
 @dataclass(frozen=True)
