@@ -1,11 +1,13 @@
-"""The part of ``capture`` that says what snapshots read, and when. Seen by `settings`, `cli` and `jobs` only."""
+"""The part of ``capture`` that says what snapshots read, and when, and who may ask for one. Seen by `settings`, `cli` and `jobs` only."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import NoDecode
 
+from pipelines.model.namespaces import Namespace
 from pipelines.model.snapshot_policy import SnapshotMode, SnapshotPolicy, query_problems
 from pipelines.selection_settings import Names, Section, split_names
 
@@ -32,7 +34,19 @@ class SnapshotSettings(Section):
     snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
     snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
 
-    @field_validator("snapshot_include_collection_list", mode="before")
+    signal_enabled_channels: Annotated[tuple[Literal["table", "file", "source"], ...], NoDecode] = Field(
+        ("table",), description="Where signals come from: rows of `control.signals`, lines of a file, inserts into a source collection."
+    )
+    signal_file: str | None = Field(None, min_length=1, description="For the file channel: a file of JSON lines, one signal each.")
+    signal_data_collection: str | None = Field(
+        None, description="For the source channel: database.collection, in the stream; captured as data only if the filters admit it."
+    )
+    signal_poll_interval_ms: int = Field(5_000, ge=1, description="Shortest time between two looks for signals.")
+    notification_enabled_channels: Annotated[tuple[Literal["table", "log"], ...], NoDecode] = Field(
+        ("table", "log"), description="Where it is told what snapshots and signals did: rows of `control.notifications`, the log."
+    )
+
+    @field_validator("snapshot_include_collection_list", "signal_enabled_channels", "notification_enabled_channels", mode="before")
     @classmethod
     def _split_list(cls, value: Any) -> Any:
         return split_names(value)
@@ -44,6 +58,27 @@ class SnapshotSettings(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return value
+
+    @model_validator(mode="after")
+    def _channels(self) -> SnapshotSettings:
+        problems = []
+        for channel, key in (("file", "signal_file"), ("source", "signal_data_collection")):
+            is_open, is_named = channel in self.signal_enabled_channels, getattr(self, key) is not None
+            if is_open != is_named:
+                problems.append(f"{key} and the channel {channel!r} of signal_enabled_channels need each other")
+        if self.signal_data_collection is not None and not all(self.signal_data_collection.partition(".")):
+            problems.append("signal_data_collection is no database.collection")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def signal_namespace(self) -> Namespace | None:
+        """``signal_data_collection`` as a plain value."""
+        if self.signal_data_collection is None:
+            return None
+        database, _, collection = self.signal_data_collection.partition(".")
+        return Namespace(database, collection)
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:

@@ -23,10 +23,11 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> Settings:
-    """A pipeline over one database into one folder."""
+    """A pipeline over one database into one folder. Its notifications are only logged: tests that do not look at them save the commits."""
+    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",)}
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
-        capture={"scope": "database", "target": database, "heartbeat_interval_ms": 100, **capture},  # type: ignore[arg-type]  # why: as above
+        capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
         lake={"root": str(root)},  # type: ignore[arg-type]  # why: as above
     )
 

@@ -216,6 +216,8 @@ class ChunkStamp:
     seconds: int
     increment: int
     """The cluster time L at which the chunk was read."""
+    kind: Literal["true", "incremental"] = "true"
+    """What stands in ``source.snapshot``."""
 
     @property
     def position(self) -> str:
@@ -242,7 +244,7 @@ def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bo
 
 
 def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
-    """One control row of a snapshot: ``plan`` (the chunks that tile a collection) or ``chunk`` (what one chunk read).
+    """One control row of a snapshot: ``plan`` (the chunks that tile a collection), ``chunk`` (what one chunk read), …
 
     Args:
         manifest: JSON; it stands in ``after``.
@@ -253,13 +255,31 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
     return _table(_chunk_columns(chunk, 1, "snapshot") | said, 1)
 
 
+def signal_table(stamp: Stamp, key: str, operation_type: str, content: str) -> pa.Table:
+    """The row that says that a signal was acted upon: its *key* stands in ``snapshot_id``, whose statistics find it without a scan.
+
+    Args:
+        content: JSON; it stands in ``after``.
+    """
+    columns: dict[str, object] = {
+        "op": ["signal"],
+        "operation_type": [operation_type],
+        "after": [content],
+        "source": _constant_source(stamp, 1, "false"),
+        "captured_at": _constant_time(stamp, 1),
+        "snapshot_id": [key],
+        "writer": [stamp.writer],
+    }
+    return _table(columns, 1)
+
+
 def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:
     return {
         "op": pa.repeat(pa.scalar(op), size),
         "db": pa.repeat(pa.scalar(chunk.db), size),
         "collection": pa.repeat(pa.scalar(chunk.collection), size),
         "collection_uuid": pa.repeat(pa.scalar(chunk.collection_uuid, pa.string()), size),
-        "source": _constant_source(chunk.stamp, size, "true"),
+        "source": _constant_source(chunk.stamp, size, chunk.kind),
         "cluster_time": pa.repeat(pa.scalar(chunk.seconds * 1_000_000, pa.int64()), size).cast(_TIME),
         "captured_at": _constant_time(chunk.stamp, size),
         "snapshot_id": pa.repeat(pa.scalar(chunk.snapshot_id), size),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pyspark.sql import functions as F
@@ -12,6 +13,7 @@ from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
+from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
@@ -39,11 +41,30 @@ def commit_gap(
         After the first commit alone patches wait longer than they need; calling again is safe.
     """
     gap = Gap(_newest_position(writer), snapshot_position(*present))
-    properties = writer.tables.properties(writer.table)
-    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*gaps_of(properties), gap))})
+    _remember(writer, [gap])
     content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **said}
     note = Note("gap", kind, json.dumps(content, default=str))
     return writer.commit_note(note, batch=last.batch + 1, resume_token=to_token, snapshot_id=snapshot_id)
+
+
+def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], present: tuple[int, int]) -> None:
+    """I/O: *collections* were not captured for a while that ends at *present*: a gap for each that had been captured before; one commit.
+
+    Before the first event of one lands. Calling again is safe.
+    """
+    names = {collection.collection for collection in collections}
+    rows = writer.tables.read(writer.table).where(F.col("op").isin(*CHANGE_OPS) & F.col("collection").isin(*names))
+    newest = rows.groupBy("db", "collection").agg(F.max("position").alias("position")).collect()
+    last_seen = {Namespace(row["db"], row["collection"]): row["position"] for row in newest}
+    before = snapshot_position(*present)
+    gaps = [Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen]
+    if gaps:
+        _remember(writer, gaps)
+
+
+def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
+    known = gaps_of(writer.tables.properties(writer.table))
+    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*known, *gaps))})
 
 
 def consecutive_heals(writer: BronzeWriter) -> int:

@@ -34,9 +34,11 @@ def stream_rows(spark: SparkSession, events: Sequence[bytes], stamp: Stamp, *, b
     return _one_file(spark, stream_table(events, stamp, batch=batch, end=end, stored_json=stored_json))
 
 
-def control_rows(spark: SparkSession, stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT) -> DataFrame:
-    """The one bronze row of a batch without events."""
-    return _one_file(spark, control_table(stamp, batch=batch, end=end, note=note))
+def control_rows(
+    spark: SparkSession, stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT, beside: Sequence[pa.Table] = ()
+) -> DataFrame:
+    """The one bronze row of a batch without events; *beside* it, control rows of other kinds that hold only together with it."""
+    return _one_file(spark, pa.concat_tables([*beside, control_table(stamp, batch=batch, end=end, note=note)]))
 
 
 def _one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -26,6 +26,7 @@ PROPERTIES = {
     "delta.checkpointInterval": "100",
 }
 _SOURCE, _IDENTITY, _STREAM = "strandline.source", "strandline.cluster", "strandline.stream"
+_FILTERS: Final = "strandline.filters"
 _COMMITS_LOOKED_AT: Final = 50
 _END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
 
@@ -47,6 +48,8 @@ class BronzeWriter:
     stored_json: bool = False
     lineage: int = field(default=1, init=False)
     """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
+    filters: str | None = field(default=None, init=False)
+    """As the last run noted them; None: it noted none."""
     _opened_at: int = field(default=-1, init=False)
 
     @property
@@ -56,20 +59,24 @@ class BronzeWriter:
     def stamp(self) -> Stamp:
         return Stamp(self.source, self.writer, self.clock_us())
 
-    def open(self, identity: str, stream: str | None) -> Committed | None:
+    def open(self, identity: str, stream: str | None, filters: str | None = None) -> Committed | None:
         """I/O: creates the table if it is not there; returns where the last run ended (None: there was none). Idempotent.
 
         Args:
             identity: Which MongoDB deployment this is.
             stream: What of it the change stream covers: a token of one stream is accepted by any other, and loses events there. None: any.
+            filters: What of the stream is captured; a new table notes it.
 
         Raises:
             ConfigurationError: The table belongs to another source, or to another stream of it.
         """
-        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity} | ({_STREAM: stream} if stream else {})
+        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity}
+        properties |= ({_STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
-        self._check_owner(self.tables.properties(self.table), identity, stream)
+        found = self.tables.properties(self.table)
+        self._check_owner(found, identity, stream)
+        self.filters = found.get(_FILTERS)
         self.tables.add_columns(self.table, schema)
         commits = self.tables.history(self.table, limit=_COMMITS_LOOKED_AT)
         self._opened_at = int(commits[0]["version"])
@@ -96,6 +103,12 @@ class BronzeWriter:
         if self.tables.properties(self.table).get(_STREAM) != stream:
             self.tables.set_properties(self.table, {_STREAM: stream})
 
+    def change_filters_to(self, filters: str) -> None:
+        """I/O: what this run captures, for the next one to compare with; no commit where nothing changed."""
+        if self.filters != filters:
+            self.tables.set_properties(self.table, {_FILTERS: filters})
+            self.filters = filters
+
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
         return ":".join(["strandline", self.source, str(self.lineage), *map(str, parts)])
@@ -113,14 +126,19 @@ class BronzeWriter:
         rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
         return self._ended(rows, batch, end)
 
-    def commit_note(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
+    def commit_note(
+        self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None, beside: Sequence[pa.Table] = ()
+    ) -> Committed:
         """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
+
+        Args:
+            beside: More rows of the same commit.
 
         Raises:
             FencedError: Another writer committed this batch.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage)
-        return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note), batch, end)
+        return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note, beside=beside), batch, end)
 
     def _ended(self, rows: DataFrame, batch: int, end: BatchEnd) -> Committed:
         self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")

@@ -7,9 +7,11 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.jobs.snapshot import Means, Plan, SnapshotRun, make_plan
+from pipelines.jobs.means import Means
+from pipelines.jobs.snapshot import SnapshotRun
+from pipelines.jobs.snapshot_plan import Plan, make_plan
 from pipelines.model.namespaces import NamespaceEvent, namespace_event
-from pipelines.source.client import AnyClient, Collection, asking, find_incarnation
+from pipelines.source.client import Collection, asking, find_incarnation
 from pipelines.source.stages import Selection
 
 _RENAME = b"\x02operationType\x00\x07\x00\x00\x00rename\x00"
@@ -31,14 +33,9 @@ def _is_unseen(rename: NamespaceEvent, selection: Selection) -> bool:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Reads what came unseen, in a snapshot of its own.
-
-    Args:
-        client: Opened with ``raw=True``.
-    """
+    """Reads what came unseen, in a snapshot of its own."""
 
     means: Means
-    client: AnyClient
 
     def snapshot_of(self, events: Iterable[bytes], *, running: SnapshotRun | None) -> SnapshotRun | None:
         """I/O: plans the reading of what came unseen with *events*; None where nothing did. It is not started.
@@ -52,7 +49,8 @@ class Arrivals:
         if not unseen:
             return None
         with asking("listing collections"):
-            arrived = (find_incarnation(self.client, Collection(*rename.to, rename.uuid)) for rename in unseen if rename.to is not None)
+            came = (Collection(*rename.to, rename.uuid) for rename in unseen if rename.to is not None)
+            arrived = (find_incarnation(self.means.client, collection) for collection in came)
             collections = sorted({collection for collection in arrived if collection is not None}, key=str)
         for collection in collections:
             _log.info("%s came by a rename that showed none of its documents: it is read", collection)
@@ -60,8 +58,8 @@ class Arrivals:
 
     def _plan(self, collections: list[Collection], running: SnapshotRun | None) -> Plan:
         if running is None:
-            return make_plan(self.means, collections)
+            return make_plan(self.means, collections, kind="incremental")
         running.close()
-        if running.plan.sweeps:  # what two snapshots have read in halves certifies nothing
+        if running.plan.complete:  # what two snapshots have read in halves certifies nothing
             return make_plan(self.means, sweeps=True)
-        return make_plan(self.means, collections, running.remaining())
+        return make_plan(self.means, collections, running.progress.remaining(), kind=running.plan.kind, signal=running.plan.signal)

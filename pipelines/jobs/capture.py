@@ -5,30 +5,32 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.notifications import Notifications
+from pipelines.control.signals import Inbox
 from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.jobs.arrivals import Arrivals
+from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.means import Means, Report
+from pipelines.jobs.newcomers import filters_of
 from pipelines.jobs.recovery import Recovery
 from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.set_aside import SetAsides, check_oversize
-from pipelines.jobs.snapshot import Means, SnapshotRun
+from pipelines.jobs.signals import SignalDesk
+from pipelines.jobs.source_signals import SourceSignals
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader
 from pipelines.source.client import ConnectionOptions, inspect, open_client, token_data
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
-
-Report = Callable[[str, int], None]
-"""Told what landed: ``("events", n)`` or ``("documents", n)`` since the last call."""
 
 
 def _silent(_what: str, _count: int) -> None:
@@ -72,7 +74,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         )
         ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         recovery = Recovery(writer, oplog, settings)
-        last = writer.open(deployment.identity, stream_of(settings))
+        last = writer.open(deployment.identity, stream_of(settings), filters_of(selection))
         if last is None or last.resume_token is None:
             before = last
             last = ask.call(lambda: _begin(writer, before, oplog, settings), stop)
@@ -80,8 +82,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
         target = ask.call(lambda: _present(oplog), stop) if once else None
-        means = Means(writer, options, selection, settings, gate, report)
-        asides = SetAsides(writer, raw_client, selection.fields, settings.cursor_oversize_handling_mode)
+        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report)
         while True:
             reader = StreamReader(
                 raw_client,
@@ -92,7 +93,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
                 expanded_events=deployment.shows_expanded_events,
             )
             try:
-                return _Loop(means, last, asides, Arrivals(means, raw_client)).run(reader, target, stop)
+                return _Loop(means, last, _inbox(ctx)).run(reader, target, stop)
             except ResumePointLost as lost:
                 last = recovery.recover(lost)
 
@@ -105,6 +106,17 @@ def _open_gate(ctx: JobContext, once: bool) -> Gate:
         verb = "start" if state == "stopped" else "resume"
         raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
     return gate
+
+
+def _notifications(ctx: JobContext) -> Notifications:
+    capture = ctx.settings.capture
+    return Notifications(ctx.tables, ctx.settings.source.name, capture.notification_enabled_channels, capture.heartbeat_interval_ms / 1000)
+
+
+def _inbox(ctx: JobContext) -> Inbox:
+    capture = ctx.settings.capture
+    file = Path(capture.signal_file) if capture.signal_file is not None else None
+    return Inbox(ctx.tables, ctx.settings.source.name, capture.signal_enabled_channels, file, capture.signal_poll_interval_ms / 1000)
 
 
 def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings) -> Committed:
@@ -133,57 +145,48 @@ def _present(oplog: Oplog) -> str:
 class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
-    def __init__(self, means: Means, last: Committed, asides: SetAsides, arrivals: Arrivals) -> None:
-        self._writer, self._gate, self._report = means.writer, means.gate, means.report
-        self._asides, self._arrivals = asides, arrivals
-        self._batch, self._token, self._snapshot_id = last.batch, last.resume_token, last.snapshot_id
-        self._snapshot = SnapshotRun.of(means, last)
+    def __init__(self, means: Means, last: Committed, inbox: Inbox) -> None:
+        self._means = means
+        self._head, self._beside = Head(means.writer, last), Beside(means, last)
+        self._desk, self._from_source = SignalDesk(means, self._head, self._beside, inbox), SourceSignals(means.selection, inbox)
+        self._asides = SetAsides(means.writer, means.client, means.selection.fields, means.settings.cursor_oversize_handling_mode)
         self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
         self._streams = means.settings.snapshot_policy.streams
         self._events = 0
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
-        if self._snapshot is not None:
-            self._snapshot.start()
+        self._beside.start()
         try:
             self._follow(reader, target, stop)
         finally:
-            documents = self._snapshot.close() if self._snapshot is not None else 0
-        return CaptureResult(self._writer.writer, self._batch, self._events, documents)
+            documents = self._beside.close()
+        self._means.notifications.flush()
+        return CaptureResult(self._means.writer.writer, self._head.last.batch, self._events, documents)
 
     def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
         committed_at = time.monotonic()
         with closing(reader.batches()) as batches:
-            for change in batches:
-                completed = self._snapshot_completed()
+            for arrived in batches:
+                if not self._desk.settle(stop):
+                    return
+                change, completed = self._from_source.without(arrived), self._beside.completed()
                 caught_up = not self._streams or (target is not None and change.token_data >= target)
-                finished = caught_up and self._snapshot_id is None
-                ending = finished or not self._gate.passes(stop)
+                ending = (caught_up and self._desk.is_idle) or not self._means.gate.passes(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
-                if change.events or completed or (due and change.resume_token != self._token):
-                    self._commit(change)
+                if change.events or completed or (due and change.resume_token != self._head.last.resume_token):
+                    self._land(change)
                     committed_at = time.monotonic()
                 if ending:
                     return
 
-    def _snapshot_completed(self) -> bool:
-        """Whether the snapshot has ended since the last batch; raises what it failed with."""
-        if self._snapshot_id is None or self._snapshot is None or not self._snapshot.completed():
-            return False
-        self._snapshot_id = None
-        return True
-
-    def _commit(self, change: ChangeBatch) -> None:
-        reading = self._arrivals.snapshot_of(change.events, running=self._snapshot if self._snapshot_id else None)
-        if reading is not None:
-            self._snapshot, self._snapshot_id = reading, reading.id
+    def _land(self, change: ChangeBatch) -> None:
+        arrived = self._beside.arrived(change.events)
         self._asides.land(change.set_aside)
-        self._writer.commit(change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id)
-        self._batch, self._token = self._batch + 1, change.resume_token
-        if reading is not None:
-            reading.start()
+        self._head.land(change, self._beside.id)
+        if arrived:
+            self._beside.start()
         self._events += len(change.events)
-        self._report("events", len(change.events))
+        self._means.report("events", len(change.events))
 
 
 def clock_us() -> int:

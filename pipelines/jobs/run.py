@@ -8,9 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.errors import QualityGateClosed
-from pipelines.jobs.capture import Report, run_capture
+from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import refresh_gold
+from pipelines.jobs.means import Report
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table

@@ -38,6 +38,7 @@ def selection_of(capture: CaptureSettings) -> Selection:
         images=Images.of(capture.mode, capture.full_update_type),
         fields=capture.field_policy,
         user_pipeline=capture.user_pipeline,
+        signals=capture.signal_namespace,
     )
 
 

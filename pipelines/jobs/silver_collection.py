@@ -136,7 +136,8 @@ class CollectionRun:
         settings, table = self._settings, self._table
         census = census_of(changes, max_depth=settings.max_depth)
         if self._folds(changes):
-            gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
+            known = gaps_of(self.ctx.tables.properties(self.range.bronze))
+            gaps = [gap for gap in known if gap.concerns(str(self.namespace))]
             state = folded_per_key(changes, self.ctx.tables.read(table.name), exact_updates=self._exact_updates, gaps=gaps)
             census.merge(census_of_state(state, max_depth=settings.max_depth))
         else:

@@ -1,4 +1,4 @@
-"""One snapshot: every captured collection in `_id` ranges, read on the executors, each chunk one commit with its manifest."""
+"""One snapshot: captured collections in `_id` ranges, read on the executors, each chunk one commit with its manifest."""
 
 from __future__ import annotations
 
@@ -7,129 +7,45 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from pipelines.bronze.envelope import ChunkStamp, Stamp, manifest_table, read_table
+from pipelines.bronze.envelope import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.control.sources import Gate
+from pipelines.control.notifications import NotificationType
 from pipelines.errors import RetriableError, StrandlineError
+from pipelines.jobs.means import Means
+from pipelines.jobs.snapshot_plan import Chunk, Plan, make_plan
+from pipelines.jobs.snapshot_progress import Progress
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.snapshot_policy import query_document
-from pipelines.settings import CaptureSettings
-from pipelines.source.client import (
-    AnyClient,
-    Collection,
-    ConnectionOptions,
-    captured_collections,
-    find_incarnation,
-    open_client,
-    operation_time,
-)
-from pipelines.source.ranges import ChunkManifest, Range, Reading, plan_chunks, read_range
-from pipelines.source.stages import Selection
+from pipelines.source.client import ConnectionOptions, find_incarnation, open_client, operation_time
+from pipelines.source.ranges import ChunkManifest, Reading, read_range
 
 _CHUNK_ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """One unit of resumption. Its lane and place in the plan never change, so a lane's transaction numbers only rise."""
-
-    number: int
-    collection: Collection
-    range: Range
-    query: str | None = None
-    """Only documents that match (JSON)."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a snapshot will read, committed before the first chunk."""
-
-    chunks: tuple[Chunk, ...]
-    lanes: int
-    at: tuple[int, int] = (0, 0)
-    """Operation time at which the collections were listed: one that is missing was gone then."""
-    sweeps: bool = False
-    """Whether silver retires what the snapshot did not meet: there was something before it, and it reads everything."""
-
-    def to_json(self) -> str:
-        entries = [
-            {"db": chunk.collection.db, "collection": chunk.collection.name, "uuid": chunk.collection.uuid, "query": chunk.query}
-            | chunk.range.to_json()
-            for chunk in self.chunks
-        ]
-        return json.dumps({"lanes": self.lanes, "at": self.at, "sweeps": self.sweeps, "chunks": entries})
-
-    @staticmethod
-    def from_json(text: str) -> Plan:
-        stored = json.loads(text)
-        chunks = (
-            Chunk(number, Collection(entry["db"], entry["collection"], entry["uuid"]), Range.from_json(entry), entry.get("query"))
-            for number, entry in enumerate(stored["chunks"])
-        )
-        return Plan(tuple(chunks), stored["lanes"], tuple(stored.get("at", (0, 0))), stored.get("sweeps", False))
-
-
-@dataclass(frozen=True)
-class Means:
-    """With what a capture reads and writes, beside the stream and in it."""
-
-    writer: BronzeWriter
-    options: ConnectionOptions
-    selection: Selection
-    settings: CaptureSettings
-    gate: Gate
-    report: Callable[[str, int], None]
-
-
-def make_plan(
-    means: Means,
-    collections: Iterable[Collection] | None = None,
-    taken_over: Iterable[tuple[Collection, Range]] = (),
-    *,
-    sweeps: bool = False,
-) -> Plan:
-    """I/O: lists the source's collections and samples them for the bounds of their chunks.
-
-    Args:
-        collections: Only these; default: all that are captured.
-        taken_over: Chunks that another snapshot has not read.
-    """
-    with closing(open_client(means.options, raw=True)) as client:
-        at = operation_time(client)
-        wanted = _wanted(client, means) if collections is None else collections
-        size = means.settings.snapshot_chunk_size
-        fresh = [(collection, chunk) for collection in wanted for chunk in plan_chunks(client, collection, size)]
-    queries = means.settings.snapshot_collection_filter_overrides
-    chunks = (Chunk(number, where, part, queries.get(str(where))) for number, (where, part) in enumerate([*taken_over, *fresh]))
-    reads_everything = not queries and not means.settings.snapshot_include_collection_list
-    sweeps = sweeps and reads_everything and "delete" not in means.selection.skipped_operations
-    return Plan(tuple(chunks), means.settings.snapshot_max_threads, at, sweeps)
-
-
-def _wanted(client: AnyClient, means: Means) -> list[Collection]:
-    """Captured collections that a snapshot reads."""
-    patterns, selection = means.settings.snapshot_include_collection_list, means.selection
-    captured = captured_collections(client, selection)
-    return [where for where in captured if not patterns or any(selection.matches(pattern, str(where)) for pattern in patterns)]
+_PAUSED_SECONDS = 0.2
 
 
 class SnapshotRun:
     """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
 
-    def __init__(self, means: Means, snapshot_id: str, plan: Plan, done: set[int]) -> None:
+    def __init__(
+        self, means: Means, snapshot_id: str, plan: Plan, done: dict[int, int], *, paused: bool = False, ended: bool = False
+    ) -> None:
         self._means, self._writer, self._selection = means, means.writer, means.selection
-        self.id, self.plan, self._done = snapshot_id, plan, done
+        self.id, self.plan, self._ended = snapshot_id, plan, ended
+        self.progress = Progress(snapshot_id, plan, done, means.notifications)
+        self._resumes = len(done)
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
-        self._documents = 0
         self._stop = threading.Event()
+        self.paused = paused
+        self.is_whole_and_new = not done and plan.kind == "initial"
 
     @staticmethod
     def of(means: Means, last: Committed) -> SnapshotRun | None:
@@ -139,63 +55,92 @@ class SnapshotRun:
             return None
         writer = means.writer
         rows = writer.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == last.snapshot_id))
-        found = rows.select("operation_type", "chunk", "after").collect()
+        found = rows.select("operation_type", "chunk", "after").orderBy("captured_at").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
-        if plans:
-            done = {row["chunk"] for row in found if row["operation_type"] in ("chunk", "discarded", "completed")}
-            return SnapshotRun(means, last.snapshot_id, Plan.from_json(plans[0]), done)
-        return SnapshotRun.begin(means, last.snapshot_id, make_plan(means, sweeps=last.batch > 1))
+        if not plans:
+            return SnapshotRun.begin(means, last.snapshot_id, make_plan(means, sweeps=last.batch > 1))
+        read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
+        done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
+        words = [row["operation_type"] for row in found]
+        held = [word for word in words if word in ("paused", "resumed")]
+        return SnapshotRun(
+            means, last.snapshot_id, Plan.from_json(plans[0]), done, paused=held[-1:] == ["paused"], ended="completed" in words
+        )
 
     @staticmethod
     def begin(means: Means, snapshot_id: str, plan: Plan) -> SnapshotRun:
         """I/O: commits *plan*. It is read once a batch names *snapshot_id*."""
         _append_manifest(means.writer, snapshot_id, "plan", -1, plan.to_json())
-        return SnapshotRun(means, snapshot_id, plan, set())
+        return SnapshotRun(means, snapshot_id, plan, {})
 
     def start(self) -> None:
+        kind: NotificationType = "IN_PROGRESS" if self._resumes else "STARTED"
+        self.progress.tell(kind, data_collections=self.plan.collections, chunks=len(self.plan.chunks), chunks_done=self._resumes)
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self.plan.lanes)]
 
-    def completed(self) -> bool:
-        """Whether all lanes have ended and the completion row has landed. Raises what a lane failed with."""
+    @property
+    def holds_stream(self) -> bool:
+        """Whether the stream is to wait. Raises what a lane failed with."""
+        return self.plan.kind == "blocking" and not self.paused and not self.is_read
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all lanes have ended, and nothing is left. Raises what a lane failed with."""
         for lane in self._lanes:
             if lane.done():
                 lane.result()
-        if not all(lane.done() for lane in self._lanes) or not all(chunk.number in self._done for chunk in self.plan.chunks):
+        return all(lane.done() for lane in self._lanes) and self.progress.is_complete
+
+    def completed(self) -> bool:
+        """I/O: whether it is read; the row that says so has landed then."""
+        if not self.is_read:
             return False
-        self._documents = sum(lane.result() for lane in self._lanes)
-        if len(self.plan.chunks) in self._done:  # an earlier run landed that row, and ended before the batch that tells of it
-            return True
-        content = {"chunks": len(self.plan.chunks), "documents_of_this_run": self._documents}
-        _append_manifest(self._writer, self.id, "completed", len(self.plan.chunks), json.dumps(content))
+        if not self._ended:  # else an earlier run landed that row, and ended before the batch that tells of it
+            content = {"chunks": len(self.plan.chunks), "documents_of_this_run": self.documents}
+            _append_manifest(self._writer, self.id, "completed", len(self.plan.chunks), json.dumps(content))
+            self._ended = True
+        self.progress.tell("COMPLETED", data_collections=self.plan.collections)
+        self._means.notifications.flush()
         return True
+
+    @property
+    def documents(self) -> int:
+        """Landed by this run, as far as its lanes have ended."""
+        return sum(lane.result() for lane in self._lanes if lane.done() and lane.exception() is None)
 
     def close(self) -> int:
         """Let the chunks in hand end, start no other; documents landed by this run."""
         self._stop.set()
         self._pool.shutdown(wait=True)
-        return self._documents
+        return self.documents
 
-    def remaining(self) -> list[tuple[Collection, Range]]:
-        """What another snapshot must take over from one that was closed."""
-        return [(chunk.collection, chunk.range) for chunk in self.plan.chunks if chunk.number not in self._done]
+    def said(self, word: str, content: str, numbers: Iterable[int] = (-1,)) -> list[pa.Table]:
+        """Control rows of this snapshot, for a batch to hold. *content*: JSON."""
+        stamp = ChunkStamp(self._writer.stamp(), self.id, -1, "", "", None, 0, 0)
+        return [manifest_table(replace(stamp, chunk=number), word, content) for number in numbers]
 
     def _run_lane(self, lane: int) -> int:
         documents = 0
         self._stop.wait(self._means.settings.snapshot_delay_ms / 1000)
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
-            if chunk.number in self._done:
-                continue
+            while self.paused and not self.progress.is_taken(chunk) and not self._stop.wait(_PAUSED_SECONDS):
+                pass
             if not self._means.gate.passes(self._stop):
                 break
-            for attempt in Retrying(
-                retry=retry_if_exception(_may_pass),
-                stop=stop_after_attempt(_CHUNK_ATTEMPTS),
-                wait=wait_exponential(multiplier=1, max=30),
-                retry_error_callback=lambda state: _chunk_failed(state.outcome),
-            ):
-                with attempt:
-                    documents += self._land(chunk, lane)
-            self._done.add(chunk.number)
+            if self.progress.claim(chunk):
+                documents += self._land_patiently(chunk, lane)
+        return documents
+
+    def _land_patiently(self, chunk: Chunk, lane: int) -> int:
+        documents = 0
+        for attempt in Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_attempt(_CHUNK_ATTEMPTS),
+            wait=wait_exponential(multiplier=1, max=30),
+            retry_error_callback=lambda state: _chunk_failed(state.outcome),
+        ):
+            with attempt:
+                documents = self._land(chunk, lane)
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:
@@ -209,13 +154,17 @@ class SnapshotRun:
         if now is None or not selected:
             reason = json.dumps({"namespace": str(now or chunk.collection), "selected": selected})
             _append_manifest(writer, self.id, "discarded", chunk.number, reason, app_id)
+            self.progress.finish(chunk, 0, skipped="SKIPPED")
             return 0
         reading = Reading(self._selection.fields, query_document(chunk.query), self._means.settings.snapshot_fetch_size)
-        reader = chunk_reader(self._means.options, replace(chunk, collection=now), writer.stamp(), self.id, writer.stored_json, reading)
+        kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
+        stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
+        reader = chunk_reader(self._means.options, replace(chunk, collection=now), stamp, writer.stored_json, reading)
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
         self._means.report("documents", documents)
+        self.progress.finish(chunk, documents)
         return documents
 
 
@@ -242,17 +191,16 @@ def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: 
 
 
 def chunk_reader(
-    options: ConnectionOptions, chunk: Chunk, stamp: Stamp, snapshot_id: str, stored_json: bool, reading: Reading
+    options: ConnectionOptions, chunk: Chunk, stamp: ChunkStamp, stored_json: bool, reading: Reading
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that an executor runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
 
     def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(open_client(options, raw=True)) as client:
             seconds, increment = operation_time(client)
-            where = chunk.collection
-            read_stamp = ChunkStamp(stamp, snapshot_id, chunk.number, where.db, where.name, where.uuid, seconds, increment)
+            read_stamp = replace(stamp, seconds=seconds, increment=increment)
             manifest = ChunkManifest()
-            for documents in read_range(client, where, chunk.range, (seconds, increment), reading):
+            for documents in read_range(client, chunk.collection, chunk.range, (seconds, increment), reading):
                 manifest.add(documents)
                 yield from read_table(documents, read_stamp, stored_json=stored_json).to_batches()
             yield from manifest_table(read_stamp, "chunk", manifest.to_json(chunk.range)).to_batches()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.snapshot import Plan
+from pipelines.jobs.snapshot_plan import Plan
 from pipelines.model.columns import bronze_table
 from pipelines.model.moments import utc
 from pipelines.source.ranges import tiles_completely
@@ -24,8 +24,10 @@ class SnapshotState:
     """One snapshot."""
 
     snapshot_id: str
+    kind: str
+    """``initial``, ``incremental`` or ``blocking``."""
     state: str
-    """``running``, ``completed``, or ``replaced``: it has not ended, and a later one has begun."""
+    """``running``, ``paused``, ``completed``, ``stopped``, or ``replaced``: it has not ended, and a later one has begun."""
     begun_at: datetime
     completed_at: datetime | None
     collections: int
@@ -46,6 +48,9 @@ class CollectionCheck:
     missing: int
     """Chunks that have not landed."""
     discarded: int
+    """Chunks of a collection that was gone."""
+    stopped: int
+    """Chunks that a signal took out."""
     documents: int
     """As the chunks' manifests count them."""
     rows: int
@@ -53,7 +58,7 @@ class CollectionCheck:
 
     @property
     def holds(self) -> bool:
-        return self.tiles and not self.missing and self.documents == self.rows
+        return self.tiles and not self.missing and not self.stopped and self.documents == self.rows
 
 
 def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
@@ -98,7 +103,9 @@ def checks(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck
     """
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
     landed = {row["chunk"]: json.loads(row["after"])["documents"] for row in control if row["operation_type"] == "chunk"}
-    discarded = {row["chunk"] for row in control if row["operation_type"] == "discarded"}
+    out = {row["chunk"]: json.loads(row["after"]) for row in control if row["operation_type"] == "discarded"}
+    stopped = {number for number, reason in out.items() if "stopped_by" in reason} - landed.keys()
+    discarded = out.keys() - stopped
     found = []
     for collection in sorted({chunk.collection for chunk in plan.chunks}, key=str):
         chunks = [chunk for chunk in plan.chunks if chunk.collection == collection]
@@ -108,8 +115,9 @@ def checks(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck
                 collection=str(collection),
                 tiles=tiles_completely([chunk.range for chunk in chunks]),
                 chunks=len(chunks),
-                missing=len(numbers - landed.keys() - discarded),
+                missing=len(numbers - landed.keys() - discarded - stopped),
                 discarded=len(numbers & discarded),
+                stopped=len(numbers & stopped),
                 documents=sum(landed.get(number, 0) for number in numbers),
                 rows=sum(rows.get(number, 0) for number in numbers),
             )
@@ -127,14 +135,19 @@ def _control_rows(ctx: JobContext) -> list[Row]:
 
 def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
     plan = Plan.from_json(planned["after"])
+    words = [row["operation_type"] for row in sorted(rows, key=lambda row: row["captured_at"])]
+    held = [word for word in words if word in ("paused", "resumed")]
+    going_on = "paused" if held[-1:] == ["paused"] else "running"
+    ended = next((word for word in ("completed", "stopped") if word in words), None)
     completed = next((row["captured_at"] for row in rows if row["operation_type"] == "completed"), None)
     landed = [json.loads(row["after"])["documents"] for row in rows if row["operation_type"] == "chunk"]
     return SnapshotState(
         snapshot_id=planned["snapshot_id"],
-        state="completed" if completed is not None else "running" if newest else "replaced",
+        kind=plan.kind,
+        state=ended or (going_on if newest else "replaced"),
         begun_at=utc(planned["captured_at"]),
         completed_at=utc(completed),
-        collections=len({chunk.collection for chunk in plan.chunks}),
+        collections=len(plan.collections),
         chunks=len(plan.chunks),
         landed=len(landed),
         discarded=sum(row["operation_type"] == "discarded" for row in rows),

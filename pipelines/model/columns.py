@@ -9,7 +9,7 @@ from pipelines.model.tables import TableName
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT '1, 2, 3… per source for streamed rows, the fencing number; null for snapshot rows',
 position STRING COMMENT 'cluster time in hex, a colon, the token: sorts as the stream does',
-op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, offset, gap, snapshot, ddl, oversize',
+op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; also heartbeat, offset, gap, snapshot, signal, ddl, oversize',
 operation_type STRING COMMENT 'MongoDB''s own word',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
@@ -25,7 +25,7 @@ source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,
 transaction STRUCT<id: STRING, total_order: BIGINT, data_collection_order: BIGINT>,
 cluster_time TIMESTAMP COMMENT 'for people; never for ordering',
 captured_at TIMESTAMP COMMENT 'when the writer saw it',
-snapshot_id STRING COMMENT 'for r and snapshot rows; on the row that ends a batch: the snapshot that still runs',
+snapshot_id STRING COMMENT 'for r and snapshot rows; of a signal: its key; on the row that ends a batch: the snapshot that still runs',
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
 lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
@@ -89,6 +89,27 @@ state STRING COMMENT 'running, paused or stopped',
 at TIMESTAMP COMMENT 'since when',
 by STRING COMMENT 'who asked for it',
 why STRING COMMENT 'the reason that was given'
+"""
+
+SIGNALS: Final = TableName("control", "signals")
+SIGNALS_DDL: Final = """
+id STRING COMMENT 'names the signal: whatever comes again under it is the same one',
+type STRING COMMENT 'execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log',
+data STRING COMMENT 'what it says, as a JSON object',
+at TIMESTAMP COMMENT 'when it was sent: the oldest comes first',
+by STRING COMMENT 'who sent it',
+source STRING COMMENT 'the source that is meant; null: any',
+channel STRING COMMENT 'how it came: table (or null), file or source'
+"""
+
+NOTIFICATIONS: Final = TableName("control", "notifications")
+NOTIFICATIONS_DDL: Final = """
+id STRING COMMENT 'the signal that asked for it; else the snapshot',
+aggregate_type STRING COMMENT 'Initial Snapshot, Incremental Snapshot, Blocking Snapshot or Signal',
+type STRING COMMENT 'STARTED, IN_PROGRESS, TABLE_SCAN_COMPLETED, PAUSED, RESUMED, ABORTED, SKIPPED or COMPLETED',
+additional_data STRING COMMENT 'more about it, as a JSON object',
+timestamp TIMESTAMP COMMENT 'when it happened',
+source STRING COMMENT 'the source'
 """
 
 DEAD_LETTERS: Final = TableName("control", "dead_letters")

@@ -17,6 +17,11 @@ class Gap:
 
     after: str
     before: str
+    collection: str | None = None
+    """The only one that lost any (``database.collection``); None: any."""
+
+    def concerns(self, collection: str) -> bool:
+        return self.collection in (None, collection)
 
     def parts(self, base: str, patch: str) -> bool:
         """Whether something between a document and a patch upon it may be missing (all three are positions)."""
@@ -29,7 +34,7 @@ def _own(position: str) -> str:
 
 
 def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:
-    """The gaps that a bronze table's properties tell of."""
+    """The gaps, of whatever collections, that a bronze table's properties tell of."""
     return tuple(Gap(**stored) for stored in json.loads(properties.get(GAPS_PROPERTY, "[]")))
 
 

@@ -53,13 +53,18 @@ def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
     Raises:
         MalformedBson: The bytes are damaged.
     """
-    kind, where = rb.field(event, b"operationType"), _namespace(event, rb.field(event, b"ns"))
+    kind, where = rb.field(event, b"operationType"), namespace_of(event)
     if kind is None or where is None or rb.text(event, kind[1], kind[2]) not in NAMESPACE_OPERATIONS:
         return None
     description = rb.field(event, b"operationDescription")
     target = rb.field(event, b"dropTarget", description[1]) if description and description[0] == rb.DOCUMENT else None
     to = _namespace(event, rb.field(event, b"to"))
     return NamespaceEvent(position, where, _uuid(event, rb.field(event, b"collectionUUID")), to, _uuid(event, target))
+
+
+def namespace_of(event: bytes) -> Namespace | None:
+    """Where an event happened; None where it is about no single collection."""
+    return _namespace(event, rb.field(event, b"ns"))
 
 
 def _namespace(event: bytes, span: tuple[int, int, int] | None) -> Namespace | None:

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import bson
 from bson import json_util
+from bson.errors import BSONError
 
 SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_needed", "configuration_based"]
 
 _CODE = ("$where", "$function", "$accumulator")
+_OUTSIDE = ("$out", "$merge", "$expr")
+"""Not in a query from outside either. An ``$expr`` may fail at any document, and would end in the middle what it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,22 @@ class SnapshotPolicy:
                 return SnapshotPolicy(first=data, streams=stream, heals=on_data_error)
 
 
-def query_problems(query: str) -> list[str]:
-    """What is wrong with a filter of a snapshot: no JSON document, or one that runs code in the server."""
+def query_problems(query: str, *, from_outside: bool = False) -> list[str]:
+    """What is wrong with a filter of a snapshot: no JSON document, or one that runs code in the server.
+
+    Args:
+        from_outside: Somebody else than the operator wrote it.
+    """
     try:
         parsed = json_util.loads(query)
-    except (ValueError, TypeError):
-        return ["is no JSON"]
-    if not isinstance(parsed, dict):
-        return ["is no document"]
-    return [f"uses {name}, which runs code in the server" for name in _CODE if name in _names(parsed)]
+        if not isinstance(parsed, dict):
+            return ["is no document"]
+        bson.encode(parsed)
+    except (ValueError, TypeError, ArithmeticError, RecursionError, BSONError):
+        return ["is no JSON of a document"]
+    names = _names(parsed)
+    problems = [f"uses {name}, which runs code in the server" for name in _CODE if name in names]
+    return problems + [f"uses {name}, which a signal may not" for name in _OUTSIDE if from_outside and name in names]
 
 
 def _names(value: Any) -> set[str]:

@@ -66,7 +66,7 @@ class News:
         return now
 
     def concerned(self, moved: Mapping[str, Namespace], known: Iterable[Namespace], admits: Callable[[str, str], bool]) -> set[Namespace]:
-        """Collections whose table has something to do; once a snapshot has looked at everything, all.
+        """Collections whose table has something to do; once a snapshot has looked at them, all that it looked at.
 
         Args:
             moved: As `moved` returns it: late rows of a renamed collection go where it is now.
@@ -77,7 +77,7 @@ class News:
         routed = {moved[uuid] for uuids in self.changed.values() for uuid in uuids if uuid in moved}
         arrived = {event.to for event in self.events if event.to is not None}
         ended = {event.namespace for event in self.events} & {*known, *changed}
-        swept = set(known) if self.completed else set()
+        swept = {name for name in known if any(snapshot.position_for(name) is not None for _, snapshot in self.completed)}
         return changed | ended | swept | {name for name in routed | arrived if admits(*name) and not name.is_temporary}
 
 

@@ -21,8 +21,8 @@ class Completed:
 
     snapshot_id: str
     threshold: dict[Namespace, str]
-    absent_at: str
-    """The position at which all collections were listed: one that is not among them was gone then."""
+    absent_at: str | None
+    """The position at which all collections were listed: one that is not among them was gone then. None: only some were asked for."""
     planned: frozenset[Namespace]
 
     def position_for(self, namespace: Namespace) -> str | None:
@@ -36,22 +36,23 @@ class Completed:
 
 
 def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
-    """I/O: the certificate of a snapshot; None where it does not sweep (nothing stood before it, or deletes are not captured)."""
+    """I/O: the certificate of a snapshot; None where it sweeps nothing (nothing stood before it, or deletes are not captured)."""
     rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
     return certified(snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect())
 
 
 def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
-    """The certificate from a snapshot's control rows. A collection has no threshold of which a chunk was discarded, or read under another
-    name than it had in the plan."""
+    """The certificate from a snapshot's control rows. A collection has no threshold of which a query left something out, or another
+    snapshot read a part, nor one of which a chunk was discarded, or read under another name than it had in the plan."""
     plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
-    if not plans or not plans[0].get("sweeps") or not any(row["operation_type"] == "completed" for row in rows):
+    if not plans or not any(row["operation_type"] == "completed" for row in rows):
         return None
     plan = plans[0]
     read = {(row["chunk"], row["db"], row["collection"]): row["position"] for row in rows if row["operation_type"] == "chunk"}
     chunks: dict[Namespace, list[str | None]] = {}
     for number, chunk in enumerate(plan["chunks"]):
         namespace = Namespace(chunk["db"], chunk["collection"])
-        chunks.setdefault(namespace, []).append(read.get((number, *namespace)))
+        chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
     threshold = {namespace: min(read_at) for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
-    return Completed(snapshot_id, threshold, snapshot_position(*plan["at"]), frozenset(chunks))
+    absent_at = snapshot_position(*plan["at"]) if plan["complete"] else None
+    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks)) if threshold or absent_at else None

@@ -16,7 +16,8 @@ from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.model.deployment import deployment_identity
-from pipelines.source.errors import Phase, as_strandline_error
+from pipelines.model.snapshot_policy import query_document
+from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
@@ -175,6 +176,23 @@ def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection,
 
 def _records_images(options: Mapping[str, Any]) -> bool:
     return bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
+
+
+def query_refusal(client: AnyClient, collection: Collection, query: str) -> str | None:
+    """I/O: what the server says against *query* (JSON), which it only plans; None: nothing.
+
+    Raises:
+        RetriableError: Nobody answers.
+    """
+    find = {"find": collection.name, "filter": query_document(query)}
+    with asking(f"planning a query of {collection}"):
+        try:
+            client[collection.db].command({"explain": find, "verbosity": "queryPlanner"})
+        except mongo.OperationFailure as error:
+            if classify(error) == "retriable":
+                raise
+            return f"{type(error).__name__}, code {error.code}"  # the server's text quotes the values
+    return None
 
 
 def collection_uuid(info: Mapping[str, Any]) -> str | None:

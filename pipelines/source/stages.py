@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.field_rules import FieldPolicy
+from pipelines.model.namespaces import Namespace
 from pipelines.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
 from pipelines.source.field_stages import exclusion_stages
 
@@ -80,6 +81,8 @@ class Selection:
     images: Images = Images()
     fields: FieldPolicy = FieldPolicy()
     user_pipeline: UserPipeline = UserPipeline()
+    signals: Namespace | None = None
+    """A collection whose inserts are signals: they arrive whether or not it is captured."""
 
     @staticmethod
     def of(
@@ -95,6 +98,7 @@ class Selection:
         images: Images = Images(),
         fields: FieldPolicy = FieldPolicy(),
         user_pipeline: UserPipeline = UserPipeline(),
+        signals: Namespace | None = None,
     ) -> Selection:
         """Check and build a selection.
 
@@ -107,6 +111,8 @@ class Selection:
         database, _, collection = (target or "").partition(".")
         lists = (*databases, *collections, *excluded_databases, *excluded_collections)
         problems = [*_target_problems(scope, target), *(_pattern_problems(lists) if match_mode == "regex" else ())]
+        if signals is not None and (database not in ("", signals.db) or collection not in ("", signals.collection)):
+            problems.append(f"capture.signal_data_collection {signals} is not in the stream of capture.target {target}")
         if problems:
             raise ConfigurationError("; ".join(problems), next_step="correct capture in conf/<target>.yml")
         return Selection(
@@ -122,6 +128,7 @@ class Selection:
             images,
             fields,
             user_pipeline,
+            signals,
         )
 
     def admits(self, database: str, collection: str) -> bool:
@@ -170,7 +177,7 @@ def _pattern_problems(patterns: Sequence[str]) -> list[str]:
 def stream_stages(selection: Selection, resume_after: str | None = None, *, excluding: bool = True) -> list[Stage]:
     """Stages after ``$changeStream``: ours (namespaces and operations, then excluded fields) and the user's, in the order asked for.
 
-    Every ``$match``, the user's as well, admits control events and the event of *resume_after*.
+    Every ``$match``, the user's as well, admits control events, signals and the event of *resume_after*.
 
     Args:
         resume_after: ``_data`` of the token that the stream starts after. The server looks for that very event behind the ``$match``:
@@ -180,6 +187,8 @@ def stream_stages(selection: Selection, resume_after: str | None = None, *, excl
     always: list[dict[str, Any]] = [{"operationType": {"$in": list(CONTROL_OPERATIONS)}}]
     if resume_after is not None:
         always.append({"_id._data": resume_after})
+    if (signals := selection.signals) is not None:
+        always.append({"operationType": "insert", "ns.db": signals.db, "ns.coll": signals.collection})
     admitted = _admitted(selection)
     own: list[Stage] = [{"$match": {"$or": [*always, {"$and": admitted}]}}] if admitted else []
     if excluding:

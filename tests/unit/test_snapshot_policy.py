@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipelines.jobs.snapshot import Chunk, Plan
+from pipelines.jobs.snapshot_plan import Chunk, Plan
 from pipelines.model.snapshot_policy import SnapshotPolicy, query_document
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import Collection
@@ -41,7 +41,8 @@ def test_the_flags_of_configuration_based() -> None:
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("{n: 1", "is no JSON"),
+        ("{n: 1", "is no JSON of a document"),
+        ('{"n": {"$oid": "short"}}', "is no JSON of a document"),
         ("[1]", "is no document"),
         ('{"$where": "sleep(1000)"}', "uses $where"),
         ('{"$or": [{"a": 1}, {"$expr": {"$function": {"body": "…"}}}]}', "uses $function"),
@@ -56,7 +57,8 @@ def test_a_filter_that_is_none_or_runs_code_is_refused(query: str, problem: str)
 # scenario: N07
 def test_a_plan_keeps_its_filters_word_by_word() -> None:
     query = '{"_id": {"$gt": {"$numberLong": "4"}}}'
-    plan = Plan((Chunk(0, Collection("shop", "a", "00"), Range(), query),), 2, (7, 1), sweeps=True)
+    chunk = Chunk(0, Collection("shop", "a", "00"), Range(), query, sweeps=True)
+    plan = Plan((chunk,), 2, (7, 1), complete=True, kind="blocking", signal="s1")
     assert Plan.from_json(Plan.from_json(plan.to_json()).to_json()) == plan
     assert query_document(query) == {"_id": {"$gt": 4}}
     assert query_document(None) == {}

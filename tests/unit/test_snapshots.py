@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from pipelines.jobs.snapshot import Chunk, Plan
+from pipelines.jobs.snapshot_plan import Chunk, Plan
 from pipelines.jobs.snapshots import checks
 from pipelines.source.client import Collection
 from pipelines.source.ranges import Range, tile
@@ -30,6 +30,12 @@ def test_a_certificate_holds_when_the_chunks_tile_and_all_documents_are_there() 
     (check,) = checks(control([LEFT, RIGHT], 0, 1), {0: 3, 1: 3})
     assert check.holds
     assert (check.collection, check.chunks, check.documents, check.rows) == ("shop.a", 2, 6, 6)
+
+
+def test_chunks_that_a_signal_took_out_break_it_and_those_of_a_collection_that_is_gone_do_not() -> None:
+    for reason, holds in (({"stopped_by": "s1"}, False), ({"namespace": "shop.a", "selected": None}, True)):
+        (check,) = checks([*control([LEFT, RIGHT], 0), row("discarded", 1, reason)], {0: 3})
+        assert (check.holds, check.stopped, check.discarded) == (holds, int(not holds), int(holds))
 
 
 def test_a_hole_a_missing_chunk_or_a_missing_row_breaks_it() -> None:

@@ -14,7 +14,12 @@ from pipelines.silver.patches import Base, fold_pending
 from pipelines.silver.sweep import certified
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
-PLAN = {"sweeps": True, "at": [100, 1], "chunks": [{"db": "shop", "collection": name} for name in ("a", "a", "b")]}
+PLAN: dict[str, Any] = {
+    "complete": True,
+    "at": [100, 1],
+    "chunks": [{"db": "shop", "collection": name, "sweeps": True} for name in ("a", "a", "b")],
+}
+SOME_OF_A = [{**PLAN["chunks"][0], "sweeps": False}, *PLAN["chunks"][1:]]
 
 
 def row(kind: str, chunk: int = -1, position: str | None = None, collection: str = "a", after: Any = None) -> Row:
@@ -44,9 +49,13 @@ def test_a_collection_of_which_a_chunk_was_discarded_or_read_under_another_name_
     assert snapshot.position_for(B) == "6:~"
 
 
-@pytest.mark.parametrize(
-    "rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "sweeps": False}), *ROWS[1:]], [row("plan", after={"chunks": []}), *ROWS[1:]]]
-)
+def test_a_snapshot_of_some_collections_says_nothing_of_the_others_nor_of_what_a_query_left_out() -> None:
+    snapshot = certified("s", [row("plan", after={**PLAN, "complete": False, "chunks": SOME_OF_A}), *ROWS[1:]])
+    assert snapshot is not None
+    assert [snapshot.position_for(namespace) for namespace in (A, B, C)] == [None, "6:~", None]
+
+
+@pytest.mark.parametrize("rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "complete": False, "chunks": []}), *ROWS[1:]]])
 def test_a_snapshot_without_its_certificate_sweeps_nothing(rows: list[Row]) -> None:
     assert certified("s", rows) is None
 
@@ -59,3 +68,4 @@ def test_a_patch_behind_a_gap_waits_for_a_document_from_behind_it() -> None:
     assert list(fold_pending(before, {"3": empty, "5": empty, "7": empty}, gaps).pending) == ["5", "7"]
     assert list(fold_pending(behind, {"5": empty, "7": empty}, gaps).pending) == []
     assert gaps_of({}) == ()
+    assert [Gap("3", "6", only).concerns("shop.a") for only in (None, "shop.a", "shop.b")] == [True, True, False]

@@ -1,0 +1,122 @@
+"""``control.signals``: what a running capture is asked to do. Every channel ends in this table, so that nothing is lost while it waits."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from bson import json_util
+from pyspark.sql import functions as F
+
+from pipelines.io.tables import Tables, schema_of
+from pipelines.model.columns import SIGNALS, SIGNALS_DDL
+from pipelines.model.moments import utc
+from pipelines.model.signal import Channel, Signal
+
+
+def send(tables: Tables, source: str, signals: Iterable[Signal]) -> None:
+    """I/O: one commit with those *signals* that are not there yet. Idempotent by their keys."""
+    schema = schema_of(SIGNALS_DDL)
+    rows = {each.key: (each.key, each.type, each.data, each.at, each.by, source, each.channel) for each in signals}
+    _create(tables)
+    tables.insert_missing(SIGNALS, tables.spark.createDataFrame(list(rows.values()), schema), key="id")
+
+
+def _create(tables: Tables) -> None:
+    tables.create(SIGNALS, schema_of(SIGNALS_DDL), comment="What a running capture is asked to do: append rows, it acts upon each once")
+
+
+@dataclass
+class Inbox:
+    """Looks for signals now and then, on behalf of one run of a capture.
+
+    Args:
+        channels: Rows that came by another one are not for us.
+        file: JSON lines ``{"id": …, "type": …, "data": {…}}``, where the file channel is open.
+        seconds: The shortest time between two looks. One costs a look at the table's version; its rows are read when that has moved.
+    """
+
+    tables: Tables
+    source: str
+    channels: Collection[Channel]
+    file: Path | None
+    seconds: float
+    _looked_at: float = field(default=float("-inf"), init=False)
+    _looks: int = field(default=0, init=False)
+    _version: int = field(default=-1, init=False)
+    _file_end: int = field(default=0, init=False)
+    _known: set[str] = field(default_factory=set, init=False)
+
+    def put(self, signals: Iterable[Signal]) -> None:
+        """I/O: as `send`; the next look is due at once."""
+        send(self.tables, self.source, signals)
+        self._looked_at = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something was put in since the last look."""
+        return bool(self.channels) and self._looked_at == float("-inf")
+
+    def news(self) -> list[Signal]:
+        """I/O: signals that no earlier call returned, oldest first. The caller knows which of them an earlier run has acted upon."""
+        if time.monotonic() - self._looked_at < self.seconds or not self.channels:
+            return []
+        self._looked_at, self._looks = time.monotonic(), self._looks + 1
+        if "file" in self.channels and self.file is not None:
+            self._forward_file(self.file)
+        if not self.tables.exists(SIGNALS):
+            if self._looks == 2:  # a run that lasts: from now on SQL can reach it
+                _create(self.tables)
+            return []
+        version = self.tables.version(SIGNALS)
+        if version == self._version:
+            return []
+        self._version = version
+        news: dict[str, Signal] = {}
+        for signal in self._read():
+            if signal.key not in self._known:
+                news.setdefault(signal.key, signal)
+        self._known |= news.keys()
+        return list(news.values())
+
+    def _read(self) -> list[Signal]:
+        is_ours = (F.coalesce("source", F.lit(self.source)) == self.source) & F.coalesce("channel", F.lit("table")).isin(*self.channels)
+        rows = self.tables.read(SIGNALS).where(is_ours).orderBy("at", "id").collect()
+        return [Signal(row["id"], row["type"], row["data"], utc(row["at"]), row["by"], row["channel"] or "table") for row in rows]
+
+    def _forward_file(self, file: Path) -> None:
+        """Whole lines that were added since; a file that became shorter is another one. A run begins at the top: known ones stay known."""
+        size = file.stat().st_size if file.is_file() else 0
+        if size == self._file_end:
+            return
+        start = self._file_end if size > self._file_end else 0
+        with file.open("rb") as lines:
+            lines.seek(start)
+            added, _, _ = lines.read().rpartition(b"\n")
+        self._file_end = start + len(added) + 1 if added else start
+        if found := [_of_line(line, file) for line in added.splitlines() if line.strip()]:
+            send(self.tables, self.source, found)
+
+
+def _of_line(line: bytes, file: Path) -> Signal:
+    """One without an id is named after what it says: the same line again is the same signal."""
+    named = sha256(line.strip()).hexdigest()[:32]
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        return Signal(named, "(no JSON object)", None, datetime.now(UTC), str(file), "file")
+    return from_document(parsed, str(parsed.get("id") or named), str(file), "file")
+
+
+def from_document(document: dict[str, object], identifier: str, by: str, channel: Channel) -> Signal:
+    """A signal from an object with ``type`` and ``data`` (an object, or JSON)."""
+    data, kind = document.get("data"), document.get("type")
+    text = data if isinstance(data, str | None) else json_util.dumps(data)  # a filter may hold any type of BSON
+    return Signal(identifier, None if kind is None else str(kind), text, datetime.now(UTC), by, channel)

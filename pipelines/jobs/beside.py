@@ -1,0 +1,79 @@
+"""What runs beside the stream, and the one hand that commits the stream's batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from pipelines.bronze.envelope import HEARTBEAT
+from pipelines.bronze.offsets import Committed
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.jobs.arrivals import Arrivals
+from pipelines.jobs.means import Means
+from pipelines.jobs.snapshot import SnapshotRun
+from pipelines.source.change_stream import ChangeBatch
+
+
+class Head:
+    """Where the stream is in bronze: whoever commits moves it on."""
+
+    def __init__(self, writer: BronzeWriter, last: Committed) -> None:
+        self._writer, self.last = writer, last
+
+    def land(self, change: ChangeBatch, snapshot_id: str | None) -> None:
+        """I/O: one batch. Raises as `BronzeWriter.commit`."""
+        self.last = self._writer.commit(change.events, batch=self.last.batch + 1, resume_token=change.resume_token, snapshot_id=snapshot_id)
+
+    def note(self, beside: Sequence[pa.Table], snapshot_id: str | None) -> None:
+        """I/O: one batch that moves no position; what it says stands *beside* it. Raises as `BronzeWriter.commit_note`."""
+        last = self.last
+        self.last = self._writer.commit_note(
+            HEARTBEAT, batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=snapshot_id, beside=beside
+        )
+
+
+class Beside:
+    """The snapshot that runs beside the stream; there is one at a time. What it has done counts once a batch names it no more."""
+
+    def __init__(self, means: Means, last: Committed) -> None:
+        self._arrivals = Arrivals(means)
+        self.run: SnapshotRun | None = SnapshotRun.of(means, last)
+        self._documents = 0
+
+    @property
+    def id(self) -> str | None:
+        """What the next batch names."""
+        return None if self.run is None else self.run.id
+
+    def start(self) -> None:
+        if self.run is not None:
+            self.run.start()
+
+    def completed(self) -> bool:
+        """I/O: whether the snapshot has ended since the last batch; raises what it failed with."""
+        if self.run is None or not self.run.completed():
+            return False
+        self.end()
+        return True
+
+    def end(self) -> None:
+        """Let the chunks in hand end; from now on there is none."""
+        self.begin(None)
+
+    def begin(self, run: SnapshotRun | None) -> None:
+        """In place of whatever runs. It is started when a batch has named it."""
+        self._documents += self.run.close() if self.run is not None else 0
+        self.run = run
+
+    def arrived(self, events: Iterable[bytes]) -> bool:
+        """I/O: whether *events* show that something came unseen: it is planned, in place of whatever runs, and not started."""
+        reading = self._arrivals.snapshot_of(events, running=self.run)
+        if reading is not None:
+            self.begin(reading)
+        return reading is not None
+
+    def close(self) -> int:
+        """Let the chunks in hand end, start no other; documents landed by this run."""
+        documents = self.run.close() if self.run is not None else 0
+        return self._documents + documents

@@ -1,0 +1,193 @@
+"""What a running capture is asked to do, by signals and by changed filters: acted upon between two batches, each exactly once.
+
+To act is to commit a batch. It holds what was done (a plan, discarded chunks, that a snapshot waits) and the row that names the signal, so
+a crash leaves both or neither. A signal that must wait stays where it is, and is found again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.bronze.envelope import signal_table
+from pipelines.bronze.gaps import commit_absence
+from pipelines.bronze.signals import acted_upon
+from pipelines.control.signals import Inbox
+from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.jobs.beside import Beside, Head
+from pipelines.jobs.means import Means
+from pipelines.jobs.newcomers import filters_of, newcomers
+from pipelines.jobs.snapshot import SnapshotRun
+from pipelines.jobs.snapshot_plan import Plan, make_plan
+from pipelines.model.namespaces import Namespace
+from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
+from pipelines.source.client import Collection, captured_collections, operation_time, query_refusal
+
+_log = logging.getLogger("strandline.signals")
+_WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A signal that waits for its turn."""
+
+    signal: Signal
+    order: Order
+
+
+class SignalDesk:
+    """Asked by the stream's loop before each batch."""
+
+    def __init__(self, means: Means, head: Head, beside: Beside, inbox: Inbox) -> None:
+        self._means, self._head, self._beside, self._inbox = means, head, beside, inbox
+        self._waiting: list[_Asked] = []
+        self._filters = filters_of(means.selection)
+        self._newcomers = newcomers(means)
+        if self._newcomers:
+            names = [Namespace(where.db, where.name) for where in self._newcomers]
+            commit_absence(means.writer, names, operation_time(means.client))
+        if beside.run is not None and beside.run.is_whole_and_new:
+            read = beside.run.plan.collections
+            self._newcomers = [where for where in self._newcomers if str(where) not in read]
+
+    def settle(self, stop: threading.Event) -> bool:
+        """I/O: acts upon what came; waits while a blocking snapshot holds the stream. False where the run is to end meanwhile."""
+        self._act()
+        while self._beside.run is not None and self._beside.run.holds_stream:
+            if stop.wait(_WAIT_SECONDS) or not self._means.gate.passes(stop):
+                return False
+            self._means.notifications.flush_due()
+            self._act()
+        self._means.notifications.flush_due()
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left that would begin or go on by itself: a snapshot that was told to wait does not."""
+        run = self._beside.run
+        if run is not None:
+            return run.paused
+        return not self._waiting and not self._newcomers and not self._inbox.is_due
+
+    def _act(self) -> None:
+        self._welcome()
+        news = self._inbox.news()
+        known = acted_upon(self._means.writer.tables, self._means.writer.table, [signal.key for signal in news])
+        self._waiting += [_Asked(signal, order_of(signal)) for signal in news if signal.key not in known]
+        for asked in list(self._waiting):
+            if asked in self._waiting and not (isinstance(asked.order, Execute) and self._is_busy):
+                try:
+                    self._act_upon(asked)
+                except RetriableError as error:  # nothing was committed: it is asked again before the next batch
+                    _log.warning("signal %s waits: %s", asked.signal.key, error)
+                    return
+                except ConfigurationError as error:  # the source lets us not: it would not at the next start either
+                    self._skip(asked.signal, error.message)
+                self._waiting.remove(asked)
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._beside.run is not None or bool(self._newcomers)
+
+    def _welcome(self) -> None:
+        """Read collections that the filters admit since the last run; then this run's filters are the ones to compare with."""
+        if self._newcomers and self._beside.run is None:
+            for collection in self._newcomers:
+                _log.info("%s is captured since this start: it is read", collection)
+            plan = make_plan(self._means, self._newcomers, sweeps=True, kind="incremental")
+            self._begin(plan, [])
+            self._newcomers = []
+        if not self._newcomers:
+            self._means.writer.change_filters_to(self._filters)
+
+    def _act_upon(self, asked: _Asked) -> None:
+        signal = asked.signal
+        match asked.order:
+            case Refused(reason):
+                self._skip(signal, reason)
+            case Log(message):
+                _log.info("signal %s: %s", signal.key, " ".join(message.split()))  # one line, whatever comes from outside
+                self._note(signal, "logged")
+            case Hold(paused):
+                self._hold(signal, paused)
+            case Stop() as order:
+                self._stop(asked, order)
+            case Execute() as order:
+                self._execute(signal, order)
+
+    def _hold(self, signal: Signal, paused: bool) -> None:
+        run, word = self._beside.run, "paused" if paused else "resumed"
+        if run is None:
+            self._skip(signal, "no snapshot runs")
+            return
+        run.paused = paused
+        run.progress.tell("PAUSED" if paused else "RESUMED", signal=signal.key)
+        self._note(signal, word, run.said(word, json.dumps({"signal": signal.key})))
+
+    def _stop(self, asked: _Asked, order: Stop) -> None:
+        """What was asked for before it, and waits, is part of a stop of everything."""
+        signal, run, names = asked.signal, self._beside.run, order.collections
+        waiting = self._waiting[: self._waiting.index(asked)] if names is None else []
+        for earlier in [each for each in waiting if isinstance(each.order, Execute)]:
+            self._skip(earlier.signal, f"stopped by signal {signal.key} before it began")
+            self._waiting.remove(earlier)
+        if run is None:
+            self._skip(signal, "no snapshot runs")
+            return
+        withdrawn = run.progress.withdraw(lambda name: names is None or names.mean(name))
+        reason = json.dumps({"stopped_by": signal.key})
+        rows = run.said("discarded", reason, [chunk.number for chunk in withdrawn])
+        if names is None:
+            rows += run.said("stopped", reason)
+            run.progress.tell("ABORTED", signal=signal.key, data_collections=run.plan.collections)
+            self._beside.end()
+        self._note(signal, "stopped", rows, chunks=len(withdrawn))
+
+    def _execute(self, signal: Signal, order: Execute) -> None:
+        means, found = self._means, captured_collections(self._means.client, self._means.selection)
+        wanted = [where for where in found if order.collections.mean(str(where))]
+        for pattern in order.collections.patterns:
+            if not any(Names((pattern,)).mean(str(where)) for where in found):
+                self._tell_skipped(signal, f"no captured collection is called {pattern}")
+        if refusal := "no captured collection is meant" if not wanted else self._refusal(order, wanted):
+            self._skip(signal, refusal)
+            return
+        plan = make_plan(means, wanted, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
+        self._begin(plan, [signal])
+
+    def _refusal(self, order: Execute, wanted: Sequence[Collection]) -> str | None:
+        """What the server says of the queries before one chunk is planned by them."""
+        for where in wanted:
+            query = order.query_of(str(where))
+            if query is not None and (refusal := query_refusal(self._means.client, where, query)):
+                return f"the filter for {where} is refused: {refusal}"
+        return None
+
+    def _begin(self, plan: Plan, signals: Sequence[Signal]) -> None:
+        run = SnapshotRun(self._means, uuid.uuid4().hex, plan, {})
+        named = [self._row(signal, "begun", snapshot_id=run.id) for signal in signals]
+        self._head.note([*named, *run.said("plan", plan.to_json())], run.id)
+        self._beside.begin(run)
+        run.start()
+
+    def _skip(self, signal: Signal, reason: str) -> None:
+        self._tell_skipped(signal, reason)
+        self._note(signal, "skipped", reason=reason)
+
+    def _tell_skipped(self, signal: Signal, reason: str) -> None:
+        self._means.notifications.tell("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
+
+    def _note(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **said: Any) -> None:
+        self._means.notifications.flush()
+        self._head.note([self._row(signal, outcome, **said), *rows], self._beside.id)
+
+    def _row(self, signal: Signal, outcome: str, **said: Any) -> pa.Table:
+        content = {"data": signal.data, "by": signal.by, "channel": signal.channel, "outcome": outcome, **said}
+        return signal_table(self._means.writer.stamp(), signal.key, signal.type or "", json.dumps(content))

@@ -1,0 +1,174 @@
+"""Signals: what an operator, a notebook or the source asks of a running capture. Pure.
+
+Words and fields are Debezium's. The texts come from outside: whatever is wrong with one is an answer (`Refused`), never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, Literal, get_args
+
+from pipelines.model.snapshot_policy import query_problems
+
+SnapshotType = Literal["incremental", "blocking"]
+Channel = Literal["table", "file", "source"]
+
+_QUOTED = re.compile(r'"([^"]+)"\."([^"]+)"')
+_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "execute-snapshot": frozenset({"type", "data-collections", "additional-conditions"}),
+    "stop-snapshot": frozenset({"type", "data-collections"}),
+    "pause-snapshot": frozenset({"type"}),
+    "resume-snapshot": frozenset({"type"}),
+    "log": frozenset({"message"}),
+}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One signal as it was sent."""
+
+    id: str | None
+    type: str | None
+    data: str | None
+    """JSON."""
+    at: datetime | None = None
+    by: str | None = None
+    channel: Channel = "table"
+
+    @property
+    def key(self) -> str:
+        """Tells it from every other: its id, or else what it says. A signal with a known key is the same one again."""
+        if self.id:
+            return self.id
+        return sha256("\0".join(map(str, (self.type, self.data, self.at, self.by))).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Names:
+    """Collections by regular expressions for ``database.collection``, anchored and case-sensitive; ``"database"."collection"`` in double
+    quotes is a name."""
+
+    patterns: tuple[str, ...]
+
+    def mean(self, name: str) -> bool:
+        """Whether one of them is the collection *name*."""
+        return any(re.fullmatch(_expression(pattern), name, re.ASCII) for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Read *collections* now. *conditions*: patterns of collections, each with the query (JSON) that their documents must meet."""
+
+    type: SnapshotType
+    collections: Names
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    def query_of(self, name: str) -> str | None:
+        """The query for the collection *name*; None: all of it."""
+        return next((query for pattern, query in self.conditions if Names((pattern,)).mean(name)), None)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the snapshot that runs, or what it has not read yet of *collections*."""
+
+    collections: Names | None
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Let the snapshot that runs wait (*paused*), or go on."""
+
+    paused: bool
+
+
+@dataclass(frozen=True)
+class Log:
+    """A line for the log."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nothing can be done upon it."""
+
+    reason: str
+
+
+Order = Execute | Stop | Hold | Log | Refused
+
+
+def order_of(signal: Signal) -> Order:
+    """What *signal* asks for."""
+    if signal.type is None or signal.type not in _FIELDS:
+        return Refused(f"unknown type {signal.type!r} (known: {', '.join(_FIELDS)})")
+    try:
+        data = json.loads(signal.data or "{}")
+    except (ValueError, RecursionError):
+        return Refused("data is no JSON")
+    if not isinstance(data, dict):
+        return Refused("data is no JSON object")
+    unknown = sorted(set(data) - _FIELDS[signal.type])
+    if unknown:  # a misspelt data-collections would stop everything instead of one
+        return Refused(f"unknown fields in data: {', '.join(unknown)}")
+    if signal.type == "log":
+        return Log(str(data.get("message", "")))
+    return _snapshot_order(signal.type, data)
+
+
+def _snapshot_order(word: str, data: Mapping[str, Any]) -> Order:
+    kind, names = data.get("type"), data.get("data-collections", [])
+    if kind is None and word == "stop-snapshot":
+        return Refused("stop-snapshot needs a type: incremental or blocking")
+    kind = "incremental" if kind is None else str(kind).lower()
+    conditions, problems = _conditions(data.get("additional-conditions") or [])
+    if kind not in get_args(SnapshotType):
+        problems.append(f"unknown snapshot type {kind!r} (incremental, blocking)")
+    problems += _name_problems(names)
+    if problems:
+        return Refused("; ".join(problems))
+    if word in ("pause-snapshot", "resume-snapshot"):
+        return Hold(paused=word == "pause-snapshot")
+    if word == "stop-snapshot":
+        return Stop(Names(tuple(names)) if names else None)
+    if not names:
+        return Refused("data-collections is empty: there is nothing to read")
+    return Execute("blocking" if kind == "blocking" else "incremental", Names(tuple(names)), conditions)
+
+
+def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    if not isinstance(entries, list):
+        return (), ["additional-conditions is no list"]
+    found, problems = [], []
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict) or set(entry) != {"data-collection", "filter"}:
+            problems.append(f"condition {number} is no object with data-collection and filter")
+            continue
+        query = entry["filter"] if isinstance(entry["filter"], str) else json.dumps(entry["filter"])
+        problems += [f"the filter of condition {number} {problem}" for problem in query_problems(query, from_outside=True)]
+        problems += _name_problems([entry["data-collection"]])
+        found.append((str(entry["data-collection"]), query))
+    return tuple(found), problems
+
+
+def _name_problems(names: Any) -> list[str]:
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names) or isinstance(names, str):
+        return ["data-collections is no list of texts"]
+    problems = []
+    for name in names:
+        try:
+            re.compile(_expression(name))
+        except re.error as error:
+            problems.append(f"{name!r} is no regular expression ({error.msg})")
+    return problems
+
+
+def _expression(pattern: str) -> str:
+    quoted = _QUOTED.fullmatch(pattern.strip())
+    return re.escape(f"{quoted[1]}.{quoted[2]}") if quoted else pattern.strip()

@@ -1,0 +1,307 @@
+"""A running capture is asked to read again, to wait and to stop: by rows of a table, lines of a file and documents of the source."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashing import Crash, CrashingTables
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.control.signals import send
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.send_signal import conditions_of, send_signal
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
+from pipelines.model.columns import NOTIFICATIONS, SIGNALS
+from pipelines.model.signal import Signal
+
+Db = Database[dict[str, Any]]
+BOTH = ("table", "log")
+
+
+def ask(ctx: JobContext, kind: str, **data: Any) -> str:
+    return str(send_signal(ctx, kind, {name.replace("_", "-"): value for name, value in data.items()}, by="ops").id)
+
+
+def ask_raw(ctx: JobContext, *signals: tuple[str, str | None, str | None]) -> None:
+    """As SQL would, in this order, without a look at what it is."""
+    start = datetime.now(UTC)
+    rows = [Signal(key, kind, data, start + timedelta(milliseconds=number), "sql") for number, (key, kind, data) in enumerate(signals)]
+    send(ctx.tables, "test", rows)
+
+
+def told(ctx: JobContext) -> list[tuple[str, str, str, dict[str, Any]]]:
+    rows = ctx.tables.read(NOTIFICATIONS).orderBy("timestamp").collect()
+    return [(row["id"], row["aggregate_type"], row["type"], json.loads(row["additional_data"])) for row in rows]
+
+
+def acted(ctx: JobContext) -> Counter[str]:
+    """How often each signal was acted upon."""
+    return Counter(row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect())
+
+
+def read(ctx: JobContext) -> Counter[str]:
+    return Counter(row["collection"] for row in bronze(ctx).where("op = 'r'").select("collection").collect())
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@contextmanager
+def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
+    """A capture in another thread; it ends with the block."""
+    stop, results = threading.Event(), list[CaptureResult]()
+    running = threading.Thread(target=lambda: results.append(run_capture(ctx, stop=stop)))
+    running.start()
+    try:
+        yield results
+    finally:
+        stop.set()
+        running.join(timeout=60)
+    assert results, "the capture failed"
+
+
+# scenario: N01, N05, N06, N11, U13
+def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=100, notification_enabled_channels=BOTH)
+    for name in ("a", "b"):
+        database[name].insert_many([{"_id": number, "n": number % 4} for number in range(400)])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    first = told(ctx)
+    assert [kind for _, _, kind, _ in first if kind not in ("IN_PROGRESS", "TABLE_SCAN_COMPLETED")] == ["STARTED", "COMPLETED"]
+    assert {aggregate for _, aggregate, _, _ in first} == {"Initial Snapshot"}
+    scanned = {(more["scanned_collection"], more["total_rows_scanned"]) for _, _, kind, more in first if kind == "TABLE_SCAN_COMPLETED"}
+    assert scanned == {(f"{database.name}.a", 400), (f"{database.name}.b", 400)}
+
+    ask_raw(
+        ctx,
+        ("hello", "log", '{"message": "hello\\nthere"}'),
+        ("what", "what", "{}"),
+        ("broken", "execute-snapshot", "{"),
+        ("code", "execute-snapshot", _execute(f"{database.name}.a", '{"$where": "sleep(1000)"}')),
+        ("operator", "execute-snapshot", _execute(f"{database.name}.a", '{"n": {"$near": 1}}')),
+        ("typeless", "stop-snapshot", "{}"),
+        ("early", "pause-snapshot", None),
+    )
+    filtered = ask(
+        ctx,
+        "execute-snapshot",
+        data_collections=["nowhere\\..*", "x", f"{database.name}\\.a"],
+        additional_conditions=conditions_of([f'{database.name}.a={{"n": 1}}']),
+    )
+    whole = ask(ctx, "execute-snapshot", data_collections=[f"{database.name}\\.b"], type="blocking")
+    with pytest.raises(ConfigurationError, match=r"execute-snapshot: .* uses \$where"):
+        ask(ctx, "execute-snapshot", data_collections=["a"], additional_conditions=conditions_of(['a={"$where": "1"}']))
+    ctx.tables.append(SIGNALS, ctx.tables.read(SIGNALS))  # somebody inserts everything twice
+    assert run_capture(ctx, once=True).documents == 100 + 400
+    assert run_capture(ctx, once=True).documents == 0
+    keys = {"hello", "what", "broken", "code", "operator", "typeless", "early", filtered, whole}
+    assert acted(ctx) == dict.fromkeys(keys, 1)
+    skipped = [(key, more["reason"]) for key, aggregate, kind, more in told(ctx) if (aggregate, kind) == ("Signal", "SKIPPED")]
+    assert [key for key, _ in skipped] == ["what", "broken", "code", "operator", "typeless", "early", filtered, filtered]
+    assert {reason for key, reason in skipped if key == filtered} == {
+        f"no captured collection is called {p}" for p in ("nowhere\\..*", "x")
+    }
+    assert "code 2" in dict(skipped)["operator"] or "BadValue" in dict(skipped)["operator"], skipped
+    kinds = [(aggregate, kind) for key, aggregate, kind, _ in told(ctx) if key == whole]
+    assert kinds[0] == ("Blocking Snapshot", "STARTED")
+    assert kinds[-1] == ("Blocking Snapshot", "COMPLETED")
+    assert [(state.kind, state.state, state.documents) for state in list_snapshots(ctx)] == [
+        ("blocking", "completed", 400),
+        ("incremental", "completed", 100),
+        ("initial", "completed", 800),
+    ]
+    flags = {(row[0], row[1]) for row in bronze(ctx).where("op = 'r'").select("collection", "source.snapshot").distinct().collect()}
+    assert flags == {("a", "true"), ("b", "true"), ("a", "incremental")}
+    run_silver(ctx)  # a filtered snapshot retires nothing of what it left out
+    assert_equal_to_source(ctx, database, "a", "b")
+
+
+def _execute(name: str, query: str) -> str:
+    return json.dumps({"data-collections": [".*"], "additional-conditions": [{"data-collection": name, "filter": query}]})
+
+
+# scenario: C01, C03, C04, C09, N04, N09
+def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_changes(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200, "snapshot_delay_ms": 1500}
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
+    for name in ("a", "b", "c"):
+        database[name].insert_many([{"_id": number, "n": 0} for number in range(1000)])
+    own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
+    run_capture(ctx, once=True)
+    send(ctx.tables, "test", [])  # the table is there, as it is after the first seconds of a capture
+    with capturing(ctx):
+        ask_raw(
+            ctx,
+            ("1", "execute-snapshot", json.dumps({"data-collections": [f"{database.name}\\.[abc]"]})),
+            ("2", "pause-snapshot", None),
+            ("3", "stop-snapshot", json.dumps({"type": "incremental", "data-collections": [f"{database.name}\\.c"]})),
+            ("4", "execute-snapshot", json.dumps({"data-collections": [f"{database.name}\\.b"]})),
+        )
+        wait_until(lambda: acted(ctx).keys() >= {"1", "2", "3"})
+        seen = read(ctx)
+        assert seen["c"] == 0
+        assert seen.total() <= 400, "a lane did not wait"
+        database.a.update_many({}, {"$inc": {"n": 2000}})
+        database.a.insert_many([{"_id": number, "n": 0} for number in range(1000, 1500)])
+        database.b.delete_many({"_id": {"$lt": 100}})
+        wait_until(lambda: bronze(ctx).where("op = 'd'").count() == 100)
+        assert read(ctx).total() <= 400
+        assert list_snapshots(ctx)[0].state == "paused"
+    with capturing(own):  # the pause outlives the process; so does what waits behind it
+        time.sleep(1)
+        assert acted(own)["4"] == 0
+        resumed = ask(own, "resume-snapshot")
+        wait_until(lambda: acted(own)["4"])
+        everything = ask(own, "stop-snapshot", type="incremental")
+        wait_until(lambda: acted(own)[everything])
+    assert acted(ctx) == dict.fromkeys(["1", "2", "3", "4", resumed, everything], 1)
+    states = [(state.state, state.kind, state.collections) for state in list_snapshots(ctx)]
+    assert states[1] == ("completed", "incremental", 3)
+    assert states[0][0] in ("stopped", "completed")  # the second one may be through before it is stopped
+    first = list_snapshots(ctx)[1].snapshot_id
+    assert {check.collection[-1]: (check.holds, check.stopped > 0) for check in verify_snapshot(ctx, first)} == {
+        "a": (True, False),
+        "b": (True, False),
+        "c": (False, True),
+    }
+    kinds = {kind for _, _, kind, _ in told(ctx)}
+    assert kinds >= {"STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "PAUSED", "RESUMED", "COMPLETED"}
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    assert_streamed_exactly_once(ctx)
+    assert sorted(database.list_collection_names()) == ["a", "b", "c"], "something was written to the source"
+
+
+# scenario: C10, N08, N10
+def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(
+        spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=100, skipped_operations=("d",)
+    )
+    database.a.insert_many([{"_id": number} for number in range(1000)])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    database.a.delete_many({"_id": {"$lt": 10}})  # nobody tells of it
+    run_capture(ctx, once=True)
+    again = pipeline(spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=100)
+    asked = ask(again, "execute-snapshot", type="blocking", data_collections=[f'"{database.name}"."a"'])
+    with capturing(again):
+        wait_until(lambda: acted(again)[asked])
+        database.a.insert_many([{"_id": number} for number in range(1000, 3010)])
+        wait_until(lambda: bronze(again).where("op = 'c'").count() == 2010)
+    completed = bronze(again).where("op = 'snapshot' AND operation_type = 'completed'").agg(F.max("captured_at")).first()
+    streamed = bronze(again).where("op = 'c'").agg(F.min("captured_at")).first()
+    assert completed is not None
+    assert streamed is not None
+    assert completed[0] < streamed[0], "the stream did not wait"
+    run_silver(again)
+    assert len(documents_in_silver(again, "a")) == 3000
+    assert_equal_to_source(again, database, "a")
+
+
+# scenario: E06
+def test_a_signal_is_acted_upon_once_wherever_the_process_ends(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    run_capture(ctx, once=True)
+    database.a.delete_one({"_id": 3})
+    commits = ("the signal and its plan", "the chunk", "the completion")
+    for number, commit in enumerate(commits, 1):
+        ask(ctx, "execute-snapshot", data_collections=[f"{database.name}\\.a"])
+        ending = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": number, "after": 1}))
+        with pytest.raises(Crash):
+            run_capture(ending, once=True)
+        run_capture(ctx, once=True)
+        assert list(acted(ctx).values()) == [1] * number, commit
+    assert [state.state for state in list_snapshots(ctx)] == ["completed"] * 4
+    assert_streamed_exactly_once(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: M09
+def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_captured(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    file = tmp_path / "signals.jsonl"
+    ctx = pipeline(
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path / "lake",
+        collection_exclude_list=[f"{database.name}\\.signals"],
+        signal_enabled_channels=("file", "source"),
+        signal_data_collection=f"{database.name}.signals",
+        signal_file=str(file),
+    )
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    database.signals.insert_one({"_id": "too early", "type": "log", "data": {"message": "before the stream began"}})
+    run_capture(ctx, once=True)
+    request = {"data-collections": [f"{database.name}\\.a"]}
+    database.signals.insert_one({"_id": "s", "type": "execute-snapshot", "data": request})
+    database.signals.update_one({"_id": "s"}, {"$set": {"type": "log"}})
+    file.write_text(json.dumps({"id": "f", "type": "execute-snapshot", "data": request}) + "\nno JSON\n" + '{"id": "half')
+    ask_raw(ctx, ("t", "log", None))  # nobody listens to rows of the table
+    assert run_capture(ctx, once=True).documents == 20
+    assert run_capture(ctx, once=True).documents == 0
+    found = acted(ctx)
+    assert set(found.values()) == {1}
+    assert {"s", "f"} < found.keys()
+    assert len(found) == 3, "a line that is no JSON is a signal that is refused; half a line is none yet"
+    assert bronze(ctx).where("collection = 'signals'").count() == 0
+    assert Counter(row["channel"] for row in ctx.tables.read(SIGNALS).collect()) == {"table": 1, "file": 2, "source": 1}
+
+
+# scenario: A16, A17, G14, H11
+def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_not(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    def capture(*names: str) -> CaptureResult:
+        return run_capture(pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True)
+
+    a, b = (f"{database.name}\\.{name}" for name in "ab")
+    for name in "ab":
+        database[name].insert_many([{"_id": number} for number in range(5)])
+    assert capture(a).documents == 5
+    database.a.insert_one({"_id": 5})
+    assert (added := capture(a, b)).documents == 5
+    assert added.events == 1
+    assert capture(a, b).documents == 0
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    assert capture(a).documents == 0
+    database.b.delete_one({"_id": 1})
+    database.b.insert_one({"_id": 6})
+    database.a.delete_one({"_id": 2})
+    capture(a)
+    assert capture(b, a).documents == 5  # in another order, and b came back
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    assert read(ctx) == {"a": 5, "b": 10}

@@ -1,0 +1,141 @@
+"""What a signal asks for, as data: words and fields are Debezium's, and nothing from outside raises."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from pydantic import ValidationError
+
+from pipelines.control.signals import from_document
+from pipelines.jobs.newcomers import earlier_selection, filters_of
+from pipelines.jobs.source_signals import is_signal, signal_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
+from pipelines.settings import CaptureSettings
+from pipelines.source.stages import Selection, stream_stages
+
+
+def order(kind: str | None, data: Any) -> Order:
+    return order_of(Signal("1", kind, data if isinstance(data, str | None) else json.dumps(data)))
+
+
+ALL = Names(("shop\\..*",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("execute-snapshot", {"data-collections": ["shop\\..*"]}, Execute("incremental", ALL)),
+        ("execute-snapshot", {"data-collections": ["shop\\..*"], "type": "BLOCKING"}, Execute("blocking", ALL)),
+        ("stop-snapshot", {"type": "incremental"}, Stop(None)),
+        ("stop-snapshot", {"type": "INCREMENTAL", "data-collections": ["shop\\..*"]}, Stop(ALL)),
+        ("pause-snapshot", None, Hold(paused=True)),
+        ("resume-snapshot", {"type": "incremental"}, Hold(paused=False)),
+        ("log", {"message": "hello"}, Log("hello")),
+    ],
+)
+def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected: Order) -> None:
+    assert order(kind, data) == expected
+
+
+# scenario: N06, U13
+@pytest.mark.parametrize(
+    ("kind", "data", "reason"),
+    [
+        ("snapshot", {}, "unknown type 'snapshot'"),
+        (None, {}, "unknown type None"),
+        ("log", "{", "data is no JSON"),
+        ("log", "[1]", "data is no JSON object"),
+        ("log", "[" * 5000, "data is no JSON"),
+        ("stop-snapshot", {}, "needs a type"),
+        ("stop-snapshot", {"type": "incremental", "data-colections": ["a"]}, "unknown fields in data: data-colections"),
+        ("execute-snapshot", {"data-collections": []}, "data-collections is empty"),
+        ("execute-snapshot", {"data-collections": "shop.a"}, "is no list of texts"),
+        ("execute-snapshot", {"data-collections": ["("], "type": "full"}, "unknown snapshot type 'full'"),
+        ("execute-snapshot", {"data-collections": ["("]}, "no regular expression"),
+        ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": "x"}, "is no list"),
+        ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": [{"filter": "{}"}]}, "condition 1 is no object"),
+        *(
+            (
+                "execute-snapshot",
+                {"data-collections": ["a"], "additional-conditions": [{"data-collection": "a", "filter": query}]},
+                f"the filter of condition 1 {problem}",
+            )
+            for query, problem in {
+                "{": "is no JSON",
+                '{"$where": "sleep(1)"}': "uses $where",
+                '{"$or": [{"a": {"$function": {}}}]}': "uses $function",
+                '{"a": {"$out": "b"}}': "uses $out",
+                '{"$expr": {"$divide": ["$a", 0]}}': "uses $expr",
+            }.items()
+        ),
+    ],
+)
+def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
+    refused = order(kind, data)
+    assert isinstance(refused, Refused)
+    assert reason in refused.reason
+
+
+def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
+    asked = order(
+        "execute-snapshot",
+        {
+            "data-collections": ["shop\\.a", '"shop"."my.b(1)"'],
+            "additional-conditions": [{"data-collection": "shop\\.a", "filter": {"n": {"$gt": {"$numberLong": "4"}}}}],
+        },
+    )
+    assert isinstance(asked, Execute)
+    assert [asked.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [True, False, True, False]
+    assert asked.query_of("shop.a") == '{"n": {"$gt": {"$numberLong": "4"}}}'
+    assert asked.query_of("shop.my.b(1)") is None
+
+
+def test_a_signal_without_an_id_is_known_by_what_it_says() -> None:
+    now = datetime.now(UTC)
+    twins = [Signal(None, "log", "{}", now), Signal("", "log", "{}", now)]
+    assert len({signal.key for signal in twins}) == 1
+    assert Signal(None, "log", '{"message": ""}', now).key != twins[0].key
+    assert Signal("7", "log", None).key == "7"
+
+
+# scenario: M09
+def test_signals_of_the_source_arrive_although_their_collection_is_excluded() -> None:
+    signals = Namespace("shop", "signals")
+    selection = Selection.of("database", "shop", excluded_collections=["shop\\.signals"], signals=signals)
+    (match,) = stream_stages(selection)
+    assert {"operationType": "insert", "ns.db": "shop", "ns.coll": "signals"} in match["$match"]["$or"]
+    document = {"_id": bson.ObjectId(b"x" * 12), "type": "log", "data": {"message": "hi"}}
+    event = {"operationType": "insert", "ns": {"db": "shop", "coll": "signals"}, "fullDocument": document}
+    assert is_signal(bson.encode(event), signals)
+    found = signal_of(bson.encode(event))
+    assert (found.id, found.type, found.data, found.channel) == (f'{{"$oid": "{document["_id"]}"}}', "log", '{"message": "hi"}', "source")
+    for other in ({**event, "operationType": "update"}, {**event, "ns": {"db": "shop", "coll": "signal"}}):
+        assert not is_signal(bson.encode(other), signals)
+    assert from_document({"data": '{"message": 1}'}, "1", "f", "file").data == '{"message": 1}'
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"signal_enabled_channels": "table, source"}, "signal_data_collection and the channel 'source'"),
+        ({"signal_file": "signals.jsonl"}, "signal_file and the channel 'file'"),
+        ({"signal_enabled_channels": "kafka"}, "Input should be 'table', 'file' or 'source'"),
+        ({"signal_enabled_channels": "source", "signal_data_collection": "signals"}, "is no database.collection"),
+    ],
+)
+def test_a_channel_and_where_it_comes_from_need_each_other(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        CaptureSettings(**settings)
+
+
+# scenario: A16, A17
+def test_the_filters_of_an_earlier_run_say_what_it_admitted() -> None:
+    earlier = Selection.of("database", "shop", collections=["shop\\.[ab]"], excluded_databases=["x"])
+    again = earlier_selection(Selection.of("database", "shop", match_mode="literal"), filters_of(earlier))
+    assert [again.admits("shop", name) for name in ("a", "b", "c")] == [True, True, False]
+    assert filters_of(again) == filters_of(earlier)
