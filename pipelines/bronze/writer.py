@@ -68,7 +68,7 @@ class BronzeWriter:
         properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity} | ({_STREAM: stream} if stream else {})
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
-        self._check_owner(self.tables.properties(self.table), identity, stream)
+        self.check_owner(identity, stream)
         self.tables.add_columns(self.table, schema)
         commits = self.tables.history(self.table, limit=_COMMITS_LOOKED_AT)
         self._opened_at = int(commits[0]["version"])
@@ -77,6 +77,10 @@ class BronzeWriter:
         last = committed(self.tables, self.table)
         self.lineage = last.lineage if last is not None else 1
         return last
+
+    def check_owner(self, identity: str, stream: str | None) -> None:
+        """I/O: raises as `open` does where the table belongs to another source, or to another stream of it; writes nothing."""
+        self._check_owner(self.tables.properties(self.table), identity, stream)
 
     def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
         if found.get(_SOURCE) != self.source or found.get(_IDENTITY) != identity:
