@@ -24,7 +24,7 @@ from pipelines.settings import SilverSettings
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
+from pipelines.silver.news import News, rows_after
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
@@ -111,7 +111,7 @@ class CollectionRun:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
         tables, bronze, through = self.ctx.tables, self.range.bronze, self.range.through.version
         is_its_own = (F.col("db") == self.namespace.db) & (F.col("collection") == self.namespace.collection)
-        changes = tables.changes(bronze, after + 1, through).where(is_its_own | lives.brings()).select(*READS)
+        changes = rows_after(tables, bronze, after, through).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
             return changes

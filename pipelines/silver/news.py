@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
@@ -35,7 +35,7 @@ class News:
         is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
-        found = tables.changes(bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion)
+        found = rows_after(tables, bronze, after, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion)
         rows = found.select("db", "collection", "collection_uuid", event, completion).distinct().collect()
         changed: dict[Namespace, set[str]] = {}
         for row in rows:
@@ -78,6 +78,14 @@ class News:
         ended = {event.namespace for event in self.events} & {*known, *changed}
         swept = set(known) if self.completed else set()
         return changed | ended | swept | {name for name in routed | arrived if admits(*name) and not name.is_temporary}
+
+
+def rows_after(tables: Tables, bronze: TableName, after: int, through: int) -> DataFrame:
+    """Rows of versions above *after*, up to *through*, with ``_commit_version``. From the very beginning it is the table itself, which
+    needs no log of its first commits; their rows then count as the last one's."""
+    if after >= 0:
+        return tables.changes(bronze, after + 1, through)
+    return tables.read(bronze, version=through).withColumn("_commit_version", F.lit(through).cast("BIGINT"))
 
 
 def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
