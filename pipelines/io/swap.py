@@ -36,7 +36,7 @@ def discard(tables: Tables, table: TableName) -> None:
         return
     if not tables.lake.by_path:
         tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
-    elif ":" in tables.lake.path(table):
+    elif ":" in (tables.lake.root or ""):
         tables.delta(table).delete()
     else:
         shutil.rmtree(Path(tables.lake.path(table)))

@@ -34,7 +34,7 @@ def kinds(ctx: JobContext, run: Reconciliation) -> dict[tuple[str, str], str]:
     return {(row["collection"], row["key"]): row["kind"] for row in differing_keys(ctx, run.run_id, 100)}
 
 
-# scenario: T08, A11, L03
+# scenario: T08
 def test_silver_is_held_against_the_source_and_repaired_through_bronze(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ EVENTS = [
 ]
 
 
-# scenario: B16, D08
+# scenario: B16, D02, D08
 def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSession) -> None:
     parts = [
         stream_table(EVENTS, STAMP, batch=1, end=BatchEnd("{}", None), stored_json=False),
