@@ -21,7 +21,7 @@ from pipelines.model.columns import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 from pipelines.model.range_sum import RangeSum
-from pipelines.silver.compared import differences, silver_documents, silver_sums
+from pipelines.silver.compared import WAITING, differences, silver_documents, silver_sums
 from pipelines.source.client import AnyClient, find_collection, operation_time
 
 _log = logging.getLogger("strandline.reconcile")
@@ -76,9 +76,10 @@ class Comparison:
         """
         reads = self.look.sums(operation_time(self.client))
         self.caught_up.wait(max(read.at for read in reads), [self.namespace])
-        differing = self._differing(reads)
+        unequal = self._unequal(reads)
+        differing = [number for number in unequal if number != WAITING]
         result = Compared(str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing))
-        if not differing and not self._waits():
+        if not unequal:
             return result
         self._note(*self._differences(differing))
         if self._found().isEmpty():
@@ -100,16 +101,14 @@ class Comparison:
             return rows
         return rows.where(F.coalesce(F.col("_collection_uuid") == F.lit(collection.uuid), F.lit(True)))
 
-    def _waits(self) -> bool:
-        """Whether a row has no document: it is in no range's sum."""
-        return not self._rows().where(~F.col("_deleted") & F.col("_document").isNull()).isEmpty()
-
-    def _differing(self, reads: list[RangeRead]) -> list[int]:
+    def _unequal(self, reads: list[RangeRead]) -> list[int]:
+        """Ranges whose sums differ; `WAITING` among them, where rows wait for their document."""
         rows = silver_sums(self._rows(), self.look.bounds, [read.position for read in reads]).collect()
         sums: dict[int, list[RangeSum]] = {}
         for row in rows:
             sums.setdefault(row["number"], []).append(RangeSum.from_hex(row["documents"], row["total"]))
-        return [number for number, read in enumerate(reads) if read.sum != reduce(add, sums.get(number, []), RangeSum())]
+        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING: RangeSum()}
+        return [number for number, whole in expected.items() if whole != reduce(add, sums.get(number, []), RangeSum())]
 
     def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
         """What differs at the cluster time of now, and that time as a position; lazy, but silver is complete to it."""

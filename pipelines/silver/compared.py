@@ -18,6 +18,7 @@ DOCUMENTS_DDL: Final = "key STRING, position STRING, moved BOOLEAN, identifier B
 _DOCUMENTS = pa.schema(
     [("key", pa.string()), ("position", pa.string()), ("moved", pa.bool_()), ("identifier", pa.binary()), ("digest", pa.binary())]
 )
+WAITING: Final = -1
 _READS = ("_key", "_position", "_deleted", "_document")
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -32,9 +33,10 @@ def silver_sums(rows: DataFrame, bounds: Sequence[bytes], through: Sequence[str]
         through: For each range, the position at which the source's was read: what changed later is left out.
 
     Returns:
-        ``number``, ``documents``, ``total``: one row for each range of each partition, to be added up.
+        ``number``, ``documents``, ``total``: one row for each range of each partition, to be added up. `WAITING` is the number of rows
+        that wait for their document: nobody knows in which range they are.
     """
-    living = rows.where(~F.col("_deleted") & F.col("_document").isNotNull())
+    living = rows.where(~F.col("_deleted"))
     return living.select("_position", "_document").mapInArrow(_summing(tuple(bounds), tuple(through)), SUMS_DDL)
 
 
@@ -45,9 +47,9 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
         for batch in batches:
             documents: dict[int, list[bytes]] = {}
             for position, document in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                number = finder.number(document)
-                if position <= through[number]:
-                    documents.setdefault(number, []).append(document)
+                number = WAITING if document is None else finder.number(document)
+                if number == WAITING or position <= through[number]:
+                    documents.setdefault(number, []).append(document or b"")
             for number, found in documents.items():
                 sums[number] = sums.get(number, RangeSum()) + RangeSum.of(found)
         yield sums_batch(sums)
