@@ -14,8 +14,11 @@ import typer
 from pipelines import __version__
 from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.gold import gold
+from pipelines.commands.maintain import maintain
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
+from pipelines.commands.rebuild import rebuild
+from pipelines.commands.reconcile import reconcile
 from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
@@ -28,7 +31,7 @@ app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 app.add_typer(snapshot, name="snapshot")
-for verb in (stop, start, pause, resume):
+for verb in (stop, start, pause, resume, reconcile, rebuild, maintain):
     app.command()(verb)
 
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
+from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Section, SelectionSettings
 from pipelines.snapshot_settings import SnapshotSettings
@@ -153,6 +154,7 @@ class Settings(BaseSettings):
     silver: SilverSettings = SilverSettings()
     gold: GoldSettings = GoldSettings()
     quality: QualitySettings = QualitySettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -43,6 +43,7 @@ _TABLES = (
     (str(columns.DEAD_LETTERS), "What could not be taken as it is, and why; the stream went on.", columns.DEAD_LETTERS_DDL),
     (str(columns.QUALITY), "Outcome of every expectation of every quality run.", columns.QUALITY_DDL),
     ("silver.&lt;table&gt;_quarantine", "For each suite exactly the rows that do not meet it; gold leaves them out.", QUARANTINE_DDL),
+    (str(columns.RECONCILE), "Documents in which silver and source differed, each time somebody looked.", columns.RECONCILE_DDL),
     (str(columns.SILVER_PROGRESS), "How far silver has read bronze.", columns.SILVER_PROGRESS_DDL),
 )
 

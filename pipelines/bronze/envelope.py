@@ -243,6 +243,17 @@ def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bo
     return _table(columns, size)
 
 
+def absent_table(keys: Sequence[str], chunk: ChunkStamp) -> pa.Table:
+    """Rows of documents that were looked for by their `_id` and were not there at the chunk's cluster time: a READ of nothing, a delete."""
+    size = len(keys)
+    columns = _chunk_columns(chunk, size, "d") | {
+        "operation_type": pa.repeat(pa.scalar("absent"), size),
+        "position": pa.repeat(pa.scalar(chunk.position), size),
+        "key": list(keys),
+    }
+    return _table(columns, size)
+
+
 def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
     """One control row of a snapshot: ``plan`` (the chunks that tile a collection), ``chunk`` (what one chunk read), …
 

@@ -86,6 +86,10 @@ class BronzeWriter:
         self.lineage = last.lineage if last is not None else 1
         return last
 
+    def check_owner(self, identity: str, stream: str | None) -> None:
+        """I/O: raises as `open` does where the table belongs to another source, or to another stream of it; writes nothing."""
+        self._check_owner(self.tables.properties(self.table), identity, stream)
+
     def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
         if found.get(_SOURCE) != self.source or not same_deployment(found.get(_IDENTITY, ""), identity):
             raise ConfigurationError(

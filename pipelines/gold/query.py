@@ -17,13 +17,17 @@ from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 
 Reader = Callable[[DataFrame], DataFrame]
+Shown = Callable[[], DataFrame]
 
 
-def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None) -> DataFrame:
+def query(
+    tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None, shown: Mapping[TableName, Shown] | None = None
+) -> DataFrame:
     """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
 
     Args:
         readers: By layer, how its tables look to a query; a layer without one shows them as they are.
+        shown: Names that are no tables, and what they show. A table of the name goes before.
 
     I/O: reads only; a statement that is no query is refused. A gold view of a folder lake is expanded from its SQL file, and does not
     show rows in quarantine; a silver table that the query names itself does.
@@ -38,11 +42,13 @@ def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] 
     inline = tables.lake.by_path
     read = graph.inputs(statement) if inline else list(statement.tables())
     missing = [table for table in read if not tables.exists(table)]
+    shown = {table: show for table, show in (shown or {}).items() if table in missing}
+    missing = [table for table in missing if table not in shown]
     if missing:
         known = {str(table) for layer in {item.layer for item in missing} for table in _known(tables, graph, layer)}
         text = "; ".join(f"there is no {table}{nearest(str(table), known)}" for table in missing)
         raise ConfigurationError(text, next_step="correct the name, or build the table first")
-    stand_ins = _stand_ins(tables, graph, statement, readers or {})
+    stand_ins = _stand_ins(tables, graph, statement, readers or {}, shown)
     through_views = visible(tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ()))
     try:
         return tables.spark.sql(
@@ -59,12 +65,17 @@ def query(tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] 
         raise ConfigurationError(one_line(error), next_step="correct the query") from error
 
 
-def _stand_ins(tables: Tables, graph: Graph, statement: Statement, readers: Mapping[str, Reader]) -> dict[TableName, str]:
+def _stand_ins(
+    tables: Tables, graph: Graph, statement: Statement, readers: Mapping[str, Reader], shown: Mapping[TableName, Shown]
+) -> dict[TableName, str]:
     """Temporary views over the tables of *statement* whose layer has a reader; a view cannot travel in time, so such tables stay."""
     views: dict[TableName, str] = {}
     travelling = {reference.table for reference in statement.references if reference.travels}
     for table in statement.tables():
-        if table not in travelling and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
+        if table in shown:
+            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
+            shown[table]().createTempView(views[table])
+        elif table not in travelling and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
             views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
             reader(tables.read(table)).createTempView(views[table])
     return views

@@ -45,14 +45,17 @@ def feed(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
 def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     """Rows that versions *first* to *last*, both inclusive, brought to a table that is only appended to, with ``_commit_version``.
 
-    Where the log no longer goes back to *first*: all rows of version *last*, as if it had brought them. More than was asked for, never
-    less, so only for readers to whom a row that comes again is no news.
+    From the very first version on, and where the log no longer goes back to *first*: all rows of version *last*, as if it had brought
+    them. More than was asked for, never less, so only for readers to whom a row that comes again is no news.
     """
+    whole = tables.read(table, version=last).withColumn("_commit_version", F.lit(last).cast("BIGINT"))
+    if first <= 0:
+        return whole
     try:
         rows = feed(tables, table, first, last)
     except FeedLost as lost:
         _log.warning("%s; all of its rows are read instead", lost.message)
-        return tables.read(table, version=last).withColumn("_commit_version", F.lit(last).cast("BIGINT"))
+        return whole
     return rows.where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
 
 

@@ -94,7 +94,8 @@ class CollectionRun:
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
         news = self.range.news
-        if after < news.after:  # the table was dropped or restored: it has more to catch up with than the others
+        if after < news.after:  # the table was dropped or restored: it begins anew, from bronze itself, whatever has been vacuumed since
+            after = -1
             news = News.read(self.ctx.tables, self.range.bronze, after, through.version)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(news.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")

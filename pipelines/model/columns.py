@@ -131,6 +131,22 @@ replayed_at TIMESTAMP COMMENT 'when it was read again',
 raw BINARY COMMENT 'raw BSON: the event without its heavy parts (read), or the document (convert)'
 """
 
+RECONCILE: Final = TableName("control", "reconcile")
+RECONCILE_DDL: Final = """
+run_id STRING COMMENT 'one call of reconcile',
+at TIMESTAMP COMMENT 'when it began',
+source STRING COMMENT 'the source',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+kind STRING COMMENT 'missing (the source has it, silver not), extra (the other way round), or different',
+key STRING COMMENT 'the MERGE key of the document',
+identifier BINARY COMMENT 'raw BSON: the document {_id: value}',
+position STRING COMMENT 'of the row in silver; null where there is none',
+compared_at STRING COMMENT 'position of the source at the first look',
+confirmed BOOLEAN COMMENT 'the second look, at a later cluster time, found the same; false: it passed',
+repaired_at TIMESTAMP COMMENT 'when the document, or its absence, was read again into bronze'
+"""
+
 SILVER_PROGRESS: Final = TableName("control", "silver_progress")
 SILVER_PROGRESS_DDL: Final = """
 bronze STRING COMMENT 'id of the bronze table',

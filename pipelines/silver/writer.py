@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
+from pipelines.io.conflicts import retrying
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
+from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.incarnations import Incarnations, tombstone_at
@@ -32,6 +34,9 @@ PROPERTIES = {
     "delta.feature.variantType": "supported",
     "delta.dataSkippingStatsColumns": "_key,_position",
 }
+
+
+CLUSTERED_BY = ("_key",)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class SilverTable:
             ContractError: The table holds another collection.
         """
         schema = schema_of(SILVER_BOOKKEEPING_DDL)
-        self.tables.create(self.name, schema, properties=PROPERTIES | {_NAMESPACE: namespace}, cluster_by=("_key",))
+        self.tables.create(self.name, schema, properties=PROPERTIES | {_NAMESPACE: namespace}, cluster_by=CLUSTERED_BY)
         found = self.tables.properties(self.name)
         if found.get(_NAMESPACE) != namespace:
             raise ContractError(
@@ -84,6 +89,18 @@ class SilverTable:
             )
         shape = Shape.from_json(json.loads(found[_SHAPE])) if _SHAPE in found else Shape("struct")
         return Opened(shape, _progress(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
+
+    def make_like(self, other: SilverTable, namespace: str) -> None:
+        """I/O: creates the empty table with the columns of *other*, if it is not there."""
+        properties = PROPERTIES | {_NAMESPACE: namespace}
+        if (shape := self.tables.properties(other.name).get(_SHAPE)) is not None:
+            properties[_SHAPE] = shape
+        self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=CLUSTERED_BY)
+
+    def namespace(self) -> Namespace | None:
+        """I/O: which collection the table holds; None where there is no such silver table."""
+        found = self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
+        return Namespace(*found.split(".", 1)) if found else None
 
     def progress(self) -> Progress | None:
         """I/O: the progress that the table itself notes; None where there is no table."""
@@ -120,11 +137,18 @@ class SilverTable:
         therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
         collection: a change of another one takes the whole row, or nothing.
 
-        I/O: one commit, or none. Idempotent by the positions.
+        I/O: one commit, or none; tried again where another one goes before. Idempotent by the positions.
 
         Args:
             rows: As `typed_rows` returns them; unique by ``_key``.
         """
+        for attempt in retrying():
+            with attempt:
+                self._merge_once(rows, deletes)
+        metrics = self.tables.history(self.name)[0]["operationMetrics"]
+        return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))
+
+    def _merge_once(self, rows: DataFrame, deletes: Literal["soft", "hard"]) -> None:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
@@ -138,8 +162,6 @@ class SilverTable:
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.whenMatchedUpdate(late, _from_source([*document, "_pending"]))
         merge.whenNotMatchedInsert(values=_from_source(rows.columns)).execute()
-        metrics = self.tables.history(self.name)[0]["operationMetrics"]
-        return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
@@ -182,7 +204,7 @@ class SilverTable:
         archives = []
         for uuid in found:
             archive = TableName("silver", f"{self.name.name}_dropped_{(uuid or 'unknown')[:8]}")
-            self.tables.create(archive, going.schema, properties=PROPERTIES, cluster_by=("_key",))
+            self.tables.create(archive, going.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
             self.tables.replace(archive, going.where(F.col("_collection_uuid").eqNullSafe(uuid)))
             archives.append(archive)
         return archives

@@ -117,6 +117,25 @@ class Oplog:
                     break
         return found
 
+    def silent(self, after: str, through: tuple[int, int]) -> bool:
+        """I/O: whether the source has no captured event between the token *after* and cluster time *through*, that time's own included."""
+        seconds, increment = through
+        end = token_data(self.token_at(ResumePoint(cluster_time=through)))
+        beyond = token_data(self.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
+        if token_data(after) >= beyond:
+            return True
+        with (
+            asking("reading the change stream"),
+            open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
+        ):
+            while stream.alive:
+                event = stream.try_next()
+                if event is not None:
+                    return str(event["_id"]["_data"]) >= beyond
+                if str(stream.resume_token["_data"]) >= end:  # type: ignore[index]  # why: an opened stream has a token
+                    return True
+        return False
+
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The smallest number of [low, high] for which *holds*, which is monotonous; *high* where it holds for none below."""

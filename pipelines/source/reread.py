@@ -1,7 +1,8 @@
-"""One document read again by its `_id`, exactly as it is at one cluster time."""
+"""Documents read again by their `_id`s, exactly as they are at one cluster time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,21 +37,34 @@ def read_again(client: AnyClient, collection: Collection, identifier: tuple[int,
     Raises:
         RetriableError: Calling again is safe.
     """
-    seconds, increment = operation_time(client)
+    at = operation_time(client)
     now = find_collection(client[collection.db], collection.name)
     if now is None or collection.uuid not in (None, now.uuid):
         return None
-    kind, value = identifier
-    equal = RawBSONDocument(rb.as_document(rb.DOCUMENT, rb.as_document(kind, value, b"$eq"), b"_id"))
-    concern = {"level": "snapshot", "atClusterTime": Timestamp(seconds, increment)}
-    find: dict[str, Any] = {"find": collection.name, "filter": equal, "limit": 1, "singleBatch": True, "readConcern": concern}
+    found = read_at(client, now, [identifier], at, fields)
+    return Reread(found[0], now, *at) if found else None
+
+
+def read_at(
+    client: AnyClient, collection: Collection, identifiers: Sequence[tuple[int, bytes]], at: tuple[int, int], fields: FieldPolicy
+) -> list[bytes]:
+    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order.
+
+    Args:
+        client: Opened with ``raw=True``.
+        identifiers: Types and bytes of their `_id`s; together no more than fit into one command (16 MiB).
+
+    Raises:
+        RetriableError: Calling again is safe.
+    """
+    values = rb.document_of(rb.element(b"%d" % number, *value) for number, value in enumerate(identifiers))
+    among = RawBSONDocument(rb.as_document(rb.DOCUMENT, rb.as_document(rb.ARRAY, values, b"$in"), b"_id"))
+    concern = {"level": "snapshot", "atClusterTime": Timestamp(*at)}
+    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": concern}
     if projection := exclusion_projection(fields, collection.db, collection.name):
         find["projection"] = projection
-    with asking(f"reading a document of {collection}"):
-        database = client[collection.db]
-        found = next(iter(database.cursor_command(find, codec_options=database.codec_options)), None)
-    if found is None:
-        return None
     rules = FieldRewriter(fields).collection(collection.db, collection.name)
-    raw = bytes(found.raw)
-    return Reread(raw if rules is None else rules.document(raw), now, seconds, increment)
+    with asking(f"reading documents of {collection}"):
+        database = client[collection.db]
+        found = [bytes(document.raw) for document in database.cursor_command(find, codec_options=database.codec_options)]
+    return found if rules is None else [rules.document(document) for document in found]

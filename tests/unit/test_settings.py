@@ -385,3 +385,10 @@ def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) ->
     assert load_settings("here", conf).quality.suites_dir == str(conf / "quality")
     _write(conf, "here", "quality: {suites_dir: elsewhere}")
     assert load_settings("here", conf).quality.suites_dir == "elsewhere"
+
+
+# scenario: T09
+def test_files_are_kept_for_longer_than_anybody_may_be_away(conf: Path) -> None:
+    _write(conf, "here", "maintenance: {max_downtime_hours: 200, retention_hours: 100}")
+    with pytest.raises(ConfigurationError, match=r"retention_hours \(100\) is shorter than max_downtime_hours \(200\)"):
+        load_settings("here", conf)

@@ -1,0 +1,143 @@
+"""Bronze in the shape of Debezium's MongoDB events, for consumers that were written for those. Pure: DataFrame → DataFrame, lazy."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+
+from pipelines.bronze.readable import with_json
+from pipelines.model import raw_bson as rb
+from pipelines.model.columns import CHANGE_OPS
+
+VALUE: Final = ("before", "after", "updateDescription", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
+"""Columns of Debezium's value; null in a tombstone."""
+
+
+def debezium_events(rows: DataFrame, *, prefix: str, tombstones: bool = False) -> DataFrame:
+    """Change events in Debezium's shape, one row each.
+
+    Args:
+        rows: Bronze.
+        prefix: Debezium's ``topic.prefix``; what the topics' names begin with.
+        tombstones: Add after every delete a row with the same key whose value is null (``tombstones.on.delete``).
+
+    Returns:
+        ``position`` (the order; a tombstone has that of its delete), ``topic``, ``id`` (the key), and `VALUE`. Control rows are left out.
+        Empty in, empty out.
+    """
+    changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)))
+    identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed for the deprecated way alone
+    events = changes.select(
+        "position",
+        F.concat_ws(".", F.lit(prefix), "db", "collection").alias("topic"),
+        F.coalesce(identify("op", "envelope"), "key").alias("id"),
+        "before",
+        "after",
+        _update_description().alias("updateDescription"),
+        _source().alias("source"),
+        "op",
+        *_times(F.unix_micros("captured_at")),
+        _transaction().alias("transaction"),
+    )
+    if not tombstones:
+        return events
+    gone = events.where(F.col("op") == "d")
+    return events.unionByName(gone.withColumns({name: F.lit(None).cast(gone.schema[name].dataType) for name in VALUE}))
+
+
+def _times(micros: Column) -> list[Column]:
+    """One moment in Debezium's three units; no more than microseconds are known."""
+    return [(micros / 1000).cast("BIGINT").alias("ts_ms"), micros.alias("ts_us"), (micros * 1000).alias("ts_ns")]
+
+
+def _source() -> Column:
+    happened = F.coalesce(F.col("source.wall_time") * 1000, F.unix_micros("cluster_time"))
+    nothing = F.lit(None).cast("BIGINT")
+    return F.struct(
+        F.col("source.version").alias("version"),
+        F.lit("mongodb").alias("connector"),
+        F.col("source.name").alias("name"),
+        *_times(happened),
+        F.col("source.snapshot").alias("snapshot"),
+        F.col("db").alias("db"),
+        F.lit(None).cast("STRING").alias("sequence"),
+        F.lit(None).cast("STRING").alias("rs"),
+        F.col("collection").alias("collection"),
+        F.col("source.ord").alias("ord"),
+        nothing.alias("h"),
+        nothing.alias("tord"),
+        F.lit(None).cast("STRING").alias("stxnid"),
+        F.col("source.lsid").alias("lsid"),
+        F.col("source.txn_number").alias("txnNumber"),
+        F.col("source.wall_time").alias("wallTime"),
+    )
+
+
+def _update_description() -> Column:
+    known = F.col("update_description")
+    arrays = F.transform(known["truncated_arrays"], lambda array: F.struct(array["field"].alias("field"), array["new_size"].alias("size")))
+    described = F.struct(
+        known["removed_fields"].alias("removedFields"), known["updated_fields"].alias("updatedFields"), arrays.alias("truncatedArrays")
+    )
+    return F.when(known.isNotNull(), described)
+
+
+def _transaction() -> Column:
+    """The place of an event in its transaction, from the rows around it: only a query that reads it pays for the sort."""
+    identifier = F.concat_ws(":", "source.lsid", "source.txn_number")
+    belongs = F.col("source.txn_number").isNotNull()
+    alone = F.when(~belongs, F.struct("position", "key"))  # everything outside transactions must not be one window
+    whole = Window.partitionBy(F.when(belongs, identifier), alone).orderBy("position")
+    in_collection = Window.partitionBy(F.when(belongs, identifier), alone, "db", "collection").orderBy("position")
+    # Ranks, not row numbers: an event that was captured twice has one place.
+    place = F.struct(
+        identifier.alias("id"),
+        F.dense_rank().over(whole).cast("BIGINT").alias("total_order"),
+        F.dense_rank().over(in_collection).cast("BIGINT").alias("data_collection_order"),
+    )
+    return F.when(belongs, place)
+
+
+def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:
+    pairs = zip(op.to_pylist(), envelope.to_pylist(), strict=True)
+    return pa.array([None if raw is None else event_id(kind, raw) for kind, raw in pairs], pa.string())
+
+
+def event_id(op: str, envelope: bytes) -> str | None:
+    """The `_id` in an envelope as Debezium's key shows it: strict Extended JSON as MongoDB 3 wrote it. None where there is none."""
+    key = (rb.DOCUMENT, 0, len(envelope)) if op == "r" else rb.field(envelope, b"documentKey")
+    found = None if key is None else rb.field(envelope, b"_id", key[1])
+    if found is None:
+        return None
+    kind, value, end = found
+    written = _STRICT.get(kind)
+    return json.dumps(written(envelope, value, end), ensure_ascii=False) if written else _other(kind, envelope[value:end])
+
+
+def _other(kind: int, payload: bytes) -> str | None:
+    try:
+        return rb.canonical_value(kind, payload)
+    except ValueError:  # libbson refuses what is no UTF-8; `envelope` in bronze holds it
+        return None
+
+
+def _double(raw: bytes, value: int, end: int) -> object:
+    number = json.loads(rb.canonical_value(rb.DOUBLE, raw[value:end]))["$numberDouble"]
+    return float(number) if number not in ("NaN", "Infinity", "-Infinity") else {"$numberDouble": number}
+
+
+_STRICT: dict[int, Callable[[bytes, int, int], object]] = {
+    rb.INT32: lambda raw, value, _end: rb.int32_at(raw, value),
+    rb.INT64: lambda raw, value, _end: {"$numberLong": str(rb.int64_at(raw, value))},
+    rb.DOUBLE: _double,
+    rb.STRING: lambda raw, value, end: rb.text(raw, value, end),
+    rb.BINARY: lambda raw, value, end: {"$binary": b64encode(raw[value + 5 : end]).decode(), "$type": f"{raw[value + 4]:02x}"},
+    rb.DATE: lambda raw, value, _end: {"$date": rb.int64_at(raw, value)},
+}

@@ -1,0 +1,16 @@
+"""``strandline maintain``: upkeep of the tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
+
+
+def maintain(context: typer.Context, as_json: AsJson = False) -> None:
+    """Compact small files and remove those that no version within maintenance.retention_hours needs. Rows and tombstones stay."""
+    from pipelines.jobs.maintain import run_maintain
+
+    print_rows([asdict(maintained) for maintained in run_maintain(open_pipeline(context))], as_json=as_json)

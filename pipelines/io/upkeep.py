@@ -1,0 +1,46 @@
+"""Small files made large ones, and files that nobody needs any more removed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import functions as F
+
+from pipelines.io.conflicts import LOST_RACES
+from pipelines.io.tables import Tables
+from pipelines.model.moments import utc
+from pipelines.model.tables import TableName
+
+_FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+_LOG_HOURS = 30 * 24
+
+
+def keep_for(tables: Tables, table: TableName, hours: int) -> None:
+    """I/O: tells the table how long its old files are needed: whoever vacuums it obeys. One commit; none where it says so already."""
+    wanted = {_FILES: f"interval {hours} hours", _LOG: f"interval {max(hours, _LOG_HOURS)} hours"}
+    if not wanted.items() <= tables.properties(table).items():
+        tables.set_properties(table, wanted)
+
+
+def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
+    """I/O: one commit that writes small files together (clustered, where the table is); none where there is nothing to gain.
+
+    Returns:
+        Files removed and added; None: a writer was at work on the same files, and went before.
+    """
+    try:
+        row = tables.delta(table).optimize().executeCompaction().select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+    except LOST_RACES:
+        return None
+    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
+
+
+def vacuum(tables: Tables, table: TableName) -> None:
+    """I/O: removes files that have been out of the table for longer than the table says. No commit."""
+    tables.delta(table).vacuum()
+
+
+def committed_at(tables: Tables, table: TableName, version: int) -> datetime | None:
+    """I/O: when a version was committed, UTC; None where the log no longer knows."""
+    commit = tables.delta(table).history().where(F.col("version") == version).select("timestamp").first()
+    return None if commit is None else utc(commit[0])

@@ -1,0 +1,69 @@
+"""Upkeep of bronze, silver and control. Rows are never touched: tombstones stay, because a READ may come however late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pipelines.io.upkeep import committed_at, compact, keep_for, vacuum
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import table_of
+from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.writer import SilverTable
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to one table."""
+
+    table: str
+    files_before: int
+    files_after: int
+    vacuumed: bool
+    note: str = ""
+    """Why something was left out."""
+
+
+def run_maintain(ctx: JobContext, *, report: Callable[[Maintained], None] = lambda _: None) -> list[Maintained]:
+    """I/O: for each table, one commit with the retention where it was another, one that compacts small files, and the removal of files
+    that no version of the last ``maintenance.retention_hours`` needs.
+
+    Bronze keeps all its files while a silver table has not read commits that are older than that. Writers may run beside: where one is at
+    work on the same files, it goes before.
+    """
+    tables, hours = ctx.tables, ctx.settings.maintenance.retention_hours
+    bronze = bronze_table(ctx.settings.source.name)
+    found = []
+    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
+    for table in names:
+        keep_for(tables, table, hours)
+        before = int(tables.detail(table)["numFiles"])
+        compacted = compact(tables, table)
+        reader = _late_reader(ctx, table, hours) if table == bronze else None
+        if reader is None:
+            vacuum(tables, table)
+        notes = ["a writer was at work: compact it another time"] if compacted is None else []
+        notes += [f"{reader} has not read it for more than {hours} hours: no file is removed"] if reader is not None else []
+        removed, added = compacted or (0, 0)
+        maintained = Maintained(str(table), before, before - removed + added, reader is None, "; ".join(notes))
+        report(maintained)
+        found.append(maintained)
+    return found
+
+
+def _late_reader(ctx: JobContext, bronze: TableName, hours: int) -> TableName | None:
+    """A silver table whose next commit of bronze is older than the retention; a table that has read nothing reads the newest version."""
+    ledger, newest = Ledger.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
+    progress: dict[TableName, int] = {}
+    for namespace in ledger.own:
+        table = table_of(namespace, ctx.settings.silver)
+        progress[table] = ledger.effective(namespace, ledger.own_progress(SilverTable(ctx.tables, table).progress()))
+    behind = {table: version for table, version in progress.items() if 0 <= version < newest}
+    if not behind:
+        return None
+    latest = min(behind, key=lambda table: behind[table])
+    due = committed_at(ctx.tables, bronze, behind[latest] + 1)
+    return latest if due is None or due < datetime.now(UTC) - timedelta(hours=hours) else None

@@ -1,0 +1,173 @@
+"""A silver table, or some of its keys, built anew from bronze alone, compared with what is there, and swapped in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.control.sources import state_of
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.swap import discard, swap
+from pipelines.io.tables import schema_of
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun
+from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import TableName
+from pipelines.settings import SilverSettings
+from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.news import News
+from pipelines.silver.rebuilt import changed_rows, retyped
+from pipelines.silver.schema import SchemaChange
+from pipelines.silver.writer import CLUSTERED_BY, Progress, SilverTable
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild found. Counts are of rows, tombstones included."""
+
+    table: str
+    bronze_version: int
+    """Everything up to here, and nothing later, is in both versions of the table."""
+    rows: int
+    """Of the table, or of the keys, as bronze has them."""
+    missing: int
+    """Rows that the table lacked."""
+    extra: int
+    """Rows of which bronze knows nothing."""
+    different: int
+    retyped: tuple[tuple[str, str, str], ...] = ()
+    """Columns whose type is another one now: name, before, now."""
+    swapped: bool = False
+
+
+def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run: bool = False) -> Rebuilt:
+    """I/O: bronze, as of the version to which the table is complete → a shadow table → compared → one commit to the table. The source is
+    not read. Order: shadow, comparison, swap, the shadow's end.
+
+    A column whose values were at odds with its type (`_rescued`) becomes what all values together ask for; not with *keys*.
+
+    Args:
+        name: ``silver.orders``, or ``orders``.
+        keys: Only these rows, by ``_key``.
+        dry_run: Compare, and leave the table as it is.
+
+    Raises:
+        ConfigurationError: There is no such table, or the source is not stopped: a silver that runs beside could note as merged what the
+            swap has taken back.
+        ContractError: The keys need columns that the table does not have.
+
+    Effects on failure:
+        The table is as it was, or swapped whole. Calling again is safe.
+    """
+    table = TableName("silver", name.removeprefix("silver."))
+    if not dry_run:
+        _require_stopped(ctx)
+    present, namespace = _present(ctx, table)
+    version, bronze_id = _complete_through(ctx, namespace, present)
+    shadow = SilverTable(ctx.tables, TableName("control", f"rebuild_{table.name}"))
+    discard(ctx.tables, shadow.name)
+    if keys:
+        shadow.make_like(present, str(namespace))
+    bronze = bronze_table(ctx.settings.source.name)
+    news = News.read(ctx.tables, bronze, -1, version)
+    of_bronze = BronzeRange(bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news)
+    _ShadowRun(ctx, namespace, of_bronze, shadow, tuple(keys)).run()
+    result = _compared(ctx, table, shadow.name, version, keys)
+    if not dry_run:
+        _require_stopped(ctx)
+        _put_in_place(ctx, present, shadow, namespace, keys)
+        _note_types(ctx, result)
+        result = replace(result, swapped=True)
+    discard(ctx.tables, shadow.name)
+    return result
+
+
+@dataclass(frozen=True)
+class _ShadowRun(CollectionRun):
+    """What a silver run does to a collection's table, done to another table, with all of bronze as its news."""
+
+    shadow: SilverTable
+    keys: tuple[str, ...]
+
+    @cached_property
+    def _table(self) -> SilverTable:
+        return self.shadow
+
+    def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
+        changes = super()._changes(after, lives, known)
+        return changes.where(F.col("key").isin(*self.keys)) if self.keys else changes
+
+    @property
+    def _settings(self) -> SilverSettings:
+        """Lives that ended were archived when they did; now they only end."""
+        settings = super()._settings
+        return settings.model_copy(update={"on_drop": "soft_delete"}) if settings.on_drop == "archive" else settings
+
+    def _note(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: the shadow's own columns are nobody's news
+        return
+
+
+def _require_stopped(ctx: JobContext) -> None:
+    source = ctx.settings.source.name
+    state = state_of(ctx.tables, source).state
+    if state != "stopped":
+        raise ConfigurationError(
+            f"source {source} is {state}; its tables are rebuilt only while it is stopped, and no silver runs",
+            next_step="strandline stop, or --dry-run, which only compares",
+        )
+
+
+def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
+    present = SilverTable(ctx.tables, table)
+    namespace = present.namespace()
+    if namespace is None:
+        raise ConfigurationError(f"there is no silver table {table.name}", next_step="strandline status lists them")
+    return present, namespace
+
+
+def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTable) -> tuple[int, str]:
+    """The version of bronze to which the table is complete, and bronze's id."""
+    bronze_id = ctx.tables.id(bronze_table(ctx.settings.source.name))
+    ledger = Ledger.read(ctx.tables, bronze_id)
+    version = ledger.effective(namespace, ledger.own_progress(present.progress()))
+    if version < 0:
+        raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
+    return version, bronze_id
+
+
+def _compared(ctx: JobContext, table: TableName, shadow: TableName, version: int, keys: Sequence[str]) -> Rebuilt:
+    present, rebuilt = ctx.tables.read(table), ctx.tables.read(shadow)
+    types = tuple(retyped(present.schema, rebuilt.schema))
+    if keys:
+        present = present.where(F.col("_key").isin(*keys))
+    kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt).groupBy("kind").count().collect()}
+    counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
+    return Rebuilt(str(table), version, rebuilt.count(), retyped=types, **counts)
+
+
+def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, keys: Sequence[str]) -> None:
+    """One commit."""
+    rows = ctx.tables.read(shadow.name)
+    if not keys:
+        properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
+        swap(ctx.tables, present.name, rows, properties=properties, cluster_by=CLUSTERED_BY)
+        return
+    if shadow.open(str(namespace)).shape != present.open(str(namespace)).shape:
+        raise ContractError(f"these keys need other columns than {present.name} has", next_step="rebuild the whole table: without --key")
+    merge = ctx.tables.delta(present.name).alias("t").merge(rows.alias("s"), "t._key <=> s._key")
+    merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    merge.whenNotMatchedBySourceDelete(F.col("t._key").isin(*keys)).execute()
+
+
+def _note_types(ctx: JobContext, result: Rebuilt) -> None:
+    if result.retyped:
+        now = datetime.now(UTC)
+        rows = [(now, result.table, name, before, after, result.bronze_version) for name, before, after in result.retyped]
+        ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))

@@ -1,0 +1,95 @@
+"""Documents in which silver differs, read again by their `_id`s into bronze: what is there as READs, what is not as rows that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.bronze.envelope import ChunkStamp, Stamp, absent_table, read_table
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import RetriableError
+from pipelines.model import raw_bson as rb
+from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.field_rules import FieldPolicy
+from pipelines.model.merge_key import document_merge_key
+from pipelines.model.namespaces import Namespace
+from pipelines.source.client import AnyClient, ConnectionOptions, asking, find_collection, open_client, operation_time
+from pipelines.source.reread import read_at
+
+RECONCILED = "reconcile"
+"""Stands as the snapshot of a row that belongs to none."""
+
+_DOCUMENTS = 1_000
+_BYTES = 4 * 1024 * 1024
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def repair(writer: BronzeWriter, options: ConnectionOptions, namespace: Namespace, found: DataFrame, fields: FieldPolicy) -> int:
+    """I/O: reads the documents on the executors; one commit to bronze, not fenced: the larger position wins.
+
+    A document that is not there becomes a row ``op = 'd'`` at the cluster time of the look. So silver, and every rebuild of it, buries what
+    was extra, and a change that comes later stands above.
+
+    Args:
+        found: ``identifier`` of each document in question.
+
+    Returns:
+        How many were read.
+    """
+    identifiers = found.where(F.col("identifier").isNotNull()).select("identifier")
+    count = identifiers.count()
+    if count:
+        rows = identifiers.mapInArrow(_reading(options, namespace, writer.stamp(), writer.stored_json, fields), BRONZE_DDL)
+        writer.tables.append(writer.table, rows)
+    return count
+
+
+def _reading(options: ConnectionOptions, namespace: Namespace, stamp: Stamp, stored_json: bool, fields: FieldPolicy) -> Batches:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(open_client(options, raw=True)) as client:
+            for batch in batches:
+                for identifiers in portions(batch.column("identifier").to_pylist()):
+                    for rows in _read(client, namespace, identifiers, stamp, stored_json, fields):
+                        yield from rows.to_batches()
+
+    return read
+
+
+def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """As many as one command can name. Pure."""
+    portion: list[bytes] = []
+    size = 0
+    for identifier in identifiers:
+        if portion and (len(portion) == _DOCUMENTS or size + len(identifier) > _BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(identifier)
+        size += len(identifier)
+    if portion:
+        yield portion
+
+
+def _read(
+    client: AnyClient, namespace: Namespace, identifiers: Sequence[bytes], stamp: Stamp, stored_json: bool, fields: FieldPolicy
+) -> Iterator[pa.Table]:
+    """The bronze rows of some documents, one for each."""
+    with asking(f"reading {namespace}"):
+        collection = find_collection(client[namespace.db], namespace.collection)
+    at = operation_time(client)
+    values = [(kind, identifier[value:end]) for identifier in identifiers for kind, _, value, end in rb.elements(identifier)]
+    documents = read_at(client, collection, values, at, fields) if collection is not None else []
+    with asking(f"reading {namespace}"):
+        if find_collection(client[namespace.db], namespace.collection) != collection:
+            raise RetriableError(f"{namespace} was dropped or made anew while it was read", next_step="strandline reconcile, again")
+    chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, collection.uuid if collection is not None else None, *at)
+    there = {document_merge_key(document) for document in documents}
+    absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in there]
+    if documents:
+        yield read_table(documents, chunk, stored_json=stored_json)
+    if absent:
+        yield absent_table(absent, chunk)

@@ -1,0 +1,25 @@
+"""The part of the settings that says how long old files are kept. Seen by `settings`, `cli` and `jobs` only."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from pipelines.selection_settings import Section
+
+
+class MaintenanceSettings(Section):
+    """How long files that no table needs any more are kept for those who still read them."""
+
+    max_downtime_hours: int = Field(72, ge=1, description="Longest time that silver, or a reader of an older version, may be away.")
+    retention_hours: int = Field(
+        168, ge=1, description="`maintain` removes no file that was needed within that time. No less than the downtime."
+    )
+
+    @model_validator(mode="after")
+    def _outlasts_a_downtime(self) -> MaintenanceSettings:
+        if self.retention_hours < self.max_downtime_hours:
+            raise ValueError(
+                f"retention_hours ({self.retention_hours}) is shorter than max_downtime_hours ({self.max_downtime_hours}): "
+                "what silver has not read yet could be removed"
+            )
+        return self
