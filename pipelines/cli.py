@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines import __version__
+from pipelines.commands.cuts import cuts
 from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.gold import gold
 from pipelines.commands.offsets import offsets
@@ -23,6 +24,7 @@ from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(cuts, name="cuts")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")

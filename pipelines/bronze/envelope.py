@@ -61,6 +61,7 @@ SCHEMA = pa.schema(
         ("chunk", pa.int32()),
         ("resume_token", pa.string()),
         ("lineage", pa.int32()),
+        ("whole", pa.bool_()),
         ("document_size", pa.int32()),
         ("envelope", pa.binary()),
         ("writer", pa.string()),
@@ -89,6 +90,8 @@ class BatchEnd:
     """The snapshot that still runs beside the stream."""
     lineage: int = 1
     """Which lineage of offsets the next batch belongs to."""
+    whole: bool | None = None
+    """The batch's events end inside no transaction; None where there is no event."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
+        "whole": [*before_last, end.whole if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),

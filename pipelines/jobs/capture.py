@@ -178,7 +178,9 @@ class _Loop:
         if reading is not None:
             self._snapshot, self._snapshot_id = reading, reading.id
         self._asides.land(change.set_aside)
-        self._writer.commit(change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id)
+        self._writer.commit(
+            change.events, batch=self._batch + 1, resume_token=change.resume_token, snapshot_id=self._snapshot_id, whole=change.whole
+        )
         self._batch, self._token = self._batch + 1, change.resume_token
         if reading is not None:
             reading.start()
