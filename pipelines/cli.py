@@ -67,7 +67,8 @@ def silver(
     from pipelines.jobs.silver import run_silver
 
     for result in run_silver(open_pipeline(context), collections=collection or ()):
-        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated in {result.seconds:.1f} s")
+        versions = f", {result.versions:,} versions" if result.versions else ""
+        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions} in {result.seconds:.1f} s")
 
 
 @app.command()

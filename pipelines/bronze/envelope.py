@@ -91,7 +91,7 @@ class BatchEnd:
     lineage: int = 1
     """Which lineage of offsets the next batch belongs to."""
     whole: bool | None = None
-    """The batch's events end inside no transaction; None where there is no event."""
+    """The events up to here end inside no transaction. False or None: that is not known."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,7 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "snapshot_id": [end.snapshot_id],
         "resume_token": [end.resume_token],
         "lineage": [end.lineage],
+        "whole": [end.whole],
         "writer": [stamp.writer],
     }
     return _table(columns, 1)

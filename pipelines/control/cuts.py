@@ -51,9 +51,10 @@ def cuts(tables: Tables, bronze: str | None = None, *, limit: int) -> list[Cut]:
 
 
 def publish(tables: Tables, cut: Cut) -> None:
-    """I/O: one commit that appends a row."""
+    """I/O: one commit that appends a row; the first of a bronze table creates the table where it is not there."""
     schema = schema_of(CUTS_DDL)
-    tables.create(CUTS, schema, comment="Versions of all silver tables that belong together")
+    if cut.number == 1:
+        tables.create(CUTS, schema, comment="Versions of all silver tables that belong together")
     row = (
         cut.number,
         cut.bronze,

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.reach import Reach, reach
 from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
@@ -18,16 +17,18 @@ from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
+from pipelines.silver.news import News, Reach
 from pipelines.silver.sweep import completed_snapshot
 
 
-def publish_cut(ctx: JobContext, before: Ledger, now: Ledger) -> Cut | None:
+def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut | None:
     """I/O: one commit; none where no table changed since the last cut, or bronze may end in the middle of a transaction: then the next run
     that ends outside of one publishes it.
 
     Args:
         before: The ledger as the run over all collections found it.
         now: As it left it.
+        news: What it read.
 
     Effects on failure:
         The cut is missing; while *now* is not stored, the next run publishes it.
@@ -40,7 +41,7 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger) -> Cut | None:
         return None
     waiting = any(own > known for own in before.own.values())  # of an earlier run that published none
     bronze = bronze_table(ctx.settings.source.name)
-    found = reach(ctx.tables, bronze, after=known if waiting else before.complete_through, through=now.complete_through)
+    found = (News.read(ctx.tables, bronze, known, now.complete_through) if waiting else news).reach
     if not found.whole:
         return None
     if last is not None:

@@ -60,7 +60,7 @@ def run_silver(
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
         advanced = ledger.advanced((result.namespace for result in results), through.version, moved)
-        publish_cut(ctx, ledger, advanced)
+        publish_cut(ctx, ledger, advanced, news)
         advanced.store(ctx.tables)
     return results
 

@@ -24,7 +24,7 @@ from pipelines.settings import SilverSettings
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
+from pipelines.silver.news import News, rows_after
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
@@ -67,14 +67,9 @@ class BronzeRange:
         """Whether a bronze row bears the collection's name."""
         return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
 
-    def rows(self, tables: Tables, after: int) -> DataFrame:
-        """What bronze got after version *after*."""
-        return tables.changes(self.bronze, after + 1, self.through.version)
-
-    def all_rows(self, tables: Tables) -> DataFrame:
-        """All of bronze, as if it had come with the last version."""
-        rows = tables.read(self.bronze, version=self.through.version)
-        return rows.withColumn("_commit_version", F.lit(self.through.version).cast("BIGINT"))
+    def rows(self, tables: Tables, *, after: int = -1) -> DataFrame:
+        """What bronze got after version *after*; by default all of it."""
+        return rows_after(tables, self.bronze, after, self.through.version)
 
 
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
@@ -129,11 +124,11 @@ class CollectionRun:
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
         is_its_own = self.range.is_of(self.namespace)
-        changes = self.range.rows(self.ctx.tables, after).where(is_its_own | lives.brings()).select(*READS)
+        changes = self.range.rows(self.ctx.tables, after=after).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
             return changes
-        earlier = self.range.all_rows(self.ctx.tables).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        earlier = self.range.rows(self.ctx.tables).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
         return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, news: News, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:

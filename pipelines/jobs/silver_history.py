@@ -72,10 +72,10 @@ class HistoryRun:
         """What is new under the collection's name, at its own positions, and what a rename brought, right after the rename: of a collection
         that came just now, all there ever was."""
         of, tables = self.range, self.ctx.tables
-        new = of.rows(tables, after)
+        new = of.rows(tables, after=after)
         facts = facts_in(new.where(of.is_of(self.namespace)))
         arrived = Incarnations(came=lives.newer_than(self._opened.incarnations).came)
-        for came, rows in ((lives, new), (arrived, of.all_rows(tables))):
+        for came, rows in ((lives, new), (arrived, of.rows(tables))):
             if came.came:
                 brought = rows.where(F.col("op").isin(*CHANGE_OPS) & came.brings()).select(*HISTORY_READS)
                 facts = facts.unionByName(facts_in(came.stamped(brought)))
@@ -88,11 +88,12 @@ class HistoryRun:
         assert oldest is not None  # an aggregate has one row
         if oldest[0] is None:
             return 0
-        gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
+        since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: it may get columns
-        current = self.ctx.tables.read(self._table.name)
+        gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
+        current = self._table.since(since)
         changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=gaps, hard_deletes=hard)
-        return self._table.merge(changes, since="" if hard and oldest[1] else oldest[0])
+        return self._table.merge(changes, since=since)
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

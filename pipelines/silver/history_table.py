@@ -83,6 +83,10 @@ class HistoryTable(TypedTable):
         metrics = self.tables.history(self.name)[0]["operationMetrics"]
         return sum(int(metrics.get(f"numTargetRows{done}", 0)) for done in ("Inserted", "Updated", "Deleted"))
 
+    def since(self, position: str) -> DataFrame:
+        """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
+        return self.tables.read(self.name).where(reaches(F.col("_valid_to_position"), F.lit(position)))
+
     def in_force(self) -> DataFrame:
         """I/O: of each document that is there now the version."""
         return self.tables.read(self.name).where(F.col("_valid_to_position").isNull() & ~F.col("_deleted"))

@@ -91,7 +91,7 @@ class Version:
         for position, captured_at in self.confirmed:
             yield Fact(position, "r", self.uuid, captured_at, self.document, exact=True)
 
-    def differs_in_window_only(self, other: Version) -> bool:
+    def is_same_but_for_window(self, other: Version) -> bool:
         return replace(self, confirmed=other.confirmed, until=other.until) == other
 
 
@@ -122,7 +122,7 @@ def changed_versions(
     changes = []
     for version in now:
         old = stored.pop(version.position, None)
-        if old is None or not version.differs_in_window_only(old):
+        if old is None or not version.is_same_but_for_window(old):
             changes.append(Change("write", version))
         elif version != old:
             changes.append(Change("window", version))

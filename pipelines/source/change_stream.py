@@ -37,8 +37,8 @@ class ChangeBatch:
     """The whole token document as Extended JSON: of the last event, or the server's post-batch token at the end of a server batch."""
     set_aside: tuple[SetAside, ...] = ()
     """Those of *events* that came without their heavy parts."""
-    whole: bool = True
-    """It ends inside no transaction. False: it may."""
+    whole: bool = False
+    """What was read so far ends inside no transaction. False: it may."""
 
     @property
     def token_data(self) -> str:
@@ -98,6 +98,7 @@ class StreamReader:
         self._expanded = expanded_events
         self._narrowing = Narrowing(ANSWER_EVENTS)
         self._begun: tuple[bytes, ...] = ()  # of the next batch
+        self._whole = False  # the last batch
         self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -236,8 +237,8 @@ class StreamReader:
                 caught_up = not self._client.is_mongos  # a shard may still have events of the transaction
                 break
         self._begun, events = filling.rest, tuple(filling.events)
-        whole = filling.is_whole(caught_up=caught_up)
-        return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), whole)), failure
+        self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
+        return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
 
     def _put(self, item: ChangeBatch | BaseException) -> bool:
         while not self._stop.is_set():

@@ -76,7 +76,7 @@ class Table:
             if action == "remove":
                 del self.rows[version.position]
             else:
-                window_only = action == "window" and version.differs_in_window_only(self.rows[version.position])
+                window_only = action == "window" and version.is_same_but_for_window(self.rows[version.position])
                 assert action == "write" or window_only
                 self.rows[version.position] = version
         return [change.action for change in changes]
