@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines import __version__
+from pipelines.commands.cuts import cuts
 from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.gold import gold
 from pipelines.commands.maintain import maintain
@@ -26,6 +27,7 @@ from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(cuts, name="cuts")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
@@ -68,7 +70,8 @@ def silver(
     from pipelines.jobs.silver import run_silver
 
     for result in run_silver(open_pipeline(context), collections=collection or ()):
-        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated in {result.seconds:.1f} s")
+        versions = f", {result.versions:,} versions" if result.versions else ""
+        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions} in {result.seconds:.1f} s")
 
 
 @app.command()

@@ -18,7 +18,7 @@ from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model.tables import Lake
-from pipelines.selection_settings import Section, SelectionSettings
+from pipelines.selection_settings import Names, Section, SelectionSettings, split_names
 from pipelines.snapshot_settings import SnapshotSettings
 
 _ENV_PREFIX = "STRANDLINE_"
@@ -110,9 +110,22 @@ class SilverSettings(Section):
         "follow",
         description="Whether a renamed collection's rows leave the old table, or stay there as they were. The new one has them anyway.",
     )
+    history: Literal["none", "scd2"] = Field(
+        "none", description="Whether `<table>_history` keeps every version of every document; switched on later, it is filled from bronze."
+    )
+    history_collections: Names = Field((), description="Only these keep one, as plain names database.collection; empty: all.")
     max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
     max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
+
+    @field_validator("history_collections", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split_names(value)
+
+    def keeps_history(self, collection: str) -> bool:
+        """Whether every version of this collection's documents is kept (``database.collection``)."""
+        return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)
 
 
 class GoldSettings(Section):

@@ -36,6 +36,7 @@ columns stand in its SQL files. This page is written by `make docs`.
 _TABLES = (
     ("bronze.&lt;source&gt;", "Append-only: one commit holds a batch of events and the token that ends it.", columns.BRONZE_DDL),
     ("silver.&lt;collection&gt;", "One row per document, deleted ones included (`_deleted`).", columns.SILVER_BOOKKEEPING_DDL),
+    ("silver.&lt;table&gt;_history", "Every version of every document (`silver.history: scd2`).", columns.SILVER_HISTORY_DDL),
     (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "What operators asked of the sources.", columns.SOURCES_DDL),
     (str(columns.SIGNALS), "What a running capture is asked to do; append rows, it acts upon each once.", columns.SIGNALS_DDL),
@@ -45,6 +46,7 @@ _TABLES = (
     ("silver.&lt;table&gt;_quarantine", "For each suite exactly the rows that do not meet it; gold leaves them out.", QUARANTINE_DDL),
     (str(columns.RECONCILE), "Documents in which silver and source differed, each time somebody looked.", columns.RECONCILE_DDL),
     (str(columns.SILVER_PROGRESS), "How far silver has read bronze.", columns.SILVER_PROGRESS_DDL),
+    (str(columns.CUTS), "Versions of all silver tables that belong together, one row a silver run.", columns.CUTS_DDL),
 )
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
 
 from pipelines.bronze.readable import with_json
+from pipelines.bronze.transactions import transaction_block
 from pipelines.model import raw_bson as rb
 from pipelines.model.columns import CHANGE_OPS
 
@@ -44,7 +45,7 @@ def debezium_events(rows: DataFrame, *, prefix: str, tombstones: bool = False) -
         _source().alias("source"),
         "op",
         *_times(F.unix_micros("captured_at")),
-        _transaction().alias("transaction"),
+        transaction_block().alias("transaction"),
     )
     if not tombstones:
         return events
@@ -87,22 +88,6 @@ def _update_description() -> Column:
         known["removed_fields"].alias("removedFields"), known["updated_fields"].alias("updatedFields"), arrays.alias("truncatedArrays")
     )
     return F.when(known.isNotNull(), described)
-
-
-def _transaction() -> Column:
-    """The place of an event in its transaction, from the rows around it: only a query that reads it pays for the sort."""
-    identifier = F.concat_ws(":", "source.lsid", "source.txn_number")
-    belongs = F.col("source.txn_number").isNotNull()
-    alone = F.when(~belongs, F.struct("position", "key"))  # everything outside transactions must not be one window
-    whole = Window.partitionBy(F.when(belongs, identifier), alone).orderBy("position")
-    in_collection = Window.partitionBy(F.when(belongs, identifier), alone, "db", "collection").orderBy("position")
-    # Ranks, not row numbers: an event that was captured twice has one place.
-    place = F.struct(
-        identifier.alias("id"),
-        F.dense_rank().over(whole).cast("BIGINT").alias("total_order"),
-        F.dense_rank().over(in_collection).cast("BIGINT").alias("data_collection_order"),
-    )
-    return F.when(belongs, place)
 
 
 def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:

@@ -12,8 +12,6 @@ from pipelines import __version__
 from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.bronze.json_columns import json_columns
 from pipelines.model import raw_bson as rb
-from pipelines.model.merge_key import document_merge_key
-from pipelines.model.position import snapshot_position
 
 _TRUNCATED = pa.list_(pa.struct([("field", pa.string()), ("new_size", pa.int32())]))
 _UPDATE = pa.struct(
@@ -36,8 +34,7 @@ _SOURCE = pa.struct(
         ("wall_time", pa.int64()),
     ]
 )
-_TRANSACTION = pa.struct([("id", pa.string()), ("total_order", pa.int64()), ("data_collection_order", pa.int64())])
-_TIME = pa.timestamp("us", tz="UTC")
+TIME = pa.timestamp("us", tz="UTC")
 
 SCHEMA = pa.schema(
     [
@@ -54,13 +51,13 @@ SCHEMA = pa.schema(
         ("before", pa.string()),
         ("update_description", _UPDATE),
         ("source", _SOURCE),
-        ("transaction", _TRANSACTION),
-        ("cluster_time", _TIME),
-        ("captured_at", _TIME),
+        ("cluster_time", TIME),
+        ("captured_at", TIME),
         ("snapshot_id", pa.string()),
         ("chunk", pa.int32()),
         ("resume_token", pa.string()),
         ("lineage", pa.int32()),
+        ("whole", pa.bool_()),
         ("document_size", pa.int32()),
         ("envelope", pa.binary()),
         ("writer", pa.string()),
@@ -89,6 +86,8 @@ class BatchEnd:
     """The snapshot that still runs beside the stream."""
     lineage: int = 1
     """Which lineage of offsets the next batch belongs to."""
+    whole: bool | None = None
+    """The events up to here end inside no transaction. False or None: that is not known."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +127,19 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
         "collection_uuid": [event.collection_uuid for event in events],
         "key": [event.key for event in events],
         "source": _source_column(events, stamp),
-        "cluster_time": pa.array([event.seconds * 1_000_000 for event in events], pa.int64()).cast(_TIME),
-        "captured_at": _constant_time(stamp, size),
+        "cluster_time": pa.array([event.seconds * 1_000_000 for event in events], pa.int64()).cast(TIME),
+        "captured_at": constant_time(stamp, size),
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
+        "whole": [*before_last, end.whole if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
     }
     if stored_json:
         columns |= json_columns([(event.op, event.raw) for event in events])
-    return _table(columns, size)
+    return filled(columns, size)
 
 
 def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT) -> pa.Table:
@@ -149,14 +149,15 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "op": [note.op],
         "operation_type": [note.operation_type],
         "after": [note.content],
-        "source": _constant_source(stamp, 1, "false"),
-        "captured_at": _constant_time(stamp, 1),
+        "source": constant_source(stamp, 1, "false"),
+        "captured_at": constant_time(stamp, 1),
         "snapshot_id": [end.snapshot_id],
         "resume_token": [end.resume_token],
         "lineage": [end.lineage],
+        "whole": [end.whole],
         "writer": [stamp.writer],
     }
-    return _table(columns, 1)
+    return filled(columns, 1)
 
 
 def _source_column(events: Sequence[ChangeEvent], stamp: Stamp) -> pa.StructArray:
@@ -182,16 +183,16 @@ def _session_id(event: ChangeEvent) -> str | None:
     return None if span is None else rb.canonical_json(event.raw[span[1] : span[2]])
 
 
-def _constant_source(stamp: Stamp, size: int, snapshot: str) -> pa.StructArray:
+def constant_source(stamp: Stamp, size: int, snapshot: str) -> pa.StructArray:
     values = {"version": __version__, "name": stamp.source, "ts_ms": stamp.captured_at_us // 1000, "snapshot": snapshot}
     return pa.StructArray.from_arrays([pa.repeat(pa.scalar(values.get(f.name), f.type), size) for f in _SOURCE], fields=list(_SOURCE))
 
 
-def _constant_time(stamp: Stamp, size: int) -> pa.Array:
-    return pa.repeat(pa.scalar(stamp.captured_at_us, pa.int64()), size).cast(_TIME)
+def constant_time(stamp: Stamp, size: int) -> pa.Array:
+    return pa.repeat(pa.scalar(stamp.captured_at_us, pa.int64()), size).cast(TIME)
 
 
-def _table(columns: dict[str, object], size: int) -> pa.Table:
+def filled(columns: dict[str, object], size: int) -> pa.Table:
     """Complete *columns* with nulls, in the order of `SCHEMA`."""
     arrays = []
     for column in SCHEMA:
@@ -201,69 +202,6 @@ def _table(columns: dict[str, object], size: int) -> pa.Table:
         else:
             arrays.append(values if isinstance(values, pa.Array) else pa.array(values, column.type))
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
-
-
-@dataclass(frozen=True)
-class ChunkStamp:
-    """What every READ row of one chunk shares."""
-
-    stamp: Stamp
-    snapshot_id: str
-    chunk: int
-    db: str
-    collection: str
-    collection_uuid: str | None
-    seconds: int
-    increment: int
-    """The cluster time L at which the chunk was read."""
-    kind: Literal["true", "incremental"] = "true"
-    """What stands in ``source.snapshot``."""
-
-    @property
-    def position(self) -> str:
-        return snapshot_position(self.seconds, self.increment)
-
-
-def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool) -> pa.Table:
-    """Rows of snapshot documents, one ``r`` row each.
-
-    Raises:
-        MalformedBson: A document has no `_id` (the server stores none such).
-    """
-    size = len(documents)
-    columns = _chunk_columns(chunk, size, "r") | {
-        "operation_type": pa.repeat(pa.scalar("read"), size),
-        "position": pa.repeat(pa.scalar(chunk.position), size),
-        "key": [document_merge_key(document) for document in documents],
-        "document_size": [len(document) for document in documents],
-        "envelope": pa.array(documents, pa.binary()),
-    }
-    if stored_json:
-        columns |= json_columns(("r", document) for document in documents)
-    return _table(columns, size)
-
-
-def absent_table(keys: Sequence[str], chunk: ChunkStamp) -> pa.Table:
-    """Rows of documents that were looked for by their `_id` and were not there at the chunk's cluster time: a READ of nothing, a delete."""
-    size = len(keys)
-    columns = _chunk_columns(chunk, size, "d") | {
-        "operation_type": pa.repeat(pa.scalar("absent"), size),
-        "position": pa.repeat(pa.scalar(chunk.position), size),
-        "key": list(keys),
-    }
-    return _table(columns, size)
-
-
-def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
-    """One control row of a snapshot: ``plan`` (the chunks that tile a collection), ``chunk`` (what one chunk read), …
-
-    Args:
-        manifest: JSON; it stands in ``after``.
-    """
-    said: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
-    if chunk.seconds:
-        said["position"] = [chunk.position]
-    return _table(_chunk_columns(chunk, 1, "snapshot") | said, 1)
 
 
 def signal_table(stamp: Stamp, key: str, operation_type: str, content: str) -> pa.Table:
@@ -276,24 +214,9 @@ def signal_table(stamp: Stamp, key: str, operation_type: str, content: str) -> p
         "op": ["signal"],
         "operation_type": [operation_type],
         "after": [content],
-        "source": _constant_source(stamp, 1, "false"),
-        "captured_at": _constant_time(stamp, 1),
+        "source": constant_source(stamp, 1, "false"),
+        "captured_at": constant_time(stamp, 1),
         "snapshot_id": [key],
         "writer": [stamp.writer],
     }
-    return _table(columns, 1)
-
-
-def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:
-    return {
-        "op": pa.repeat(pa.scalar(op), size),
-        "db": pa.repeat(pa.scalar(chunk.db), size),
-        "collection": pa.repeat(pa.scalar(chunk.collection), size),
-        "collection_uuid": pa.repeat(pa.scalar(chunk.collection_uuid, pa.string()), size),
-        "source": _constant_source(chunk.stamp, size, chunk.kind),
-        "cluster_time": pa.repeat(pa.scalar(chunk.seconds * 1_000_000, pa.int64()), size).cast(_TIME),
-        "captured_at": _constant_time(chunk.stamp, size),
-        "snapshot_id": pa.repeat(pa.scalar(chunk.snapshot_id), size),
-        "chunk": pa.repeat(pa.scalar(chunk.chunk, pa.int32()), size),
-        "writer": pa.repeat(pa.scalar(chunk.stamp.writer), size),
-    }
+    return filled(columns, 1)

@@ -16,21 +16,22 @@ from pipelines.model.columns import CHANGE_OPS
 _SESSION: Final = "$['id']['$binary']['base64']"
 
 
-def with_transaction(rows: DataFrame) -> DataFrame:
-    """Add ``transaction`` (Debezium's block: id, total_order, data_collection_order, both from 1); null for an event outside of any.
+def transaction_block() -> Column:
+    """Debezium's ``transaction`` of a bronze row: id, total_order, data_collection_order (both from 1); null for an event outside of any.
 
-    Args:
-        rows: Bronze, or some of its collections: what is left out is not counted.
-
-    Returns:
-        The same rows. One that was captured again (a replay) has the order it had.
+    Only a query that reads it pays for the sort. What is filtered away before is not counted; an event that was captured again (a replay)
+    has the place that it had.
     """
-    within = Window.partitionBy("_transaction").orderBy("position")
-    within_collection = Window.partitionBy("_transaction", "db", "collection").orderBy("position")
-    orders = F.dense_rank().over(within).cast("BIGINT"), F.dense_rank().over(within_collection).cast("BIGINT")
-    block = F.struct(F.col("_transaction").alias("id"), orders[0].alias("total_order"), orders[1].alias("data_collection_order"))
-    named = rows.withColumn("_transaction", _id())
-    return named.withColumn("transaction", F.when(F.col("_transaction").isNotNull(), block)).drop("_transaction")
+    identifier = transaction_id()
+    alone = F.when(identifier.isNull(), F.struct("position", "key"))  # everything outside transactions must not be one window
+    whole = Window.partitionBy(identifier, alone).orderBy("position")
+    in_collection = Window.partitionBy(identifier, alone, "db", "collection").orderBy("position")
+    place = F.struct(
+        identifier.alias("id"),
+        F.dense_rank().over(whole).cast("BIGINT").alias("total_order"),
+        F.dense_rank().over(in_collection).cast("BIGINT").alias("data_collection_order"),
+    )
+    return F.when(identifier.isNotNull(), place)
 
 
 def transactions(rows: DataFrame) -> DataFrame:
@@ -43,7 +44,9 @@ def transactions(rows: DataFrame) -> DataFrame:
         ``status`` (BEGIN, END), ``id``, ``position`` and ``cluster_time`` of its first or last event; of an END also ``event_count`` and
         ``data_collections`` (name and count of each, by name).
     """
-    events = rows.select(_id().alias("id"), "db", "collection", "position", "cluster_time").where(F.col("id").isNotNull()).distinct()
+    events = (
+        rows.select(transaction_id().alias("id"), "db", "collection", "position", "cluster_time").where(F.col("id").isNotNull()).distinct()
+    )
     by_collection = events.groupBy("id", F.concat_ws(".", "db", "collection").alias("data_collection")).agg(
         F.count("*").alias("event_count"),
         F.min(F.struct("position", "cluster_time")).alias("first"),
@@ -63,9 +66,9 @@ def transactions(rows: DataFrame) -> DataFrame:
     return begin.unionByName(end)
 
 
-def _id() -> Column:
+def transaction_id() -> Column:
     """``<session>:<number>`` of a change that was part of a transaction."""
-    session = F.lower(F.hex(F.unbase64(F.get_json_object("source.lsid", _SESSION))))
+    session = F.coalesce(F.lower(F.hex(F.unbase64(F.get_json_object("source.lsid", _SESSION)))), F.col("source.lsid"))
     inside = F.col("op").isin(*CHANGE_OPS) & F.col("source.txn_number").isNotNull()
     return F.when(inside, F.concat_ws(":", session, F.col("source.txn_number").cast("STRING")))
 

@@ -117,8 +117,11 @@ class BronzeWriter:
         """The application transaction id of the stream, or of a part of a snapshot."""
         return ":".join(["strandline", self.source, str(self.lineage), *map(str, parts)])
 
-    def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None) -> Committed:
+    def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None, whole: bool = False) -> Committed:
         """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (lineage, *batch*).
+
+        Args:
+            whole: Whether it is certain that *events* end inside no transaction.
 
         Raises:
             FencedError: Another writer committed this batch.
@@ -126,7 +129,7 @@ class BronzeWriter:
         Effects on failure:
             Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage)
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, whole)
         rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
         return self._ended(rows, batch, end)
 

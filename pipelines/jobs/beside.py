@@ -23,7 +23,9 @@ class Head:
 
     def land(self, change: ChangeBatch, snapshot_id: str | None) -> None:
         """I/O: one batch. Raises as `BronzeWriter.commit`."""
-        self.last = self._writer.commit(change.events, batch=self.last.batch + 1, resume_token=change.resume_token, snapshot_id=snapshot_id)
+        self.last = self._writer.commit(
+            change.events, batch=self.last.batch + 1, resume_token=change.resume_token, snapshot_id=snapshot_id, whole=change.whole
+        )
 
     def note(self, beside: Sequence[pa.Table], snapshot_id: str | None) -> None:
         """I/O: one batch that moves no position; what it says stands *beside* it. Raises as `BronzeWriter.commit_note`."""

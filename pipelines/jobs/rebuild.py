@@ -25,7 +25,8 @@ from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
 from pipelines.silver.rebuilt import changed_rows, retyped
 from pipelines.silver.schema import SchemaChange
-from pipelines.silver.writer import CLUSTERED_BY, Progress, SilverTable
+from pipelines.silver.typed_table import Progress
+from pipelines.silver.writer import CLUSTERED_BY, SilverTable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.bronze.envelope import ChunkStamp, Stamp, absent_table, read_table
+from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, read_table
+from pipelines.bronze.envelope import Stamp
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import RetriableError
 from pipelines.model import raw_bson as rb

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipelines.bronze.envelope import ChunkStamp, read_table
+from pipelines.bronze.chunk_rows import ChunkStamp, read_table
 from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters

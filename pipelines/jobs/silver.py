@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pipelines.errors import ContractError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.cuts import publish_cut
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of
+from pipelines.jobs.silver_history import HistoryRun, history_table
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.settings import SilverSettings
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
-from pipelines.silver.writer import Progress, SilverTable
+from pipelines.silver.typed_table import Progress, TypedTable
+from pipelines.silver.writer import SilverTable
 
 
 def run_silver(
@@ -42,6 +46,8 @@ def run_silver(
 
     def run_one(namespace: Namespace) -> SilverResult:
         result = CollectionRun(ctx, namespace, of_bronze).run()
+        if ctx.settings.silver.keeps_history(str(namespace)):
+            result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
         report(result)
         return result
 
@@ -53,7 +59,9 @@ def run_silver(
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
-        ledger.advanced((result.namespace for result in results), through.version, moved).store(ctx.tables)
+        advanced = ledger.advanced((result.namespace for result in results), through.version, moved)
+        publish_cut(ctx, ledger, advanced, news)
+        advanced.store(ctx.tables)
     return results
 
 
@@ -80,4 +88,7 @@ def _namespaces_with_news(
 
 
 def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
-    return ledger.own_progress(SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver)).progress())
+    """Of the collection's silver table, or of its history where that is behind."""
+    silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
+    tables = [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+    return min(ledger.own_progress(table.progress()) for table in tables)

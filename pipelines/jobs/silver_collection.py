@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.increments import inserted
-from pipelines.io.tables import schema_of
+from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
@@ -30,7 +30,8 @@ from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.shape import Shape
-from pipelines.silver.writer import Merged, Opened, Progress, SilverTable
+from pipelines.silver.typed_table import Progress
+from pipelines.silver.writer import Merged, Opened, SilverTable
 
 _log = logging.getLogger("strandline.silver")
 
@@ -45,6 +46,8 @@ class SilverResult:
     updated: int
     schema_changes: int
     seconds: float
+    versions: int = 0
+    """Of its history: added, changed or removed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,19 @@ class BronzeRange:
     ledger: Ledger
     through: Progress
     news: News
+
+    def catch_up(self, tables: Tables, after: int) -> tuple[int, News]:
+        """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
+        restored begins anew, from bronze itself: the files of the commits that it has missed may be gone."""
+        return (after, self.news) if after >= self.news.after else (-1, News.read(tables, self.bronze, -1, self.through.version))
+
+    def is_of(self, namespace: Namespace) -> Column:
+        """Whether a bronze row bears the collection's name."""
+        return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
+
+    def rows(self, tables: Tables, *, after: int = -1) -> DataFrame:
+        """What bronze got after version *after*; by default all of it."""
+        return inserted(tables, self.bronze, after + 1, self.through.version)
 
 
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
@@ -93,10 +109,7 @@ class CollectionRun:
         after = self.range.ledger.effective(self.namespace, self.range.ledger.own_progress(opened.progress))
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
-        news = self.range.news
-        if after < news.after:  # the table was dropped or restored: it begins anew, from bronze itself, whatever has been vacuumed since
-            after = -1
-            news = News.read(self.ctx.tables, self.range.bronze, after, through.version)
+        after, news = self.range.catch_up(self.ctx.tables, after)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(news.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
         changes = lives.stamped(self._changes(after, lives, known))
@@ -111,14 +124,13 @@ class CollectionRun:
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
-        tables, bronze, through = self.ctx.tables, self.range.bronze, self.range.through.version
-        is_its_own = (F.col("db") == self.namespace.db) & (F.col("collection") == self.namespace.collection)
-        changes = inserted(tables, bronze, after + 1, through).where(is_its_own | lives.brings()).select(*READS)
+        is_its_own = self.range.is_of(self.namespace)
+        changes = self.range.rows(self.ctx.tables, after=after).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
             return changes
-        earlier = tables.read(bronze, version=through).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
-        return changes.unionByName(earlier.withColumn("_commit_version", F.lit(through).cast("BIGINT")).select(*READS))
+        earlier = self.range.rows(self.ctx.tables).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, news: News, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
         """Every drop by itself, in order: what it ends must be whole in the table before the next life replaces it."""
@@ -168,20 +180,25 @@ class CollectionRun:
         return True
 
     def _sweep(self, news: News, after: int) -> int:
-        """Retire what complete snapshots no longer met; a collection that the filters have come to leave out stays as it was, and one that
-        is gone as `on_drop` says."""
-        if not selection_of(self.ctx.settings.capture).admits(*self.namespace):
-            return 0
-        swept = 0
-        for snapshot in news.completed_after(after):
-            position = snapshot.position_for(self.namespace)
-            keeps = self._settings.on_drop == "keep" and self.namespace not in snapshot.planned
-            if position is not None and not keeps:
-                met = snapshot.met(self.ctx.tables, self.range.bronze, self.namespace)
-                swept += self._table.sweep(met, position, deletes=self._settings.deletes)
-        return swept
+        """Retire what complete snapshots no longer met."""
+        sweeps = sweeps_of(self.ctx, self.namespace, self.range, news, after)
+        return sum(self._table.sweep(met, position, deletes=self._settings.deletes) for met, position in sweeps)
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
         now, version = datetime.now(UTC), self.range.through.version
         rows = [(now, str(self._table.name), ".".join(change.path), change.before, change.after, version) for change in changes]
         self.ctx.tables.append(SCHEMA_CHANGES, self.ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
+
+
+def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[tuple[DataFrame, str]]:
+    """For each snapshot that was completed after version *after* the keys that it met, and the position below which any other is gone.
+
+    A collection that the filters have come to leave out stays as it was, and one that is gone as `on_drop` says.
+    """
+    if not selection_of(ctx.settings.capture).admits(*namespace):
+        return
+    for snapshot in news.completed_after(after):
+        position = snapshot.position_for(namespace)
+        keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
+        if position is not None and not keeps:
+            yield snapshot.met(ctx.tables, of.bronze, namespace), position

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from pipelines.bronze.envelope import ChunkStamp, manifest_table, read_table
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType

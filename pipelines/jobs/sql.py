@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.bronze.debezium import debezium_events
 from pipelines.bronze.readable import with_json
+from pipelines.bronze.transactions import transactions
 from pipelines.gold.publish import load_graph
 from pipelines.gold.query import Shown, query
 from pipelines.jobs.context import JobContext
@@ -18,24 +20,25 @@ from pipelines.model.tables import TableName
 
 def run_sql(ctx: JobContext, statement: str) -> DataFrame:
     """``select … from silver.flights join gold.fleet_age …``; names are resolved in the lake of *ctx*, bronze shows documents as JSON.
-    ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` show its events as Debezium would.
+    ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` show its events as Debezium would, ``…_transactions`` where each transaction
+    begins and ends.
 
     Raises:
         ConfigurationError: No SQL, or an unknown table (with the nearest name).
     """
     sql_dir = ctx.settings.gold.sql_dir
-    return query(ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _as_debezium(ctx))
+    return query(ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _shown(ctx))
 
 
-def _as_debezium(ctx: JobContext) -> dict[TableName, Shown]:
-    bronze, source = bronze_table(ctx.settings.source.name), ctx.settings.source.name
-
-    def events(tombstones: bool) -> DataFrame:
-        return debezium_events(ctx.tables.read(bronze), prefix=source, tombstones=tombstones)
-
+def _shown(ctx: JobContext) -> dict[TableName, Shown]:
+    """Names that are no tables, and what they show of bronze."""
+    source = ctx.settings.source.name
+    bronze = bronze_table(source)
     if not ctx.tables.exists(bronze):
         return {}
-    return {
-        bronze_table(f"{source}_debezium"): partial(events, False),
-        bronze_table(f"{source}_debezium_tombstones"): partial(events, True),
+    views: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "transactions": transactions,
+        "debezium": partial(debezium_events, prefix=source),
+        "debezium_tombstones": partial(debezium_events, prefix=source, tombstones=True),
     }
+    return {bronze_table(f"{source}_{name}"): partial(lambda view: view(ctx.tables.read(bronze)), view) for name, view in views.items()}

@@ -22,13 +22,13 @@ update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>,
     truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>,
 source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,
     ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>,
-transaction STRUCT<id: STRING, total_order: BIGINT, data_collection_order: BIGINT>,
 cluster_time TIMESTAMP COMMENT 'for people; never for ordering',
 captured_at TIMESTAMP COMMENT 'when the writer saw it',
 snapshot_id STRING COMMENT 'for r and snapshot rows; of a signal: its key; on the row that ends a batch: the snapshot that still runs',
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
 lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
+whole BOOLEAN COMMENT 'on the row that ends a batch: the stream up to here ends inside no transaction; false or null: that is not known',
 document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
 writer STRING COMMENT 'the run that wrote it'
@@ -44,7 +44,7 @@ _base_position STRING COMMENT 'position of the document that the columns show',
 _op STRING COMMENT 'c, u, d or r',
 _deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
-_bronze_version BIGINT COMMENT 'version of the bronze table that brought it',
+_bronze_version BIGINT COMMENT 'version of the bronze table that brought it; in a table that is built anew: up to which it was read',
 _collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
 _exact BOOLEAN COMMENT 'the document is the one at _base_position; false: it was looked up later and may be newer',
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>> COMMENT 'updates that wait for a document they can be folded onto',
@@ -63,6 +63,40 @@ BOOKKEEPING: Final = (
     "_collection_uuid",
     "_exact",
     "_pending",
+    "_rescued",
+    "_document",
+)
+
+SILVER_HISTORY_DDL: Final = """
+_key STRING COMMENT 'equal exactly where MongoDB calls two _ids equal',
+_position STRING COMMENT 'position of the change that made this version',
+_valid_to_position STRING COMMENT 'position of the change that ended it; null: it is in force',
+_valid_from TIMESTAMP COMMENT 'cluster time of _position; 1970-01-01 where only a pre-image tells of the version',
+_valid_to TIMESTAMP COMMENT 'cluster time of _valid_to_position; null: it is in force',
+_op STRING COMMENT 'c, u, d or r; b: known from the pre-image of the change that ended it',
+_deleted BOOLEAN COMMENT 'the document is gone; there are no values',
+_captured_at TIMESTAMP COMMENT 'when the capture first saw it; null: no event of its own (its collection ended, a snapshot met it no more)',
+_collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
+_exact BOOLEAN COMMENT 'the document is the one at _position; false: it was looked up later and may be newer; null: there is none',
+_patch BINARY COMMENT 'the updateDescription, where the update came without its document',
+_confirmed ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>> COMMENT 'snapshots that read this very document again',
+_rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
+_document BINARY COMMENT 'the whole document as raw BSON; null where it is deleted or not known'
+"""
+
+HISTORY_BOOKKEEPING: Final = (
+    "_key",
+    "_position",
+    "_valid_to_position",
+    "_valid_from",
+    "_valid_to",
+    "_op",
+    "_deleted",
+    "_captured_at",
+    "_collection_uuid",
+    "_exact",
+    "_patch",
+    "_confirmed",
     "_rescued",
     "_document",
 )
@@ -155,6 +189,20 @@ collection STRING COMMENT 'collection',
 own_version BIGINT COMMENT 'progress that the silver table itself had noted',
 through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here',
 came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name'
+"""
+
+CUTS: Final = TableName("control", "cuts")
+CUTS_DDL: Final = """
+cut BIGINT COMMENT '1, 2, 3… per bronze table',
+bronze STRING COMMENT 'id of the bronze table',
+bronze_version BIGINT COMMENT 'the version up to which all tables are complete',
+position STRING COMMENT 'the newest event in them; null: a snapshot alone',
+read_position STRING COMMENT 'the newest position at which a snapshot read',
+cluster_time TIMESTAMP COMMENT 'of position, for people',
+published_at TIMESTAMP COMMENT 'when the silver run ended',
+exact BOOLEAN COMMENT 'the tables show the source as it was at position, all of them',
+because ARRAY<STRING> COMMENT 'why it is not exact: snapshot, gap, lookup',
+tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'each silver table, and the version of it to read'
 """
 
 

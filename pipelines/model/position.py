@@ -24,6 +24,10 @@ def streamed_position(seconds: int, increment: int, token_data: str) -> str:
     return f"{seconds:08x}{increment:08x}:{token_data}"
 
 
+BEFORE_ALL = cluster_time_hex(0, 0) + ":"
+"""Sorts before every position: where a version begins of which only the end is known."""
+
+
 def snapshot_position(seconds: int, increment: int) -> str:
     """Position of every READ of a chunk that was read at that cluster time."""
     return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"

@@ -47,6 +47,11 @@ class TableName:
         return f"{self.layer}.{self.name}"
 
 
+def history_of(silver: TableName) -> TableName:
+    """The table that keeps every version of a silver table's documents."""
+    return TableName(silver.layer, f"{silver.name}_history")
+
+
 @dataclass(frozen=True)
 class Lake:
     """Where the lake is: a folder (``root``) or a catalog (``catalog`` and ``schema``).

@@ -11,8 +11,7 @@ def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
         return None
     if op == "r":
         return envelope
-    span = rb.field(envelope, b"fullDocument")
-    return envelope[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None
+    return _document(envelope, b"fullDocument")
 
 
 def is_exact(op: str | None, envelope: bytes | None) -> bool:
@@ -21,3 +20,18 @@ def is_exact(op: str | None, envelope: bytes | None) -> bool:
         return op is not None
     span = rb.field(envelope, b"operationType")
     return span is not None and rb.text(envelope, span[1], span[2]) == "replace"
+
+
+def before_in(event: bytes) -> bytes | None:
+    """The pre-image that an event carries."""
+    return _document(event, b"fullDocumentBeforeChange")
+
+
+def patch_in(event: bytes) -> bytes:
+    """The event's ``updateDescription``; an event without one changed nothing."""
+    return _document(event, b"updateDescription") or b"\x05\0\0\0\0"
+
+
+def _document(event: bytes, name: bytes) -> bytes | None:
+    span = rb.field(event, name)
+    return event[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else None

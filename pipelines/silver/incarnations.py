@@ -104,6 +104,43 @@ class Incarnations:
         return F.try_element_at(_map({uuid: F.lit(position) for uuid, position in self.came.items()}), F.col("collection_uuid"))
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Every single end that is remembered, as (position, UUID): a collection that was renamed away may come back, and end again.
+
+    A row of silver shows the newest state and needs the last end alone; a history needs each.
+    """
+
+    known: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def from_json(text: str | None) -> Ends:
+        return Ends(tuple((position, uuid) for position, uuid in json.loads(text or "[]")))
+
+    def to_json(self) -> str:
+        return json.dumps(self.known)
+
+    def after(self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool) -> Ends:
+        """What is known after *events*; as `Incarnations.after`."""
+        lives = (Incarnations().after([event], namespace, drops=drops, renames=renames) for event in events)
+        found = {(position, uuid) for life in lives for uuid, position in life.ended.items()}
+        return Ends(tuple(sorted({*self.known, *found})[-_REMEMBERED:]))
+
+    def above(self, position: str, uuid: str | None) -> str | None:
+        """Where the life ended that a document of incarnation *uuid* had at *position*; None: it goes on. One without a UUID may be any."""
+        found = (end for end, ended in self.known if end > position and (uuid is None or ended in (uuid, _NAMELESS)))
+        return min(found, default=None)
+
+    def column(self) -> Column:
+        """The same for each row of a history."""
+        uuid, nowhere = F.col("_collection_uuid"), F.lit(None).cast("STRING")
+        found = (
+            F.when((F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _NAMELESS)), F.lit(end))
+            for end, ended in self.known
+        )
+        return F.least(nowhere, nowhere, *found)
+
+
 def tombstone_at(position: Column, seconds: Column) -> dict[str, Column]:
     """What makes a row a tombstone at *position*, whose cluster time is *seconds* since the epoch."""
     return {

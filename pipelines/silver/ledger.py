@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
 from pipelines.model.namespaces import Namespace
-from pipelines.silver.writer import Progress
+from pipelines.silver.typed_table import Progress
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""What is new in bronze, and for which collections: one read for all of them."""
+"""What is new in bronze, for which collections, and how far it reaches: one read for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Row
+from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.increments import inserted
@@ -14,6 +15,23 @@ from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from pipelines.model.tables import TableName
 from pipelines.silver.sweep import Completed, completed_snapshot
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the rows of a range of versions reach, and whether that is a moment of the source."""
+
+    position: str | None = None
+    """Of the newest event; None: there is none in the range."""
+    read_position: str | None = None
+    """The newest at which a snapshot read."""
+    whole: bool = True
+    """It is certain that no transaction goes on behind the newest event."""
+    snapshot_runs: bool = True
+
+    def beside(self, position: str | None, read_position: str | None) -> Reach:
+        """The same, where older rows reach those positions."""
+        return replace(self, position=_later((self.position, position)), read_position=_later((self.read_position, read_position)))
 
 
 @dataclass(frozen=True)
@@ -26,6 +44,7 @@ class News:
     events: tuple[NamespaceEvent, ...] = ()
     completed: tuple[tuple[int, Completed], ...] = ()
     """Snapshots that sweep, each with the version that completed it."""
+    reach: Reach = Reach()
 
     @staticmethod
     def read(tables: Tables, bronze: TableName, after: int, through: int) -> News:
@@ -36,16 +55,17 @@ class News:
         is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
-        found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion)
-        rows = found.select("db", "collection", "collection_uuid", event, completion).distinct().collect()
+        is_end = F.col("resume_token").isNotNull()
+        found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion | is_end)
+        rows = found.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
         changed: dict[Namespace, set[str]] = {}
         for row in rows:
-            if row["event"] is None and row["completion"] is None:
+            if row["event"] is None and row["completion"] is None and row["changes"]:
                 changed.setdefault(Namespace(row["db"], row["collection"]), set()).add(row["collection_uuid"] or "")
         completions = [row["completion"] for row in rows if row["completion"] is not None]
         completed = [(row["_commit_version"], completed_snapshot(tables, bronze, row["snapshot_id"])) for row in completions]
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
-        return News(after, {name: frozenset(uuids) for name, uuids in changed.items()}, _events(rows), sweeping)
+        return News(after, {name: frozenset(uuids) for name, uuids in changed.items()}, _events(rows), sweeping, reach_of(rows))
 
     def completed_after(self, version: int) -> list[Completed]:
         return [snapshot for at, snapshot in self.completed if at > version]
@@ -84,3 +104,35 @@ class News:
 def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
     found = (namespace_event(row["event"]["position"], bytes(row["event"]["envelope"])) for row in rows if row["event"] is not None)
     return tuple(event for event in found if event is not None)
+
+
+def _reaching(is_end: Column) -> list[Column]:
+    """Of each group of bronze rows the newest event, READ and end of a batch, and how many rows change a document."""
+    is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
+    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", "whole", "snapshot_id", "resume_token")
+    return [
+        F.count_if(F.col("op").isin(*CHANGE_OPS)).alias("changes"),
+        F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
+        F.max(F.when(F.col("op") == "r", F.col("position"))).alias("read"),
+        F.max(F.when(is_end, end)).alias("end"),
+    ]
+
+
+def reach_of(rows: Sequence[Row]) -> Reach:
+    """From groups of bronze rows, each with its newest event, READ and end of a batch."""
+    newest = max((row["newest"] for row in rows if row["newest"] is not None), key=lambda event: str(event["position"]), default=None)
+    end = max((row["end"] for row in rows if row["end"] is not None), key=lambda end: (end["lineage"], end["batch"]), default=None)
+    whole = True
+    if newest is not None and newest["txn_number"] is not None:
+        token, event = "" if end is None else json.loads(end["resume_token"])["_data"], newest["position"].rpartition(":")[2]
+        whole = token > event or (token == event and end is not None and bool(end["whole"]))
+    return Reach(
+        None if newest is None else newest["position"],
+        _later(row["read"] for row in rows),
+        whole,
+        snapshot_runs=end is None or end["snapshot_id"] is not None,
+    )
+
+
+def _later(positions: Iterable[str | None]) -> str | None:
+    return max((position for position in positions if position is not None), default=None)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.gap import Gap
-from pipelines.silver.document import document_in, is_exact
+from pipelines.silver.document import document_in, is_exact, patch_in
 from pipelines.silver.fold import CannotFold, fold
 from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per_key, same_incarnation
 
@@ -132,7 +132,7 @@ def _folded_row(
     if document is not None and (held is None or row["_base_position"] > held.position):
         base = fresh = Base(row["_base_position"], document, exact_updates or is_exact(row["base_op"], row["envelope"]))
     patches = {entry["position"]: entry["patch"] for entry in row["held_pending"] or ()}
-    patches |= {entry["position"]: _description(entry["envelope"]) for entry in row["patches"] or ()}
+    patches |= {entry["position"]: patch_in(entry["envelope"]) for entry in row["patches"] or ()}
     outcome = fold_pending(base, patches, gaps)
     pending = [{"position": position, "patch": patch} for position, patch in outcome.pending.items()] or None
     if outcome.base is None or outcome.base is held:
@@ -140,9 +140,3 @@ def _folded_row(
     if outcome.base is fresh and not fresh.exact:
         return fresh.position, row["base_op"], row["envelope"], pending
     return outcome.base.position, "r", outcome.base.document, pending
-
-
-def _description(event: bytes) -> bytes:
-    """The event's ``updateDescription``; an event without one changed nothing."""
-    span = rb.field(event, b"updateDescription")
-    return event[span[1] : span[2]] if span is not None and span[0] == rb.DOCUMENT else b"\x05\0\0\0\0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -59,14 +59,27 @@ def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -
     """
     if "_pending" not in state.columns:
         state = state.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
+    return decoded_rows(state, shape, keeping=_STATE, keeping_ddl=_STATE_DDL, exact_updates=exact_updates)
+
+
+def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str, exact_updates: bool) -> DataFrame:
+    """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
+
+    Args:
+        keeping: Columns that are passed on, with their types as *keeping_ddl*.
+
+    Returns:
+        One row per row of *rows*: the shape's columns, those that are kept, then ``_exact``, ``_rescued`` and ``_document``.
+    """
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
-    decoded = state.mapInArrow(_decoding(shape, exact_updates), f"{columns}{_STATE_DDL}, _exact BOOLEAN, _rescued STRING, _document BINARY")
+    decoding = _decoding(shape, tuple(keeping), exact_updates)
+    decoded = rows.mapInArrow(decoding, f"{columns}{keeping_ddl}, _exact BOOLEAN, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
-    return decoded.select(*typed, *_STATE, "_exact", F.parse_json("_rescued").alias("_rescued"), "_document")
+    return decoded.select(*typed, *keeping, "_exact", F.parse_json("_rescued").alias("_rescued"), "_document")
 
 
-def _decoding(shape: Shape, exact_updates: bool) -> Batches:
+def _decoding(shape: Shape, keeping: Sequence[str], exact_updates: bool) -> Batches:
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(shape)
         types = [arrow_type(inner) for _, inner in shape.columns()]
@@ -84,10 +97,10 @@ def _decoding(shape: Shape, exact_updates: bool) -> Batches:
                 documents.append(document)
                 exact.append(None if document is None else exact_updates or is_exact(op, envelope))
             arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
-            arrays += [batch.column(name) for name in _STATE]
+            arrays += [batch.column(name) for name in keeping]
             arrays += [pa.array(exact, pa.bool_())]
             arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
-            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *_STATE, "_exact", "_rescued", "_document"])
+            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *keeping, "_exact", "_rescued", "_document"])
 
     return decode
 

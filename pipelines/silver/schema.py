@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.model.columns import BOOKKEEPING
+from pipelines.model.columns import BOOKKEEPING, HISTORY_BOOKKEEPING
 from pipelines.silver.census import Census
 from pipelines.silver.shape import Shape
 
 _DECIMAL_DIGITS = 38
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
+
+_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING}
 
 # What Delta widens in place. Everything else that does not fit is rescued until a rebuild re-types the column.
 _WIDENINGS = {("int", "long"), ("int", "double")}
@@ -64,10 +66,41 @@ def _evolve_struct(shape: Shape, census: Census, path: tuple[str, ...], changes:
     return Shape("struct", fields=fields)
 
 
+def followed(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
+    """*shape* with every column that *other* has, as wide as there where it can be widened; its own columns stay.
+
+    Args:
+        other: The root of a table whose bookkeeping columns may have other names.
+    """
+    changes: list[SchemaChange] = []
+    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if name not in _RESERVED})
+    return _followed(shape, root, (), changes), changes
+
+
+def _followed(shape: Shape, other: Shape, path: tuple[str, ...], changes: list[SchemaChange]) -> Shape:
+    if path and not shape.has_column:
+        if other.has_column:
+            changes.append(SchemaChange(path, "", other.spark_type()))
+        return other
+    if shape.kind == other.kind == "struct":
+        fields = {name: _followed(shape.fields.get(name, Shape()), inner, (*path, name), changes) for name, inner in other.fields.items()}
+        return Shape("struct", fields=shape.fields | fields)
+    if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
+        return Shape("array", element=_followed(shape.element, other.element, (*path, "element"), changes))
+    return _widened(shape, other.kind, path, changes)
+
+
+def _widened(shape: Shape, kind: str, path: tuple[str, ...], changes: list[SchemaChange]) -> Shape:
+    if (shape.kind, kind) not in _WIDENINGS:
+        return shape
+    changes.append(SchemaChange(path, shape.spark_type(), Shape(kind).spark_type()))
+    return Shape(kind)
+
+
 def _can_be_column(name: str, *, top: bool) -> bool:
     # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it.
     printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
-    return printable and not (top and name in BOOKKEEPING)
+    return printable and not (top and name in _RESERVED)
 
 
 def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
@@ -85,11 +118,7 @@ def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[Sche
             return _evolve(Shape(), met, path, changes, guards)
         assert shape.element is not None  # has_column
         return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), changes, guards))
-    wider = infer(met, guards).kind
-    if (shape.kind, wider) in _WIDENINGS:
-        changes.append(SchemaChange(path, shape.spark_type(), Shape(wider).spark_type()))
-        return Shape(wider)
-    return shape
+    return _widened(shape, infer(met, guards).kind, path, changes)
 
 
 def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:

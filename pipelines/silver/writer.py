@@ -1,50 +1,27 @@
-"""One silver table: its shape, its MERGE, and the progress that travels with it."""
+"""One silver table: its MERGE, and what ends its rows."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
-from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.incarnations import Incarnations, tombstone_at
-from pipelines.silver.schema import SchemaChange
 from pipelines.silver.shape import Shape
+from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
-_SHAPE, _PROGRESS, _NAMESPACE, _FOLDS = "strandline.shape", "strandline.bronze", "strandline.namespace", "strandline.folds"
-_INCARNATIONS = "strandline.incarnations"
+_FOLDS, _INCARNATIONS = "strandline.folds", "strandline.incarnations"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
-PROPERTIES = {
-    "delta.columnMapping.mode": "name",  # any legal field name is a legal column
-    "delta.enableTypeWidening": "true",
-    "delta.enableDeletionVectors": "true",
-    "delta.enableChangeDataFeed": "true",
-    "delta.feature.variantType": "supported",
-    "delta.dataSkippingStatsColumns": "_key,_position",
-}
-
-
 CLUSTERED_BY = ("_key",)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Up to which version of which bronze table a silver table is complete."""
-
-    bronze_id: str
-    version: int
 
 
 @dataclass(frozen=True)
@@ -67,11 +44,8 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class SilverTable:
-    """Reads and writes of ``silver.<collection>``. Shape and progress are properties of the table: RESTORE and DROP take them along."""
-
-    tables: Tables
-    name: TableName
+class SilverTable(TypedTable):
+    """Reads and writes of ``silver.<collection>``."""
 
     def open(self, namespace: str) -> Opened:
         """I/O: creates the empty table if it is not there. Idempotent.
@@ -79,55 +53,21 @@ class SilverTable:
         Raises:
             ContractError: The table holds another collection.
         """
-        schema = schema_of(SILVER_BOOKKEEPING_DDL)
-        self.tables.create(self.name, schema, properties=PROPERTIES | {_NAMESPACE: namespace}, cluster_by=CLUSTERED_BY)
-        found = self.tables.properties(self.name)
-        if found.get(_NAMESPACE) != namespace:
-            raise ContractError(
-                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {namespace}",
-                next_step="set silver.naming: database_collection, so that two collections never share a table",
-            )
-        shape = Shape.from_json(json.loads(found[_SHAPE])) if _SHAPE in found else Shape("struct")
-        return Opened(shape, _progress(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
+        found = self.create(SILVER_BOOKKEEPING_DDL, namespace, cluster_by=CLUSTERED_BY)
+        return Opened(shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
 
     def make_like(self, other: SilverTable, namespace: str) -> None:
         """I/O: creates the empty table with the columns of *other*, if it is not there."""
-        properties = PROPERTIES | {_NAMESPACE: namespace}
-        if (shape := self.tables.properties(other.name).get(_SHAPE)) is not None:
-            properties[_SHAPE] = shape
-        self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=CLUSTERED_BY)
+        self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
 
     def namespace(self) -> Namespace | None:
         """I/O: which collection the table holds; None where there is no such silver table."""
-        found = self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
-        return Namespace(*found.split(".", 1)) if found else None
-
-    def progress(self) -> Progress | None:
-        """I/O: the progress that the table itself notes; None where there is no table."""
-        if not self.tables.exists(self.name):
-            return None
-        return _progress(self.tables.properties(self.name))
+        owner = self.owner()
+        return Namespace(*owner.split(".", 1)) if owner else None
 
     def note_folding(self) -> None:
         """I/O: one commit, before the first patch is merged. Idempotent."""
         self.tables.set_properties(self.name, {_FOLDS: "true"})
-
-    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange]) -> None:
-        """I/O: adds and widens columns, then stores *shape*.
-
-        Effects on failure:
-            Some columns may be there while the stored shape is still the old one. Calling again with the same changes is safe.
-        """
-        present = _paths(self.tables.read(self.name).schema)
-        table = self.tables.lake.sql(self.name)
-        added = [change for change in changes if not change.before and tuple(part.lower() for part in change.path) not in present]
-        if added:
-            columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
-            self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
-        for change in changes:
-            if change.before:
-                self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
-        self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
 
     def merge(self, rows: DataFrame, *, deletes: Literal["soft", "hard"]) -> Merged:
         """MERGE *rows* by key under the position guard.
@@ -154,14 +94,14 @@ class SilverTable:
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
         merge = self.tables.delta(self.name).alias("t").merge(rows.alias("s"), "t._key <=> s._key")
         if deletes == "hard":
-            merge = merge.whenMatchedUpdate(f"{newer} AND s._deleted", _from_source([*document, *_BOOKKEEPING]))
+            merge = merge.whenMatchedUpdate(f"{newer} AND s._deleted", from_source([*document, *_BOOKKEEPING]))
         merge = merge.whenMatchedUpdate(
-            f"{newer} AND ({newer_document} OR NOT {same_incarnation})", _from_source([*document, *_BOOKKEEPING])
+            f"{newer} AND ({newer_document} OR NOT {same_incarnation})", from_source([*document, *_BOOKKEEPING])
         )
-        merge = merge.whenMatchedUpdate(newer, _from_source(_BOOKKEEPING))
+        merge = merge.whenMatchedUpdate(newer, from_source(_BOOKKEEPING))
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
-        merge = merge.whenMatchedUpdate(late, _from_source([*document, "_pending"]))
-        merge.whenNotMatchedInsert(values=_from_source(rows.columns)).execute()
+        merge = merge.whenMatchedUpdate(late, from_source([*document, "_pending"]))
+        merge.whenNotMatchedInsert(values=from_source(rows.columns)).execute()
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
@@ -211,33 +151,5 @@ class SilverTable:
 
     def advance(self, progress: Progress, incarnations: Incarnations) -> None:
         """I/O: one commit that notes progress and incarnations. After the MERGE: a crash between the two only repeats a MERGE."""
-        noted = {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version})}
-        if incarnations != Incarnations():
-            noted[_INCARNATIONS] = incarnations.to_json()
-        self.tables.set_properties(self.name, noted)
-
-
-def _progress(properties: dict[str, str]) -> Progress | None:
-    stored = json.loads(properties[_PROGRESS]) if _PROGRESS in properties else None
-    return Progress(stored["bronze"], stored["version"]) if stored else None
-
-
-def _from_source(columns: Sequence[str]) -> dict[str, str | Column]:
-    return {quoted(name): f"s.{quoted(name)}" for name in columns}
-
-
-def _dotted(path: Sequence[str]) -> str:
-    return ".".join(quoted(part) for part in path)
-
-
-def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Every column's path, lower-case, as `SchemaChange` spells it."""
-    if isinstance(schema, T.ArrayType):
-        return _paths(schema.elementType, (*prefix, "element"))
-    if not isinstance(schema, T.StructType):
-        return set()
-    found: set[tuple[str, ...]] = set()
-    for column in schema.fields:
-        path = (*prefix, column.name.lower())
-        found |= {path} | _paths(column.dataType, path)
-    return found
+        known = {_INCARNATIONS: incarnations.to_json()} if incarnations != Incarnations() else {}
+        self.note_progress(progress, known)

@@ -18,6 +18,7 @@ from pipelines.errors import StrandlineError
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.filling import Filling
 from pipelines.source.intake import Intake
 from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
 from pipelines.source.patience import Patience, made_progress
@@ -36,6 +37,8 @@ class ChangeBatch:
     """The whole token document as Extended JSON: of the last event, or the server's post-batch token at the end of a server batch."""
     set_aside: tuple[SetAside, ...] = ()
     """Those of *events* that came without their heavy parts."""
+    whole: bool = False
+    """What was read so far ends inside no transaction. False: it may."""
 
     @property
     def token_data(self) -> str:
@@ -94,6 +97,8 @@ class StreamReader:
         self._patience = patience
         self._expanded = expanded_events
         self._narrowing = Narrowing(ANSWER_EVENTS)
+        self._begun: tuple[bytes, ...] = ()  # of the next batch
+        self._whole = False  # the last batch
         self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -141,6 +146,7 @@ class StreamReader:
             except mongo.PyMongoError as error:
                 self._meet_oversize(error)
                 return
+        self._begun = ()  # it comes again: the stream goes on after the last batch
         with asking("reading the change stream", phase="reading"), stream:
             while not self._stop.is_set() and stream.alive:
                 batch, failure = self._fill(stream)
@@ -207,12 +213,15 @@ class StreamReader:
 
         What fails comes beside what was read before it: that is not read again.
         """
-        limits, size = self._limits, 0
-        events: list[bytes] = []
+        limits, caught_up = self._limits, False
+        filling = Filling(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
         intake = Intake(self._fields.event, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
         token, failure = stream.resume_token, None
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
-        while not self._stop.is_set() and (intake.waiting or (len(events) < limits.max_batch_size and size < limits.max_bytes)):
+        while not self._stop.is_set():
+            is_due = self._wanted.is_set() and time.monotonic() >= deadline
+            if not intake.waiting and filling.may_end(due=is_due):
+                break
             try:
                 answer = stream.try_next()
                 event = None if answer is None else intake.take(bytes(answer.raw))
@@ -221,15 +230,15 @@ class StreamReader:
                 break
             if intake.waiting:
                 continue
+            if event is not None and not filling.take(event):
+                break
             token = stream.resume_token
-            if event is not None:
-                events.append(event)
-                size += len(event)
-            elif not stream.alive or (events and self._wanted.is_set()):
+            if event is None and (filling.is_ending or not stream.alive or (filling.events and self._wanted.is_set())):
+                caught_up = not self._client.is_mongos  # a shard may still have events of the transaction
                 break
-            if self._wanted.is_set() and time.monotonic() >= deadline:
-                break
-        return (None if token is None else ChangeBatch(tuple(events), token_json(token), tuple(intake.set_aside))), failure
+        self._begun, events = filling.rest, tuple(filling.events)
+        self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
+        return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
 
     def _put(self, item: ChangeBatch | BaseException) -> bool:
         while not self._stop.is_set():

@@ -13,8 +13,9 @@ from bson.objectid import ObjectId
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
+from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from pipelines.bronze.debezium import VALUE, debezium_events, event_id
-from pipelines.bronze.envelope import BatchEnd, ChunkStamp, Stamp, absent_table, manifest_table, read_table, stream_table
+from pipelines.bronze.envelope import BatchEnd, Stamp, stream_table
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL
 

@@ -9,7 +9,8 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.envelope import BatchEnd, ChunkStamp, Stamp, manifest_table, read_table, stream_table
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
+from pipelines.bronze.envelope import BatchEnd, Stamp, stream_table
 from pipelines.bronze.readable import with_json
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL

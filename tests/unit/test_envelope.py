@@ -9,7 +9,8 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.bronze.envelope import SCHEMA, BatchEnd, ChunkStamp, Stamp, control_table, manifest_table, read_table, stream_table
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
+from pipelines.bronze.envelope import SCHEMA, BatchEnd, Stamp, control_table, stream_table
 from pipelines.bronze.event import parse_event
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.raw_bson import MalformedBson

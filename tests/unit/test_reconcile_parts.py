@@ -15,7 +15,8 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
-from pipelines.bronze.envelope import ChunkStamp, Stamp, absent_table
+from pipelines.bronze.chunk_rows import ChunkStamp, absent_table
+from pipelines.bronze.envelope import Stamp
 from pipelines.jobs.repair import portions
 from pipelines.model.id_order import RangeFinder, id_order, identifier_of
 from pipelines.model.range_sum import RangeSum, digest

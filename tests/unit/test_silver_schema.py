@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.silver.census import Census, count
-from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.schema import Guards, SchemaChange, evolve, followed
 from pipelines.silver.shape import Shape
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
@@ -175,3 +175,25 @@ def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[d
     shape, _ = evolve(Shape("struct"), census, Guards())
     assert evolve(shape, census, Guards()) == (shape, [])
     assert Shape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
+
+
+def test_one_tables_columns_follow_anothers() -> None:
+    own = Shape("struct", fields={"a": Shape("int"), "old": Shape("string"), "s": Shape("struct", fields={"x": Shape("int")})})
+    other = Shape(
+        "struct",
+        fields={
+            "a": Shape("long"),
+            "s": Shape("struct", fields={"x": Shape("string"), "y": Shape("bool")}),
+            "l": Shape("array", element=Shape("int")),
+            "_valid_to": Shape("date"),
+        },
+    )
+    shape, changes = followed(own, other)
+    assert list(shape.fields) == ["a", "old", "s", "l"]
+    assert shape.fields["s"].spark_type() == "STRUCT<`x`: INT, `y`: BOOLEAN>"
+    assert [(change.path, change.before, change.after) for change in changes] == [
+        (("a",), "INT", "BIGINT"),
+        (("s", "y"), "", "BOOLEAN"),
+        (("l",), "", "ARRAY<INT>"),
+    ]
+    assert followed(shape, other) == (shape, [])

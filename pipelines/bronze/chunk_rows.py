@@ -1,0 +1,92 @@
+"""Bronze rows of a snapshot, and of documents that were read by themselves. Pure: bytes in, Arrow out; no Spark, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from pipelines.bronze.envelope import TIME, Stamp, constant_source, constant_time, filled
+from pipelines.bronze.json_columns import json_columns
+from pipelines.model.merge_key import document_merge_key
+from pipelines.model.position import snapshot_position
+
+
+@dataclass(frozen=True)
+class ChunkStamp:
+    """What every READ row of one chunk shares."""
+
+    stamp: Stamp
+    snapshot_id: str
+    chunk: int
+    db: str
+    collection: str
+    collection_uuid: str | None
+    seconds: int
+    increment: int
+    """The cluster time L at which the chunk was read."""
+    kind: Literal["true", "incremental"] = "true"
+    """What stands in ``source.snapshot``."""
+
+    @property
+    def position(self) -> str:
+        return snapshot_position(self.seconds, self.increment)
+
+
+def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool) -> pa.Table:
+    """Rows of snapshot documents, one ``r`` row each.
+
+    Raises:
+        MalformedBson: A document has no `_id` (the server stores none such).
+    """
+    size = len(documents)
+    columns = _chunk_columns(chunk, size, "r") | {
+        "operation_type": pa.repeat(pa.scalar("read"), size),
+        "position": pa.repeat(pa.scalar(chunk.position), size),
+        "key": [document_merge_key(document) for document in documents],
+        "document_size": [len(document) for document in documents],
+        "envelope": pa.array(documents, pa.binary()),
+    }
+    if stored_json:
+        columns |= json_columns(("r", document) for document in documents)
+    return filled(columns, size)
+
+
+def absent_table(keys: Sequence[str], chunk: ChunkStamp) -> pa.Table:
+    """Rows of documents that were looked for by their `_id` and were not there at the chunk's cluster time: a READ of nothing, a delete."""
+    size = len(keys)
+    columns = _chunk_columns(chunk, size, "d") | {
+        "operation_type": pa.repeat(pa.scalar("absent"), size),
+        "position": pa.repeat(pa.scalar(chunk.position), size),
+        "key": list(keys),
+    }
+    return filled(columns, size)
+
+
+def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
+    """One control row of a snapshot: ``plan`` (the chunks that tile a collection), ``chunk`` (what one chunk read), …
+
+    Args:
+        manifest: JSON; it stands in ``after``.
+    """
+    said: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
+    if chunk.seconds:
+        said["position"] = [chunk.position]
+    return filled(_chunk_columns(chunk, 1, "snapshot") | said, 1)
+
+
+def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:
+    return {
+        "op": pa.repeat(pa.scalar(op), size),
+        "db": pa.repeat(pa.scalar(chunk.db), size),
+        "collection": pa.repeat(pa.scalar(chunk.collection), size),
+        "collection_uuid": pa.repeat(pa.scalar(chunk.collection_uuid, pa.string()), size),
+        "source": constant_source(chunk.stamp, size, chunk.kind),
+        "cluster_time": pa.repeat(pa.scalar(chunk.seconds * 1_000_000, pa.int64()), size).cast(TIME),
+        "captured_at": constant_time(chunk.stamp, size),
+        "snapshot_id": pa.repeat(pa.scalar(chunk.snapshot_id), size),
+        "chunk": pa.repeat(pa.scalar(chunk.chunk, pa.int32()), size),
+        "writer": pa.repeat(pa.scalar(chunk.stamp.writer), size),
+    }

@@ -1,0 +1,84 @@
+"""Consistent cuts: rows of ``control.cuts``, each naming versions of all silver tables that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from pipelines.io.tables import Tables, schema_of
+from pipelines.model.columns import CUTS, CUTS_DDL
+from pipelines.model.moments import utc
+from pipelines.model.position import cluster_seconds
+
+
+@dataclass(frozen=True)
+class Cut:
+    """All silver tables at one moment of the source, or, where it is not exact, as near to one as is known."""
+
+    number: int
+    bronze: str
+    bronze_version: int
+    position: str | None
+    """Of the newest event in them; None: they come from a snapshot alone."""
+    read_position: str | None
+    """The newest at which a snapshot read."""
+    because: tuple[str, ...]
+    """Why it is not exact; empty: it is."""
+    tables: Mapping[str, int]
+    """The version to read, by table."""
+    published_at: datetime
+    """UTC."""
+
+    @property
+    def exact(self) -> bool:
+        return not self.because
+
+    @property
+    def cluster_time(self) -> datetime | None:
+        return None if self.position is None else datetime.fromtimestamp(cluster_seconds(self.position), UTC)
+
+
+def cuts(tables: Tables, bronze: str | None = None, *, limit: int) -> list[Cut]:
+    """I/O: the newest *limit* cuts, newest first; of one bronze table (its id), or of any."""
+    if not tables.exists(CUTS):
+        return []
+    rows = tables.read(CUTS).where(F.lit(True) if bronze is None else F.col("bronze") == bronze)
+    return [_cut(row) for row in rows.orderBy(F.col("published_at").desc(), F.col("cut").desc()).limit(limit).collect()]
+
+
+def publish(tables: Tables, cut: Cut) -> None:
+    """I/O: one commit that appends a row; the first of a bronze table creates the table where it is not there."""
+    schema = schema_of(CUTS_DDL)
+    if cut.number == 1:
+        tables.create(CUTS, schema, comment="Versions of all silver tables that belong together")
+    row = (
+        cut.number,
+        cut.bronze,
+        cut.bronze_version,
+        cut.position,
+        cut.read_position,
+        cut.cluster_time,
+        cut.published_at,
+        cut.exact,
+        list(cut.because),
+        sorted(cut.tables.items()),
+    )
+    tables.append(CUTS, tables.spark.createDataFrame([row], schema))
+
+
+def _cut(row: Row) -> Cut:
+    named = {table["name"]: table["version"] for table in row["tables"]}
+    return Cut(
+        row["cut"],
+        row["bronze"],
+        row["bronze_version"],
+        row["position"],
+        row["read_position"],
+        tuple(row["because"]),
+        named,
+        utc(row["published_at"]),
+    )

@@ -1,0 +1,109 @@
+"""A cut at the end of a silver run: one position up to which all tables are complete, and the versions to read together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipelines.control.cuts import Cut, cuts, publish
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_history import history_table
+from pipelines.model.columns import bronze_table
+from pipelines.model.gap import gaps_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import TableName
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.news import News, Reach
+from pipelines.silver.sweep import completed_snapshot
+
+
+def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut | None:
+    """I/O: one commit; none where no table changed since the last cut, or bronze may end in the middle of a transaction: then the next run
+    that ends outside of one publishes it.
+
+    Args:
+        before: The ledger as the run over all collections found it.
+        now: As it left it.
+        news: What it read.
+
+    Effects on failure:
+        The cut is missing; while *now* is not stored, the next run publishes it.
+    """
+    newest = cuts(ctx.tables, now.bronze_id, limit=1)
+    last = newest[0] if newest else None
+    known = -1 if last is None else last.bronze_version
+    changed = [namespace for namespace, own in now.own.items() if own > known]
+    if not changed:
+        return None
+    waiting = any(own > known for own in before.own.values())  # of an earlier run that published none
+    bronze = bronze_table(ctx.settings.source.name)
+    found = (News.read(ctx.tables, bronze, known, now.complete_through) if waiting else news).reach
+    if not found.whole:
+        return None
+    if last is not None:
+        found = found.beside(last.position, last.read_position)
+    cut = Cut(
+        number=1 if last is None else last.number + 1,
+        bronze=now.bronze_id,
+        bronze_version=now.complete_through,
+        position=found.position,
+        read_position=found.read_position,
+        because=tuple(_doubts(ctx, bronze, found)),
+        tables={**({} if last is None else last.tables), **_versions(ctx, changed)},
+        published_at=datetime.now(UTC),
+    )
+    publish(ctx.tables, cut)
+    return cut
+
+
+def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
+    """I/O: the newest cuts, newest first, as people want them."""
+    return [
+        {
+            "cut": cut.number,
+            "cluster_time": cut.cluster_time,
+            "position": cut.position,
+            "bronze_version": cut.bronze_version,
+            "exact": cut.exact,
+            "because": list(cut.because),
+            "tables": dict(cut.tables),
+            "published_at": cut.published_at,
+        }
+        for cut in cuts(ctx.tables, limit=limit)
+    ]
+
+
+def _versions(ctx: JobContext, namespaces: list[Namespace]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for namespace in namespaces:
+        names: list[TableName] = [table_of(namespace, ctx.settings.silver)]
+        if ctx.settings.silver.keeps_history(str(namespace)):
+            names.append(history_table(ctx, namespace).name)
+        found |= {str(name): ctx.tables.version(name) for name in names}
+    return found
+
+
+def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
+    """Why the tables may show more, or less, than the source held at the position that they reach."""
+    if found.snapshot_runs or (found.read_position or "") > (found.position or ""):
+        yield "snapshot"  # documents of a later moment stand beside those of the stream
+    if _has_open_gap(ctx, bronze):
+        yield "gap"
+    capture = ctx.settings.capture
+    if "update_full" in capture.mode and capture.full_update_type == "lookup":
+        yield "lookup"
+
+
+def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
+    """Whether events are lost and no complete snapshot has looked at everything since."""
+    gaps = gaps_of(ctx.tables.properties(bronze))
+    if not gaps:
+        return False
+    rows = ctx.tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
+    snapshots = [completed_snapshot(ctx.tables, bronze, row[0]) for row in rows.select("snapshot_id").collect()]
+    healed = max((whole.absent_at for whole in snapshots if whole is not None and whole.absent_at is not None), default="")
+    return any(gap.before > healed for gap in gaps)

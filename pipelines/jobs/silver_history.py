@@ -1,0 +1,102 @@
+"""The history of one collection: every version of every document, beside its silver table and with a progress of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import BronzeRange, sweeps_of, table_of
+from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.gap import gaps_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import history_of
+from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes
+from pipelines.silver.history_table import HistoryTable, OpenedHistory
+from pipelines.silver.incarnations import Ends, Incarnations
+from pipelines.silver.shape import Shape
+from pipelines.silver.writer import SilverTable
+
+
+@dataclass(frozen=True)
+class HistoryRun:
+    """Brings the history of one collection up to the end of a range of bronze. The silver table is there already."""
+
+    ctx: JobContext
+    namespace: Namespace
+    range: BronzeRange
+
+    @cached_property
+    def _table(self) -> HistoryTable:
+        return history_table(self.ctx, self.namespace)
+
+    @cached_property
+    def _opened(self) -> OpenedHistory:
+        return self._table.open(str(self.namespace))
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """The history's columns, once they are those of the silver table."""
+        silver = SilverTable(self.ctx.tables, table_of(self.namespace, self.ctx.settings.silver)).open(str(self.namespace))
+        return self._table.follow(self._opened.shape, silver.shape)
+
+    def run(self) -> int:
+        """I/O: read → columns of silver → MERGE → sweeps → progress, in this order of side effects. Returns how many versions changed.
+
+        Effects on failure:
+            The history ends with a whole MERGE and its old progress: the next run repeats it, whatever the silver table has noted.
+        """
+        opened, of, tables = self._opened, self.range, self.ctx.tables
+        after = of.ledger.effective(self.namespace, of.ledger.own_progress(opened.progress))
+        if after >= of.through.version:
+            return 0
+        settings = self.ctx.settings.silver
+        after, news = of.catch_up(tables, after)
+        drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
+        lives = opened.incarnations.after(news.events, self.namespace, drops=drops, renames=renames)
+        ends = opened.ends.after(news.events, self.namespace, drops=drops, renames=renames)
+        facts = self._facts(after, lives)
+        if ends != opened.ends:
+            facts = facts.unionByName(ends_at(self._table.over(ends), F.col("end")))
+        changed = self._merge(facts, ends)
+        for met, position in sweeps_of(self.ctx, self.namespace, of, news, after):
+            below = self._table.in_force().where(F.col("_position") < position)
+            gone = below.join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+            changed += self._merge(ends_at(gone, F.lit(position)), ends)
+        self._table.advance(of.through, lives, ends)
+        return changed
+
+    def _facts(self, after: int, lives: Incarnations) -> DataFrame:
+        """What is new under the collection's name, at its own positions, and what a rename brought, right after the rename: of a collection
+        that came just now, all there ever was."""
+        of, tables = self.range, self.ctx.tables
+        new = of.rows(tables, after=after)
+        facts = facts_in(new.where(of.is_of(self.namespace)))
+        arrived = Incarnations(came=lives.newer_than(self._opened.incarnations).came)
+        for came, rows in ((lives, new), (arrived, of.rows(tables))):
+            if came.came:
+                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & came.brings()).select(*HISTORY_READS)
+                facts = facts.unionByName(facts_in(came.stamped(brought)))
+        return facts
+
+    def _merge(self, facts: DataFrame, ends: Ends) -> int:
+        settings, exact = self.ctx.settings, self.ctx.settings.capture.full_update_type == "post_image"
+        hard = settings.silver.deletes == "hard"
+        oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
+        assert oldest is not None  # an aggregate has one row
+        if oldest[0] is None:
+            return 0
+        since = "" if hard and oldest[1] else oldest[0]
+        shape = self._shape  # before the table is read: it may get columns
+        gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
+        current = self._table.since(since)
+        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=gaps, hard_deletes=hard)
+        return self._table.merge(changes, since=since)
+
+
+def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:
+    """The history of a collection's silver table."""
+    return HistoryTable(ctx.tables, history_of(table_of(namespace, ctx.settings.silver)))

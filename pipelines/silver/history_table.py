@@ -1,0 +1,101 @@
+"""One table of versions: its MERGE, and the progress that travels with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.columns import SILVER_HISTORY_DDL
+from pipelines.silver.history import reaches
+from pipelines.silver.incarnations import Ends, Incarnations
+from pipelines.silver.schema import followed
+from pipelines.silver.shape import Shape
+from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
+
+_INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.ends"
+_WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
+
+
+@dataclass(frozen=True)
+class OpenedHistory:
+    """What a table of versions knows of itself."""
+
+    shape: Shape
+    progress: Progress | None
+    incarnations: Incarnations
+    ends: Ends
+
+
+@dataclass(frozen=True)
+class HistoryTable(TypedTable):
+    """Reads and writes of ``silver.<collection>_history``. Clustered by the end of the versions: what is over is not read again."""
+
+    def open(self, namespace: str) -> OpenedHistory:
+        """I/O: creates the empty table if it is not there. Idempotent.
+
+        Raises:
+            ContractError: The table is of something else, such as of a collection of that name.
+        """
+        found = self.create(
+            SILVER_HISTORY_DDL,
+            f"the history of {namespace}",
+            cluster_by=("_valid_to_position", "_key"),
+            skipping=("_valid_to_position", "_valid_from", "_valid_to"),
+        )
+        incarnations, ends = Incarnations.from_json(found.get(_INCARNATIONS)), Ends.from_json(found.get(_ENDS))
+        return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends)
+
+    def _next_step_when_shared(self) -> str:
+        return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"
+
+    def follow(self, shape: Shape, silver: Shape) -> Shape:
+        """I/O: adds and widens columns so that they are those of the silver table; no commit where they are.
+
+        Returns:
+            The table's next shape. A column that an older silver table had stays as it was.
+        """
+        shape, changes = followed(shape, silver)
+        if changes:
+            self.change_schema(shape, changes)
+        return shape
+
+    def merge(self, changes: DataFrame, *, since: str) -> int:
+        """I/O: one commit that makes *changes*; idempotent.
+
+        Args:
+            changes: As `history_changes` returns them; unique by ``_key`` and ``_position``.
+            since: No version that ended before this position is among them; empty: any may be.
+
+        Returns:
+            How many versions were added, changed or removed.
+        """
+        columns = [name for name in changes.columns if name != "_action"]
+        same_version = F.expr("t._key <=> s._key AND t._position = s._position")
+        can_change = reaches(F.col("t._valid_to_position"), F.lit(since))
+        merge = self.tables.delta(self.name).alias("t").merge(changes.alias("s"), same_version & can_change)
+        merge = merge.whenMatchedDelete("s._action = 'remove'")
+        merge = merge.whenMatchedUpdate("s._action = 'window'", from_source(_WINDOW))
+        merge = merge.whenMatchedUpdate(set=from_source(columns))
+        merge.whenNotMatchedInsert("s._action = 'write'", from_source(columns)).execute()
+        metrics = self.tables.history(self.name)[0]["operationMetrics"]
+        return sum(int(metrics.get(f"numTargetRows{done}", 0)) for done in ("Inserted", "Updated", "Deleted"))
+
+    def since(self, position: str) -> DataFrame:
+        """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
+        return self.tables.read(self.name).where(reaches(F.col("_valid_to_position"), F.lit(position)))
+
+    def in_force(self) -> DataFrame:
+        """I/O: of each document that is there now the version."""
+        return self.tables.read(self.name).where(F.col("_valid_to_position").isNull() & ~F.col("_deleted"))
+
+    def over(self, ends: Ends) -> DataFrame:
+        """I/O: the versions that were in force where their life ended (``end``)."""
+        ending = self.tables.read(self.name).withColumn("end", ends.column())
+        return ending.where(F.coalesce(F.col("_valid_to_position") > F.col("end"), F.col("end").isNotNull()))
+
+    def advance(self, progress: Progress, incarnations: Incarnations, ends: Ends) -> None:
+        """I/O: one commit that notes progress and ends. After the MERGE: a crash between the two only repeats a MERGE."""
+        self.note_progress(progress, {_INCARNATIONS: incarnations.to_json(), _ENDS: ends.to_json()})

@@ -1,0 +1,141 @@
+"""What the tables of one collection have in common: typed columns that follow a shape, and the progress that travels with the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import types as T
+
+from pipelines.errors import ContractError
+from pipelines.io.tables import Tables, schema_of
+from pipelines.model.tables import TableName, quoted
+from pipelines.silver.schema import SchemaChange
+from pipelines.silver.shape import Shape
+
+_SHAPE, _PROGRESS, _NAMESPACE = "strandline.shape", "strandline.bronze", "strandline.namespace"
+
+PROPERTIES: Final = {
+    "delta.columnMapping.mode": "name",  # any legal field name is a legal column
+    "delta.enableTypeWidening": "true",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableChangeDataFeed": "true",
+    "delta.feature.variantType": "supported",
+    "delta.dataSkippingStatsColumns": "_key,_position",
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Up to which version of which bronze table a silver table is complete."""
+
+    bronze_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """One table of a collection. Shape and progress are properties of the table: RESTORE and DROP take them along."""
+
+    tables: Tables
+    name: TableName
+
+    def create(self, ddl: str, owner: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()) -> dict[str, str]:
+        """I/O: creates the empty table if it is not there. Idempotent.
+
+        Args:
+            ddl: Columns beside those of the shape.
+            owner: What the table is of.
+            skipping: More columns by which files are skipped.
+
+        Returns:
+            The table's properties.
+
+        Raises:
+            ContractError: The table is of something else.
+        """
+        statistics = {"delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])}
+        self.tables.create(self.name, schema_of(ddl), properties=PROPERTIES | statistics | {_NAMESPACE: owner}, cluster_by=cluster_by)
+        found = self.tables.properties(self.name)
+        if found.get(_NAMESPACE) != owner:
+            raise ContractError(
+                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}", next_step=self._next_step_when_shared()
+            )
+        return found
+
+    def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
+        """I/O: creates the empty table with the columns of *other*, if it is not there."""
+        properties = {**PROPERTIES, _NAMESPACE: owner}
+        if (shape := self.tables.properties(other.name).get(_SHAPE)) is not None:
+            properties[_SHAPE] = shape
+        self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
+
+    def owner(self) -> str | None:
+        """I/O: what the table is of; None where there is no such table."""
+        return self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
+
+    def _next_step_when_shared(self) -> str:
+        return "set silver.naming: database_collection, so that two collections never share a table"
+
+    def progress(self) -> Progress | None:
+        """I/O: the progress that the table itself notes; None where there is no table."""
+        if not self.tables.exists(self.name):
+            return None
+        return progress_in(self.tables.properties(self.name))
+
+    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange]) -> None:
+        """I/O: adds and widens columns, then stores *shape*.
+
+        Effects on failure:
+            Some columns may be there while the stored shape is still the old one. Calling again with the same changes is safe.
+        """
+        present = _paths(self.tables.read(self.name).schema)
+        table = self.tables.lake.sql(self.name)
+        added = [change for change in changes if not change.before and tuple(part.lower() for part in change.path) not in present]
+        if added:
+            columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
+            self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
+        for change in changes:
+            if change.before:
+                self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
+        self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
+
+    def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
+        """I/O: one commit that notes progress, and *more* properties with it."""
+        self.tables.set_properties(self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more})
+
+
+def shape_in(properties: Mapping[str, str]) -> Shape:
+    """The shape that a table's properties tell of; a new table has no column yet."""
+    return Shape.from_json(json.loads(properties[_SHAPE])) if _SHAPE in properties else Shape("struct")
+
+
+def progress_in(properties: Mapping[str, str]) -> Progress | None:
+    """The progress that a table's properties tell of; None before the first run."""
+    stored = json.loads(properties[_PROGRESS]) if _PROGRESS in properties else None
+    return Progress(stored["bronze"], stored["version"]) if stored else None
+
+
+def from_source(columns: Sequence[str]) -> dict[str, str | Column]:
+    """What a MERGE sets where it takes *columns* as the source (``s``) has them."""
+    return {quoted(name): f"s.{quoted(name)}" for name in columns}
+
+
+def _dotted(path: Sequence[str]) -> str:
+    return ".".join(quoted(part) for part in path)
+
+
+def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """Every column's path, lower-case, as `SchemaChange` spells it."""
+    if isinstance(schema, T.ArrayType):
+        return _paths(schema.elementType, (*prefix, "element"))
+    if not isinstance(schema, T.StructType):
+        return set()
+    found: set[tuple[str, ...]] = set()
+    for column in schema.fields:
+        path = (*prefix, column.name.lower())
+        found |= {path} | _paths(column.dataType, path)
+    return found

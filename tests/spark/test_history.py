@@ -1,0 +1,87 @@
+"""The history of a table's documents: what new facts change, and what they do not read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from chispa import assert_df_equality
+from pyspark.sql import SparkSession
+
+from pipelines.io.tables import schema_of
+from pipelines.model.columns import HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from pipelines.silver.history import ends_at, facts_in, history_changes
+from pipelines.silver.incarnations import Ends
+from pipelines.silver.shape import Shape
+
+_BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY"
+_SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
+_CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
+_CHANGE = (
+    "_key STRING, _action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
+    "_deleted BOOLEAN, _exact BOOLEAN, v INT"
+)
+
+
+def position(second: int) -> str:
+    return f"{second:08x}00000001:82"
+
+
+def time(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+def change(key: int, second: int, op: str, v: int | None = None) -> tuple[Any, ...]:
+    event = {
+        "operationType": {"c": "insert", "u": "update", "d": "delete"}[op],
+        "fullDocument": None if v is None else {"_id": key, "v": v},
+    }
+    return (str(key), position(second), op, None, _CAPTURED, bson.encode(event))
+
+
+def version(key: int, second: int, until: int | None, v: int | None) -> tuple[Any, ...]:
+    """As the table holds it: a version of an insert, or of a deletion."""
+    ended = (None, None) if until is None else (position(until), time(until))
+    document = None if v is None else bson.encode({"_id": key, "v": v})
+    known = (None, _CAPTURED, None) if v is None else (True, _CAPTURED, document)
+    op, exact, captured, raw = ("d" if v is None else "c"), known[0], known[1], known[2]
+    return (str(key), position(second), ended[0], time(second), ended[1], op, v is None, captured, None, exact, None, None, None, raw)
+
+
+def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkSession) -> None:
+    table = spark.createDataFrame(
+        [version(1, 10, None, 1), version(2, 10, 20, 1), version(2, 20, None, 2), version(3, 10, None, 3), version(4, 10, None, 4)],
+        schema_of(SILVER_HISTORY_DDL),
+    )
+    assert table.columns == list(HISTORY_BOOKKEEPING)
+    bronze = [change(1, 30, "u", 5), change(2, 15, "u", 9), change(3, 30, "d"), change(3, 40, "c", 6), change(4, 10, "c", 4), (None,) * 6]
+    facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
+    changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=Ends(), hard_deletes=False)
+    expected = [
+        ("1", "window", position(10), position(30), time(10), time(30), False, True, None),
+        ("1", "write", position(30), None, time(30), None, False, False, 5),
+        ("2", "window", position(10), position(15), time(10), time(15), False, True, None),
+        ("2", "write", position(15), position(20), time(15), time(20), False, False, 9),
+        ("3", "window", position(10), position(30), time(10), time(30), False, True, None),
+        ("3", "write", position(30), position(40), time(30), time(40), True, None, None),
+        ("3", "write", position(40), None, time(40), None, False, True, 6),
+    ]
+    shown = changes.select(*(name.split()[0] for name in _CHANGE.split(", ")))
+    assert_df_equality(shown, spark.createDataFrame(expected, _CHANGE), ignore_row_order=True, ignore_nullable=True)
+
+
+def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None:
+    table = spark.createDataFrame(
+        [version(1, 10, 20, 1), version(1, 20, None, None), version(2, 10, None, 1)], schema_of(SILVER_HISTORY_DDL)
+    )
+    ends = Ends(((position(15), ""), (position(40), "")))
+    over = table.withColumn("end", ends.column())
+    assert {(row["_key"], row["_position"]): row["end"] for row in over.collect()} == {
+        ("1", position(10)): position(15),
+        ("1", position(20)): position(40),
+        ("2", position(10)): position(15),
+    }
+    facts = ends_at(over.where("_key = '2'"), over["end"])
+    changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=ends, hard_deletes=True)
+    assert sorted((row["_action"], row["_position"]) for row in changes.collect()) == [("remove", position(10)), ("write", position(15))]

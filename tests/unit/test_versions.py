@@ -1,0 +1,261 @@
+"""Every version of one document: whatever the order and the batches, the same versions; and at each moment the document of that moment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.model.gap import Gap
+from pipelines.model.position import BEFORE_ALL
+from pipelines.silver.incarnations import Ends
+from pipelines.silver.versions import Fact, Version, changed_versions, fact_of, versions_of
+
+_AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(moment: int, suffix: str = "82") -> str:
+    return f"{moment:016x}:{suffix}"
+
+
+def document(**fields: object) -> bytes:
+    return bson.encode({"_id": 1, **fields})
+
+
+def insert(moment: int, uuid: str | None = None, **fields: object) -> Fact:
+    return Fact(at(moment), "c", uuid, _AT, document(**fields), exact=True)
+
+
+def read(moment: int, uuid: str | None = None, **fields: object) -> Fact:
+    return Fact(at(moment, "~"), "r", uuid, _AT, document(**fields), exact=True)
+
+
+def patch(moment: int, uuid: str | None = None, **fields: object) -> Fact:
+    return Fact(at(moment), "u", uuid, _AT, patch=bson.encode({"updatedFields": fields, "removedFields": []}))
+
+
+def delete(moment: int, uuid: str | None = None) -> Fact:
+    return Fact(at(moment), "d", uuid, _AT)
+
+
+def end(moment: int, uuid: str | None = None) -> Fact:
+    return Fact(at(moment), "d", uuid, None)
+
+
+def told(versions: Sequence[Version]) -> list[tuple[int, str, object]]:
+    """Where each begins, its operation, and its value ``v``."""
+    shown = []
+    for version in versions:
+        value = None if version.document is None else bson.decode(version.document).get("v")
+        shown.append((int(version.position[:16], 16), version.op, value))
+    assert [version.until for version in versions] == [*(version.position for version in versions[1:]), None][: len(versions)]
+    return shown
+
+
+class Table:
+    """Stored versions of one key, changed as the MERGE does, from what the join reads."""
+
+    def __init__(self, **known: Any) -> None:
+        self.rows: dict[str, Version] = {}
+        self.known = known
+
+    def merge(self, news: Sequence[Fact], ends: Ends = Ends()) -> list[str]:
+        since = min(fact.position for fact in news)
+        if self.known.get("hard_deletes") and any(fact.op == "d" for fact in news):
+            since = ""
+        held = [version for version in self.rows.values() if version.until is None or version.until >= since]
+        changes = changed_versions(held, news, ends=ends, **self.known)
+        for action, version in changes:
+            if action == "remove":
+                del self.rows[version.position]
+            else:
+                window_only = action == "window" and version.is_same_but_for_window(self.rows[version.position])
+                assert action == "write" or window_only
+                self.rows[version.position] = version
+        return [change.action for change in changes]
+
+    @property
+    def versions(self) -> list[Version]:
+        return [self.rows[position] for position in sorted(self.rows)]
+
+
+# scenario: D06, D07
+def test_a_deletion_ends_a_version_and_an_insert_begins_the_next() -> None:
+    table = Table()
+    table.merge([insert(1, v=1), delete(3), insert(5, v=2)])
+    assert told(table.versions) == [(1, "c", 1), (3, "d", None), (5, "c", 2)]
+    assert table.merge([delete(3), insert(1, v=1)]) == []
+
+
+def test_a_late_event_falls_into_its_place() -> None:
+    table = Table()
+    table.merge([insert(1, v=1)])
+    table.merge([insert(9, v=9)])
+    assert table.merge([insert(5, v=5)]) == ["window", "write"]
+    assert told(table.versions) == [(1, "c", 1), (5, "c", 5), (9, "c", 9)]
+
+
+def test_a_read_that_repeats_what_is_known_is_no_version_until_something_comes_between() -> None:
+    table = Table()
+    table.merge([insert(1, v=1)])
+    assert table.merge([read(4, v=1)]) == ["window"]
+    assert told(table.versions) == [(1, "c", 1)]
+    assert table.merge([insert(3, v=3)]) == ["window", "write", "write"]
+    assert told(table.versions) == [(1, "c", 1), (3, "c", 3), (4, "r", 1)]
+    table.merge([insert(4, v=1)])
+    assert told(table.versions) == [(1, "c", 1), (3, "c", 3), (4, "c", 1)]
+
+
+# scenario: C06
+def test_patches_are_folded_step_by_step_and_wait_for_a_document() -> None:
+    table = Table()
+    table.merge([patch(2, v=2), patch(3, v=3)])
+    assert told(table.versions) == [(2, "u", None), (3, "u", None)]
+    table.merge([read(1, v=1)])
+    assert told(table.versions) == [(1, "r", 1), (2, "u", 2), (3, "u", 3)]
+    assert [version.exact for version in table.versions] == [True, True, True]
+    assert table.merge([patch(4, v=4)]) == ["window", "write"]
+    assert told(table.versions)[-1] == (4, "u", 4)
+
+
+def test_nothing_is_folded_across_a_gap_or_onto_a_document_that_was_looked_up() -> None:
+    table = Table(gaps=(Gap(at(2), at(3)),))
+    table.merge([insert(1, v=1), patch(4, v=4)])
+    assert told(table.versions) == [(1, "c", 1), (4, "u", None)]
+    table.merge([read(3, v=1)])
+    assert told(table.versions) == [(1, "c", 1), (4, "u", 4)]
+    looked_up = replace(insert(1, v=1), op="u", exact=False)
+    assert told(versions_of([looked_up, patch(2, v=2)], ends=Ends())) == [(1, "u", 1), (2, "u", None)]
+
+
+# scenario: B04
+def test_a_pre_image_supplies_the_version_before_the_first_known_one() -> None:
+    table = Table()
+    table.merge([replace(insert(5, v=5), op="u", before=document(v=4))])
+    assert told(table.versions) == [(0, "b", 4), (5, "u", 5)]
+    assert table.versions[0].position == BEFORE_ALL
+    assert table.merge([replace(insert(7, v=7), before=document(v=5))]) == ["window", "write"]
+    table.merge([insert(2, v=4)])
+    assert told(table.versions) == [(2, "c", 4), (5, "u", 5), (7, "c", 7)]
+
+
+# scenario: B04, D04
+def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> None:
+    event = bson.encode(
+        {
+            "operationType": "update",
+            "fullDocument": None,
+            "fullDocumentBeforeChange": {"_id": 1, "v": 1, "w": 1},
+            "updateDescription": {"updatedFields": {"v": 2}, "removedFields": ["w"]},
+        }
+    )
+    fact = fact_of(at(3), "u", None, _AT, event, exact_updates=False)
+    assert (fact.document, fact.exact, fact.patch) == (document(v=2), True, None)
+    gone = bson.encode({"operationType": "delete", "fullDocumentBeforeChange": {"_id": 1, "v": 2}})
+    facts = [fact_of(at(4), "d", None, _AT, gone, exact_updates=False)]
+    assert told(versions_of(facts, ends=Ends())) == [(0, "b", 2), (4, "d", None)]
+
+
+def test_the_end_of_a_life_ends_its_documents_and_no_others() -> None:
+    table, ends = Table(), Ends(((at(5), "a"),))
+    table.merge([insert(1, "a", v=1)])
+    table.merge([end(5, "a")], ends)
+    assert told(table.versions) == [(1, "c", 1), (5, "d", None)]
+    table.merge([read(2, "a", v=2)], ends)  # late, of the life that is over
+    table.merge([insert(7, "b", v=7)], ends)
+    assert told(table.versions) == [(1, "c", 1), (2, "r", 2), (5, "d", None), (7, "c", 7)]
+    other = Table()
+    other.merge([insert(4, "b", v=4), insert(3, "a", v=3)], ends)
+    assert told(other.versions) == [(3, "c", 3), (4, "c", 4)]
+
+
+def test_of_two_that_were_looked_up_for_one_event_the_first_is_believed() -> None:
+    first = replace(insert(3, v=3), op="u", exact=False)
+    again = replace(first, document=document(v=9), captured_at=_AT + timedelta(hours=1))
+    for order in ([first, again], [again, first]):
+        table = Table()
+        for fact in order:
+            table.merge([fact])
+        assert told(table.versions) == [(3, "u", 3)]
+
+
+def test_hard_deletes_leave_nothing_of_what_was_before() -> None:
+    table = Table(hard_deletes=True)
+    table.merge([insert(1, v=1), insert(2, v=2)])
+    assert table.merge([delete(5)]) == ["write", "remove", "remove"]
+    table.merge([insert(7, v=7)])
+    assert table.merge([read(3, v=2)]) == []
+    assert told(table.versions) == [(5, "d", None), (7, "c", 7)]
+
+
+def random_facts(chance: random.Random) -> tuple[list[Fact], Ends, dict[int, bytes | None]]:
+    """What is told of one document, the end of its collection among it, and the document at every moment."""
+    facts: list[Fact] = []
+    states: dict[int, bytes | None] = {}
+    ends: list[tuple[str, str]] = []
+    uuid, now = "a", None
+    for moment in range(1, chance.randint(2, 14)):
+        before, choice = now, chance.random()
+        if now is None:
+            now = document(v=chance.randrange(3))
+            facts.append(Fact(at(moment), "c", uuid, _AT, now, exact=True))
+        elif choice < 0.15:
+            now = None
+            facts.append(Fact(at(moment), "d", uuid, _AT, before=chance.choice([before, None])))
+        elif choice < 0.25:
+            ends.append((at(moment), uuid))
+            uuid, now = chr(ord(uuid) + 1), None
+        elif choice < 0.6:
+            now = document(v=moment)
+            facts.append(replace(patch(moment, uuid, v=moment), before=chance.choice([before, None])))
+        elif choice < 0.8:
+            now = document(v=chance.randrange(3))
+            facts.append(Fact(at(moment), "u", uuid, _AT, now, exact=True, before=before))
+        states[moment] = now
+        if now is not None and chance.random() < 0.4:
+            facts.append(Fact(at(moment, "~"), "r", uuid, _AT + timedelta(seconds=moment), now, exact=True))
+    return facts, Ends(tuple(ends)), states
+
+
+# promise 2; scenario: C12, C13, D06
+@given(seed=st.integers(0, 2**32))
+def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: int) -> None:
+    chance = random.Random(seed)
+    facts, ends, states = random_facts(chance)
+    kept = [fact for fact in facts if chance.random() < 0.8] or facts  # some never come
+    hard = chance.random() < 0.3
+    whole = versions_of(kept, ends=ends, hard_deletes=hard)
+    messy = kept + chance.sample(kept, len(kept) // 2)
+    chance.shuffle(messy)
+    table, known = Table(hard_deletes=hard), Ends()
+    arriving = list(ends.known)[::-1]  # in the order of the stream
+    while messy or arriving:
+        batch = [messy.pop() for _ in range(min(len(messy), chance.randint(1, 4)))]
+        if arriving and (chance.random() < 0.3 or not messy):
+            known = Ends(tuple(sorted((*known.known, arriving.pop()))))
+            lives = [(known.above(version.position, version.uuid), version) for version in table.versions]
+            over = [(position, v.uuid) for position, v in lives if position is not None and (v.until is None or v.until > position)]
+            batch += [Fact(position, "d", uuid, None) for position, uuid in over]
+        if batch:
+            table.merge(batch, known)
+    assert table.versions == whole
+    if len(kept) == len(facts) and not hard:
+        for moment, state in states.items():
+            position = at(moment, "~")
+            found = [v for v in whole if v.position <= position and (v.until is None or v.until > position) and not v.deleted]
+            assert [version.document for version in found] == ([] if state is None else [state])
+
+
+@pytest.mark.parametrize(("uuid", "above"), [("a", at(5)), ("b", at(9)), (None, at(5))])
+def test_an_end_is_the_next_one_of_that_life(uuid: str | None, above: str) -> None:
+    ends = Ends(((at(2), "a"), (at(5), "a"), (at(9), "")))
+    assert ends.above(at(3), uuid) == above
+    assert Ends.from_json(ends.to_json()) == ends
+    assert ends.above(at(9), uuid) is None
