@@ -10,11 +10,8 @@ from pyspark.sql import functions as F
 
 from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
-from pipelines.jobs.silver_history import history_table
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import gaps_of
-from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News, Reach
@@ -53,7 +50,7 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut
         position=found.position,
         read_position=found.read_position,
         because=tuple(_doubts(ctx, bronze, found)),
-        tables={**({} if last is None else last.tables), **_versions(ctx, changed)},
+        tables={**({} if last is None else last.tables), **now.versions},
         published_at=datetime.now(UTC),
     )
     publish(ctx.tables, cut)
@@ -75,16 +72,6 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
         }
         for cut in cuts(ctx.tables, limit=limit)
     ]
-
-
-def _versions(ctx: JobContext, namespaces: list[Namespace]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for namespace in namespaces:
-        names: list[TableName] = [table_of(namespace, ctx.settings.silver)]
-        if ctx.settings.silver.keeps_history(str(namespace)):
-            names.append(history_table(ctx, namespace).name)
-        found |= {str(name): ctx.tables.version(name) for name in names}
-    return found
 
 
 def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from pipelines.io.upkeep import committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_history import tables_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
-from pipelines.silver.writer import SilverTable
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ def _late_reader(ctx: JobContext, bronze: TableName, hours: int) -> TableName | 
     ledger, newest = Ledger.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in ledger.own:
-        table = table_of(namespace, ctx.settings.silver)
-        progress[table] = ledger.effective(namespace, ledger.own_progress(SilverTable(ctx.tables, table).progress()))
+        for each in tables_of(ctx, namespace):
+            progress[each.name] = ledger.effective(namespace, ledger.own_progress(each.progress()))
     behind = {table: version for table, version in progress.items() if 0 <= version < newest}
     if not behind:
         return None

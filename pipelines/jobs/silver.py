@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
 from pipelines.errors import ContractError
@@ -12,15 +12,14 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import publish_cut
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of
-from pipelines.jobs.silver_history import HistoryRun, history_table
+from pipelines.jobs.silver_history import HistoryRun, tables_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.settings import SilverSettings
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
-from pipelines.silver.typed_table import Progress, TypedTable
-from pipelines.silver.writer import SilverTable
+from pipelines.silver.typed_table import Progress
 
 
 def run_silver(
@@ -51,17 +50,17 @@ def run_silver(
         report(result)
         return result
 
-    namespaces = _namespaces_with_news(ctx, ledger, news, moved, collections)
-    _refuse_shared_tables(namespaces, ctx.settings.silver)
-    if namespaces:
-        ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
+        namespaces = _namespaces_with_news(ctx, ledger, news, moved, collections, pool)
+        _refuse_shared_tables(namespaces, ctx.settings.silver)
+        if namespaces:
+            ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
-        advanced = ledger.advanced((result.namespace for result in results), through.version, moved)
+        advanced = ledger.advanced(namespaces, through.version, moved, _versions(ctx, namespaces))
         publish_cut(ctx, ledger, advanced, news)
-        advanced.store(ctx.tables)
+        advanced.store(ctx.tables, lambda namespace: [each.name for each in tables_of(ctx, namespace)])
     return results
 
 
@@ -78,17 +77,24 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
 
 
 def _namespaces_with_news(
-    ctx: JobContext, ledger: Ledger, news: News, moved: Mapping[str, Namespace], wanted: Sequence[str]
+    ctx: JobContext, ledger: Ledger, news: News, moved: Mapping[str, Namespace], wanted: Sequence[str], pool: Executor
 ) -> list[Namespace]:
     """Collections with changes that their table does not hold yet: those with *news*, and those whose table was dropped or restored to
     an older version."""
-    found = {namespace for namespace, own in ledger.own.items() if _own_progress(ctx, ledger, namespace) < own}
-    found |= news.concerned(moved, ledger.own, selection_of(ctx.settings.capture).admits)
+    found = news.concerned(moved, ledger.own, selection_of(ctx.settings.capture).admits)
+    idle = [namespace for namespace in ledger.own if namespace not in found]
+    behind = pool.map(lambda namespace: _is_behind(ctx, ledger, namespace), idle)
+    found |= {namespace for namespace, is_behind in zip(idle, behind, strict=True) if is_behind}
     return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted)
 
 
-def _own_progress(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> int:
-    """Of the collection's silver table, or of its history where that is behind."""
-    silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
-    tables = [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
-    return min(ledger.own_progress(table.progress()) for table in tables)
+def _is_behind(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> bool:
+    """Whether a table of the collection knows less than it once did."""
+    tables = tables_of(ctx, namespace)
+    if all(ctx.tables.exists(each.name) and ctx.tables.version(each.name) == ledger.versions.get(str(each.name)) for each in tables):
+        return False
+    return min(ledger.own_progress(each.progress()) for each in tables) < ledger.own[namespace]
+
+
+def _versions(ctx: JobContext, namespaces: Iterable[Namespace]) -> dict[str, int]:
+    return {str(each.name): ctx.tables.version(each.name) for namespace in namespaces for each in tables_of(ctx, namespace)}

@@ -18,6 +18,7 @@ from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_c
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.shape import Shape
+from pipelines.silver.typed_table import TypedTable
 from pipelines.silver.writer import SilverTable
 
 
@@ -95,6 +96,12 @@ class HistoryRun:
         current = self._table.since(since)
         changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
+
+
+def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
+    """All that a collection has in silver: its table, and the history where one is kept."""
+    silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
+    return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

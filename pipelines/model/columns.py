@@ -188,7 +188,8 @@ db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 own_version BIGINT COMMENT 'progress that the silver table itself had noted',
 through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here',
-came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name'
+came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name',
+tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'its tables, as the last run over all collections left them'
 """
 
 CUTS: Final = TableName("control", "cuts")

@@ -2,12 +2,12 @@
 
 Each silver table carries its own progress and is believed before anything else. A table without news is not touched, so its progress
 falls behind; the ledger says of such a table "no row of it in bronze versions (own, through]". It is trusted only while the table's own
-progress is not below *own*: a table that was dropped or restored reads again from where it is. Losing the ledger costs one longer read.
+progress is not below *own*: a table that was dropped or restored begins anew. Losing the ledger costs one longer read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import functions as F
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
 from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import TableName
 from pipelines.silver.typed_table import Progress
 
 
@@ -28,6 +29,8 @@ class Ledger:
     """-1: no run over all collections has ended yet."""
     moved: Mapping[str, Namespace] = field(default_factory=dict)
     """Where each renamed collection is now, by UUID."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """As which version the last run left each table: one that still is at it needs no look at its progress."""
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> Ledger:
@@ -37,27 +40,42 @@ class Ledger:
         rows = tables.read(SILVER_PROGRESS).where(F.col("bronze") == bronze_id).collect()
         own = {Namespace(row["db"], row["collection"]): int(row["own_version"]) for row in rows}
         moved = {uuid: Namespace(row["db"], row["collection"]) for row in rows for uuid in row["came"]}
-        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1), moved)
+        versions = {table["name"]: table["version"] for row in rows for table in row["tables"]}
+        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1), moved, versions)
 
     def own_progress(self, progress: Progress | None) -> int:
         """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
         return -1 if progress is None or progress.bronze_id != self.bronze_id else progress.version
 
     def effective(self, namespace: Namespace, own: int) -> int:
-        """The version after which a table must read."""
-        trusted = namespace in self.own and own >= self.own[namespace]
+        """The version after which a table must read. Of a collection that is not known there is no row up to `complete_through`."""
+        trusted = own >= self.own.get(namespace, -1)
         return max(own, self.complete_through) if trusted else own
 
-    def advanced(self, namespaces: Iterable[Namespace], through: int, moved: Mapping[str, Namespace]) -> Ledger:
-        """The ledger after a run over all collections: *namespaces* had news, all others had none."""
-        return replace(self, own=self.own | dict.fromkeys(namespaces, through), complete_through=through, moved=moved)
+    def advanced(
+        self, namespaces: Iterable[Namespace], through: int, moved: Mapping[str, Namespace], versions: Mapping[str, int]
+    ) -> Ledger:
+        """The ledger after a run over all collections: *namespaces* had news, all others had none.
 
-    def store(self, tables: Tables) -> None:
+        Args:
+            versions: As which the run left the tables that it touched.
+        """
+        own = self.own | dict.fromkeys(namespaces, through)
+        return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
+
+    def store(self, tables: Tables, tables_of: Callable[[Namespace], Iterable[TableName]]) -> None:
         """I/O: one small commit; none while nothing is known."""
         if self.own:
             schema = schema_of(SILVER_PROGRESS_DDL)
             rows = [
-                (self.bronze_id, *namespace, own, self.complete_through, [uuid for uuid, now in self.moved.items() if now == namespace])
+                (
+                    self.bronze_id,
+                    *namespace,
+                    own,
+                    self.complete_through,
+                    [uuid for uuid, now in self.moved.items() if now == namespace],
+                    [(str(table), self.versions[str(table)]) for table in tables_of(namespace) if str(table) in self.versions],
+                )
                 for namespace, own in sorted(self.own.items())
             ]
             tables.replace(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema))
