@@ -68,10 +68,10 @@ def _fresh(rows: DataFrame, column: str, max_age: str, now: datetime) -> Seen:
 
 
 def _volume(count: int, arguments: Mapping[str, Any], before: Mapping[str, Any] | None) -> Seen:
-    usual = None if before is None else int(before["rows"])
+    usual = None if before is None else int(before["row_count"])
     change = 0.0 if not usual else round(100.0 * abs(count - usual) / usual, 1)
     good = count >= int(arguments.get("min_rows", 0)) and change <= float(arguments["max_change_percent"])
-    return Seen("passed" if good else "failed", {"rows": count, "usual_rows": usual, "change_percent": change})
+    return Seen("passed" if good else "failed", {"row_count": count, "usual_row_count": usual, "change_percent": change})
 
 
 def _drift(columns: Mapping[str, str], before: Mapping[str, Any] | None) -> Seen:
@@ -90,7 +90,7 @@ def short(expectation: str, observed: str) -> str:
     if expectation == FRESH:
         return f"newest {seen.get('newest')}"
     if expectation == VOLUME:
-        return f"{seen.get('rows')} rows, usual {seen.get('usual_rows')}"
+        return f"{seen.get('row_count')} rows, usual {seen.get('usual_row_count')}"
     if expectation == DRIFT:
         return ", ".join(f"{what} {' '.join(seen[what])}" for what in ("added", "removed", "retyped") if seen.get(what))
     return ""
