@@ -12,17 +12,24 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines import __version__
+from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.gold import gold
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
+from pipelines.commands.snapshot import snapshot
+from pipelines.commands.sources import pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
+app.add_typer(snapshot, name="snapshot")
+for verb in (stop, start, pause, resume):
+    app.command()(verb)
 
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
 
@@ -76,6 +83,7 @@ def run(context: typer.Context, once: Once = False) -> None:
 @app.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
     """How far bronze is, and what every silver table holds."""
+    from pipelines.jobs.dead_letters import error_metrics
     from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
 
     ctx = open_pipeline(context)
@@ -84,7 +92,8 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
     tables = [asdict(table) | {"table": str(table.table), "quarantined": held.get(str(table.table), 0)} for table in silver_status(ctx)]
     pages = docs_page(ctx)
     if as_json:
-        print_json({"offset": record, "silver": tables, "quality": {"pages": pages}})
+        errors = error_metrics(ctx)
+        print_json({"offset": record, "silver": tables, "errors": errors, "quality": {"pages": pages}})
         return
     print_record({**record, "quality_pages": pages or "none yet"})
     print_rows(tables)

@@ -25,6 +25,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+def split_names(value: Any) -> Any:
+    """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple | None):
+        return entries
+    stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
+    return tuple(entry for entry in stripped if entry != "")
+
+
 class SelectionSettings(Section):
     """What is captured. Names are Debezium's, in snake case."""
 
@@ -71,12 +80,7 @@ class SelectionSettings(Section):
     )
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
-        entries = value.split(",") if isinstance(value, str) else value
-        if not isinstance(entries, list | tuple | None):
-            return entries
-        stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
-        return tuple(entry for entry in stripped if entry != "")
+        return split_names(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> SelectionSettings:

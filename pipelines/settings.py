@@ -18,6 +18,7 @@ from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Section, SelectionSettings
+from pipelines.snapshot_settings import SnapshotSettings
 
 _ENV_PREFIX = "STRANDLINE_"
 _DEFAULT_CONF = Path("conf")
@@ -33,20 +34,37 @@ class SourceSettings(Section):
     socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
 
 
-class CaptureSettings(SelectionSettings):
+class CaptureSettings(SelectionSettings, SnapshotSettings):
     """What is captured, and how. Names are Debezium's, in snake case."""
 
-    snapshot_mode: Literal["initial", "no_data"] = Field(
-        "initial", description="Whether what exists already is read at the first start, or only what changes from then on."
-    )
-    snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
-    snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
     max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
     cursor_max_await_time_ms: int = Field(200, ge=1, description="Longest that the server holds back an empty answer.")
     heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
+    on_history_lost: Literal["fail", "heal", "restart_at_oldest"] = Field(
+        "fail",
+        description="When the oplog no longer holds the position: stop; record a gap and read everything again; or record it and go on.",
+    )
+    headroom_warning_minutes: int = Field(
+        60, ge=0, description="`stop` and `pause` are refused, and `status` warns, when the source forgets the position sooner than that."
+    )
     start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
+    connect_max_attempts: int = Field(16, ge=1, description="Attempts in a row in which nobody answers, until the capture ends.")
+    errors_max_retries: int = Field(
+        -1, ge=-1, description="Failures in a row that may pass (an election, a killed cursor), until the capture ends; -1: no limit."
+    )
+    errors_retry_limit: int = Field(0, ge=0, description="How often one event that cannot be sent is asked for again, before it is passed.")
+    errors_retry_delay_max_ms: int = Field(120_000, ge=1, description="Longest wait between two attempts; the first is one second.")
+    errors_tolerance: Literal["none", "all"] = Field(
+        "all", description="Whether a streamed document that JSON cannot show lands as bytes with a dead letter, or stops the capture."
+    )
+    cursor_oversize_handling_mode: Literal["fail", "skip", "split"] = Field(
+        "fail", description="Events above 16 MiB: stop, land without their documents, or have the server split them (6.0.9 and newer)."
+    )
+    cursor_oversize_skip_threshold: int = Field(
+        0, ge=0, description="Bytes of a document that is not wanted either when skipping; 0: whatever MongoDB can send is."
+    )
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )
@@ -82,6 +100,15 @@ class SilverSettings(Section):
 
     naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
     deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
+    on_drop: Literal["soft_delete", "keep", "archive"] = Field(
+        "soft_delete",
+        description="What becomes of a dropped collection's rows: tombstones, as in the source; they stay; or a copy goes to "
+        "`<table>_dropped_<uuid>` first.",
+    )
+    on_rename: Literal["follow", "split"] = Field(
+        "follow",
+        description="Whether a renamed collection's rows leave the old table, or stay there as they were. The new one has them anyway.",
+    )
     max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
     max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")

@@ -37,6 +37,8 @@ _TABLES = (
     ("bronze.&lt;source&gt;", "Append-only: one commit holds a batch of events and the token that ends it.", columns.BRONZE_DDL),
     ("silver.&lt;collection&gt;", "One row per document, deleted ones included (`_deleted`).", columns.SILVER_BOOKKEEPING_DDL),
     (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
+    (str(columns.SOURCES), "What operators asked of the sources.", columns.SOURCES_DDL),
+    (str(columns.DEAD_LETTERS), "What could not be taken as it is, and why; the stream went on.", columns.DEAD_LETTERS_DDL),
     (str(columns.QUALITY), "Outcome of every expectation of every quality run.", columns.QUALITY_DDL),
     ("silver.&lt;table&gt;_quarantine", "For each suite exactly the rows that do not meet it; gold leaves them out.", QUARANTINE_DDL),
     (str(columns.SILVER_PROGRESS), "How far silver has read bronze.", columns.SILVER_PROGRESS_DDL),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -59,6 +60,7 @@ SCHEMA = pa.schema(
         ("snapshot_id", pa.string()),
         ("chunk", pa.int32()),
         ("resume_token", pa.string()),
+        ("lineage", pa.int32()),
         ("document_size", pa.int32()),
         ("envelope", pa.binary()),
         ("writer", pa.string()),
@@ -81,10 +83,25 @@ class Stamp:
 class BatchEnd:
     """What the last row of a streamed batch says besides its event."""
 
-    resume_token: str
-    """The token to go on from after the batch (Extended JSON)."""
+    resume_token: str | None
+    """The token to go on from after the batch (Extended JSON); None after a reset: the next capture starts anew."""
     snapshot_id: str | None
     """The snapshot that still runs beside the stream."""
+    lineage: int = 1
+    """Which lineage of offsets the next batch belongs to."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a batch without events is for."""
+
+    op: Literal["heartbeat", "offset", "gap"] = "heartbeat"
+    operation_type: str | None = None
+    content: str | None = None
+    """JSON."""
+
+
+HEARTBEAT = Note()
 
 
 def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchEnd | None, stored_json: bool) -> pa.Table:
@@ -115,6 +132,7 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
         "captured_at": _constant_time(stamp, size),
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
+        "lineage": [*before_last, end.lineage if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
@@ -124,15 +142,18 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
     return _table(columns, size)
 
 
-def heartbeat_table(stamp: Stamp, *, batch: int, end: BatchEnd) -> pa.Table:
-    """The one row of a batch without events, so that every batch has exactly one row with a token."""
+def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT) -> pa.Table:
+    """The one row of a batch without events, so that every batch has exactly one row that ends it."""
     columns: dict[str, object] = {
         "batch": [batch],
-        "op": ["heartbeat"],
+        "op": [note.op],
+        "operation_type": [note.operation_type],
+        "after": [note.content],
         "source": _constant_source(stamp, 1, "false"),
         "captured_at": _constant_time(stamp, 1),
         "snapshot_id": [end.snapshot_id],
         "resume_token": [end.resume_token],
+        "lineage": [end.lineage],
         "writer": [stamp.writer],
     }
     return _table(columns, 1)
@@ -226,7 +247,10 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
     Args:
         manifest: JSON; it stands in ``after``.
     """
-    return _table(_chunk_columns(chunk, 1, "snapshot") | {"operation_type": [operation_type], "after": [manifest]}, 1)
+    said: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
+    if chunk.seconds:
+        said["position"] = [chunk.position]
+    return _table(_chunk_columns(chunk, 1, "snapshot") | said, 1)
 
 
 def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:

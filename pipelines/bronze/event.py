@@ -57,6 +57,8 @@ def parse_event(raw: bytes) -> ChangeEvent:
         word = raw[span[1] + 4 : span[2] - 1]
         event.operation_type = word.decode("utf-8", "replace")
         event.op = _OPS.get(word, "ddl")
+        if rb.LEFT_OUT in spans and event.op != "d":  # a delete needs its key alone
+            event.op = "oversize"
     if (span := spans.get(b"clusterTime")) is not None:
         event.seconds, event.increment = rb.timestamp_at(raw, span[1])
     if (span := spans.get(b"wallTime")) is not None:

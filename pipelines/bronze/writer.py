@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipelines.bronze.envelope import BatchEnd, Stamp
-from pipelines.bronze.offsets import Committed, committed
-from pipelines.bronze.stream_rows import stream_rows
-from pipelines.errors import ConfigurationError, FencedError
+from pipelines.bronze.envelope import BatchEnd, Note, Stamp
+from pipelines.bronze.offsets import PROOF_PREFIX, Committed, committed, last_before_hole, was_restored
+from pipelines.bronze.stream_rows import control_rows, stream_rows
+from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
@@ -23,10 +24,12 @@ PROPERTIES = {
     "delta.dataSkippingStatsColumns": "batch,position,op,db,collection,snapshot_id",
     "delta.checkpointInterval": "100",
 }
-_SOURCE, _IDENTITY, _GENERATION = "strandline.source", "strandline.cluster", "strandline.generation"
+_SOURCE, _IDENTITY, _STREAM = "strandline.source", "strandline.cluster", "strandline.stream"
+_COMMITS_LOOKED_AT: Final = 50
+_END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
 
 
-@dataclass(frozen=True)
+@dataclass
 class BronzeWriter:
     """Appends to ``bronze.<source>`` as the one writer of a source.
 
@@ -41,6 +44,9 @@ class BronzeWriter:
     writer: str
     clock_us: Callable[[], int]
     stored_json: bool = False
+    lineage: int = field(default=1, init=False)
+    """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
+    _opened_at: int = field(default=-1, init=False)
 
     @property
     def table(self) -> TableName:
@@ -49,32 +55,52 @@ class BronzeWriter:
     def stamp(self) -> Stamp:
         return Stamp(self.source, self.writer, self.clock_us())
 
-    def open(self, identity: str) -> Committed | None:
+    def open(self, identity: str, stream: str | None) -> Committed | None:
         """I/O: creates the table if it is not there; returns where the last run ended (None: there was none). Idempotent.
 
         Args:
             identity: Which MongoDB deployment this is.
+            stream: What of it the change stream covers: a token of one stream is accepted by any other, and loses events there. None: any.
 
         Raises:
-            ConfigurationError: The table belongs to another source.
+            ConfigurationError: The table belongs to another source, or to another stream of it.
         """
-        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity, _GENERATION: "1"}
+        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity} | ({_STREAM: stream} if stream else {})
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
-        found = self.tables.properties(self.table)
+        self._check_owner(self.tables.properties(self.table), identity, stream)
+        self.tables.add_columns(self.table, schema)
+        commits = self.tables.history(self.table, limit=_COMMITS_LOOKED_AT)
+        self._opened_at = int(commits[0]["version"])
+        if was_restored(commits):
+            return self._after_restore()
+        last = committed(self.tables, self.table)
+        self.lineage = last.lineage if last is not None else 1
+        return last
+
+    def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
         if found.get(_SOURCE) != self.source or found.get(_IDENTITY) != identity:
             raise ConfigurationError(
                 f"{self.table} holds changes of another MongoDB deployment ({found.get(_IDENTITY)}, this is {identity})",
                 next_step="name this source otherwise (source.name), or choose another lake.root",
             )
-        return committed(self.tables, self.table)
+        if stream is not None and found.get(_STREAM, stream) != stream:
+            raise ConfigurationError(
+                f"{self.table} holds the stream of {found[_STREAM]}, and the configuration says {stream}",
+                next_step="set capture.scope and capture.target back, or start anew: strandline stop, then strandline offsets reset",
+            )
+
+    def change_stream_to(self, stream: str) -> None:
+        """I/O: from now on the table holds another stream; only after a reset, which leaves no token of the old one."""
+        if self.tables.properties(self.table).get(_STREAM) != stream:
+            self.tables.set_properties(self.table, {_STREAM: stream})
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
-        return ":".join(["strandline", self.source, "1", *map(str, parts)])
+        return PROOF_PREFIX + ":".join([self.source, str(self.lineage), *map(str, parts)])
 
     def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None) -> None:
-        """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (source, *batch*).
+        """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (lineage, *batch*).
 
         Raises:
             FencedError: Another writer committed this batch.
@@ -82,23 +108,73 @@ class BronzeWriter:
         Effects on failure:
             Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
         """
-        end = BatchEnd(resume_token, snapshot_id)
+        end = BatchEnd(resume_token, snapshot_id, self.lineage)
         rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
         self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+
+    def commit_note(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
+        """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
+
+        Raises:
+            FencedError: Another writer committed this batch.
+        """
+        end = BatchEnd(resume_token, snapshot_id, self.lineage)
+        rows = control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note)
+        self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+        return Committed(batch, resume_token, snapshot_id, self.lineage)
+
+    def open_lineage(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
+        """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on.
+
+        A lineage that the log of a restored table still knows as ended is passed over.
+
+        Raises:
+            FencedError: Another writer opened it.
+        """
+        while True:
+            ended, self.lineage = self.app_id(), self.lineage + 1
+            end = BatchEnd(resume_token, snapshot_id, self.lineage)
+            rows = control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note)
+            proof = f"{ended}:{self.writer}:{note.operation_type}"
+            if self.tables.append_once(self.table, rows, app_id=ended, sequence=_END_OF_LINEAGE, proof=proof) is not None:
+                return Committed(batch, resume_token, snapshot_id, self.lineage)
+            last = committed(self.tables, self.table)
+            if last is not None and last.lineage >= self.lineage:
+                raise self._fenced(f"lineage {self.lineage}")
+
+    def _after_restore(self) -> Committed | None:
+        """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
+        and would skip their numbers without a word. What is captured again are replays, which no reader minds."""
+        last = last_before_hole(self.tables, self.table)
+        if last is None:
+            return None
+        self.lineage = last.lineage
+        return self.open_lineage(
+            Note("offset", "restored"), batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=last.snapshot_id
+        )
 
     def append_once(self, rows: DataFrame, *, app_id: str, sequence: int, what: str) -> int:
         """I/O: one fenced commit of *rows*, proven. Returns how many rows the commit holds.
 
         Raises:
             FencedError: Another writer committed this sequence.
+            ContractError: The table was restored to an older version under this run.
         """
-        landed = self.tables.append_once(self.table, rows, app_id=app_id, sequence=sequence, proof=f"{self.writer}:{app_id}:{sequence}")
+        landed = self.tables.append_once(self.table, rows, app_id=app_id, sequence=sequence, proof=f"{app_id}:{self.writer}:{sequence}")
         if landed is None:
-            raise FencedError(
-                f"another writer committed {what} of source {self.source}; this one stops, nothing is lost",
-                next_step="run one capture per source; strandline status shows the writer",
+            raise self._fenced(what)
+        if landed.restored_at is not None and landed.restored_at > self._opened_at:
+            raise ContractError(
+                f"{self.table} was restored to an older version while this capture was writing; nothing is lost",
+                next_step="strandline capture: it goes on from where the table is whole",
             )
-        return landed
+        return landed.rows
+
+    def _fenced(self, what: str) -> FencedError:
+        return FencedError(
+            f"another writer committed {what} of source {self.source}; this one stops, nothing is lost",
+            next_step="run one capture per source; strandline status shows the writer",
+        )
 
     def frame(self, rows: pa.Table) -> DataFrame:
         return self.tables.spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL))

@@ -9,7 +9,7 @@ from typing import Literal
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: at, level, logger, message."""
+    """One JSON object a line: at, level, logger, message, and the context that the caller gave (``extra={"context": {…}}``)."""
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(
@@ -18,6 +18,7 @@ class JsonFormatter(logging.Formatter):
                 "level": record.levelname,
                 "logger": record.name,
                 "message": record.getMessage(),
+                **({"context": context} if (context := getattr(record, "context", None)) is not None else {}),
             }
         )
 

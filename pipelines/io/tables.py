@@ -19,19 +19,29 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
+from tenacity import Retrying, retry_if_exception, retry_if_exception_type, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake, TableName, quoted
 
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
+_INSERT_ATTEMPTS = 10
 
 # What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
 _CREATION_CONFLICTS = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
 _CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: a cold JVM's first attempt alone can take longer
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A commit that was proven to be one's own."""
+
+    rows: int
+    restored_at: int | None
+    """The version of the newest RESTORE among the table's newest commits."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,13 @@ class Tables:
         """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
         return str(self.detail(table)["id"])
 
+    def add_columns(self, table: TableName, schema: T.StructType) -> None:
+        """I/O: one commit that adds the columns of *schema* that an older release did not know; none where nothing is missing."""
+        present = set(self.read(table).columns)
+        missing = T.StructType([column for column in schema.fields if column.name not in present])
+        if missing.fields:
+            self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({missing.toDDL()})")
+
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""
         pairs = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in sorted(properties.items()))
@@ -160,7 +177,7 @@ class Tables:
         else:
             writer.saveAsTable(self.lake.sql(table))
 
-    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> int | None:
+    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> Landed | None:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
 
         Delta skips a transaction whose sequence is taken without a word, so the newest commits are searched for *proof*.
@@ -169,17 +186,35 @@ class Tables:
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
 
         Returns:
-            Rows of the commit. None: somebody else committed this sequence; nothing was written.
+            None: somebody else committed this sequence; nothing was written.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
         except ConcurrentTransactionException:
             return None
-        for commit in self.history(table, limit=_PROOF_COMMITS):
+        commits = self.history(table, limit=_PROOF_COMMITS)
+        restored_at = max((int(commit["version"]) for commit in commits if commit["operation"] == "RESTORE"), default=None)
+        for commit in commits:
             if commit["userMetadata"] == proof:
-                return int(commit["operationMetrics"]["numOutputRows"])
+                return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
         return None
+
+    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> None:
+        """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
+
+        Args:
+            rows: Unique by *key*.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(ConcurrentAppendException),
+            stop=stop_after_attempt(_INSERT_ATTEMPTS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        ):
+            with attempt:
+                matching = f"t.{quoted(key)} = s.{quoted(key)}"
+                self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.

@@ -11,7 +11,8 @@ from pipelines.errors import QualityGateClosed
 from pipelines.jobs.capture import Report, run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import refresh_gold
-from pipelines.jobs.silver import SilverResult, run_silver
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table
 
 _log = logging.getLogger("strandline.run")

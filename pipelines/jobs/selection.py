@@ -41,6 +41,11 @@ def selection_of(capture: CaptureSettings) -> Selection:
     )
 
 
+def stream_of(capture: CaptureSettings) -> str:
+    """Which change stream that is, in words: its tokens mean nothing to another one, which would accept them all the same."""
+    return f"{capture.scope} {capture.target}" if capture.target else capture.scope
+
+
 def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
     """I/O: lists the source's collections, where a filter or an image is asked for; logs what selects nothing.
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import functions as F
 
 from pipelines.bronze.offsets import Committed, committed
-from pipelines.errors import ConfigurationError
+from pipelines.control.sources import State, state_of
+from pipelines.errors import ConfigurationError, StrandlineError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import inspect_selection, selection_of
+from pipelines.jobs.sources import reach_of
 from pipelines.model.columns import BOOKKEEPING, bronze_table
 from pipelines.model.tables import TableName
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
@@ -22,16 +24,25 @@ from pipelines.source.client import inspect, open_client, operation_time
 
 @dataclass(frozen=True)
 class Offset:
-    """The committed position of a source."""
+    """The committed position of a source. What only the source can tell is None where it does not answer; *warning* says why."""
 
     source: str
+    state: State
     batch: int
-    resume_token: str
+    lineage: int
+    resume_token: str | None
+    """None after a reset."""
     snapshot_id: str | None
     last_event_at: datetime | None
     """Cluster time of the newest event in bronze, UTC."""
     captured_at: datetime | None
     table_version: int
+    position_at: datetime | None = None
+    """Cluster time at which the token stands, UTC."""
+    age_seconds: int | None = None
+    headroom_seconds: int | None = None
+    """Until the source forgets the position, as fast as its oplog rolls now; None: its oplog has not rolled over yet."""
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class TableStatus:
 
 
 def show_offset(ctx: JobContext) -> Offset:
-    """I/O: reads bronze.
+    """I/O: reads bronze, and asks the source, where one is configured, how long it will remember the position.
 
     Raises:
         ConfigurationError: Nothing has been captured from this source.
@@ -63,9 +74,35 @@ def show_offset(ctx: JobContext) -> Offset:
 def _offset(ctx: JobContext, bronze: TableName, last: Committed) -> Offset:
     newest = ctx.tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("cluster_time"), F.max("captured_at")).first()
     assert newest is not None  # an aggregate has one row
-    return Offset(
-        bronze.name, last.batch, last.resume_token, last.snapshot_id, _utc(newest[0]), _utc(newest[1]), ctx.tables.version(bronze)
+    offset = Offset(
+        source=bronze.name,
+        state=state_of(ctx.tables, bronze.name).state,
+        batch=last.batch,
+        lineage=last.lineage,
+        resume_token=last.resume_token,
+        snapshot_id=last.snapshot_id,
+        last_event_at=_utc(newest[0]),
+        captured_at=_utc(newest[1]),
+        table_version=ctx.tables.version(bronze),
     )
+    return offset if last.resume_token is None or ctx.settings.source.uri is None else _held_against_source(ctx, offset)
+
+
+def _held_against_source(ctx: JobContext, offset: Offset) -> Offset:
+    try:
+        reach = reach_of(ctx)
+    except StrandlineError as error:
+        return replace(offset, warning=str(error))
+    if reach is None:
+        return offset
+    warning = None
+    if reach.position is None:
+        warning = "the source no longer has the history behind this position → strandline capture says what helps"
+    elif reach.headroom_seconds is not None and reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60:
+        minutes = reach.headroom_seconds // 60
+        warning = f"the source forgets this position in about {minutes} minutes → enlarge the oplog, or let the capture catch up"
+    position_at = None if reach.position is None else datetime.fromtimestamp(reach.position, UTC)
+    return replace(offset, position_at=position_at, age_seconds=reach.age_seconds, headroom_seconds=reach.headroom_seconds, warning=warning)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -9,14 +9,14 @@ from pipelines.model.tables import TableName
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT '1, 2, 3… per source for streamed rows, the fencing number; null for snapshot rows',
 position STRING COMMENT 'cluster time in hex, a colon, the token: sorts as the stream does',
-op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, snapshot, gap, ddl',
+op STRING COMMENT 'c insert, u update or replace, d delete, r snapshot read; control rows: heartbeat, offset, gap, snapshot, ddl, oversize',
 operation_type STRING COMMENT 'MongoDB''s own word',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 collection_uuid STRING COMMENT 'which incarnation of the collection (hex)',
 document_key STRING COMMENT 'canonical Extended JSON of documentKey',
 key STRING COMMENT 'the MERGE key: the normalised _id',
-after STRING COMMENT 'the document as canonical Extended JSON',
+after STRING COMMENT 'the document as canonical Extended JSON; of a control row: what it says, as JSON',
 before STRING COMMENT 'the pre-image as canonical Extended JSON',
 update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>,
     truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>,
@@ -28,6 +28,7 @@ captured_at TIMESTAMP COMMENT 'when the writer saw it',
 snapshot_id STRING COMMENT 'for r and snapshot rows; on the row that ends a batch: the snapshot that still runs',
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
+lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
 document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
 writer STRING COMMENT 'the run that wrote it'
@@ -44,6 +45,7 @@ _op STRING COMMENT 'c, u, d or r',
 _deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT COMMENT 'version of the bronze table that brought it',
+_collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
 _exact BOOLEAN COMMENT 'the document is the one at _base_position; false: it was looked up later and may be newer',
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>> COMMENT 'updates that wait for a document they can be folded onto',
 _rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
@@ -58,6 +60,7 @@ BOOKKEEPING: Final = (
     "_deleted",
     "_cluster_time",
     "_bronze_version",
+    "_collection_uuid",
     "_exact",
     "_pending",
     "_rescued",
@@ -78,13 +81,43 @@ after STRING COMMENT 'its type now',
 bronze_version BIGINT COMMENT 'version of bronze that brought the first such value'
 """
 
+SOURCES: Final = TableName("control", "sources")
+SOURCES_DDL: Final = """
+number BIGINT COMMENT '1, 2, 3… per source: the highest holds',
+source STRING COMMENT 'the source',
+state STRING COMMENT 'running, paused or stopped',
+at TIMESTAMP COMMENT 'since when',
+by STRING COMMENT 'who asked for it',
+why STRING COMMENT 'the reason that was given'
+"""
+
+DEAD_LETTERS: Final = TableName("control", "dead_letters")
+DEAD_LETTERS_DDL: Final = """
+id STRING COMMENT 'made of source, stage, collection, key and position: the same failure has it again',
+source STRING COMMENT 'the source',
+stage STRING COMMENT 'where it failed: read (the server could not send it, or it was too large to be wanted), convert (silver)',
+class STRING COMMENT 'kind of the failure',
+message STRING COMMENT 'what happened, without the document''s values',
+position STRING COMMENT 'of the event or of the document',
+db STRING COMMENT 'database',
+collection STRING COMMENT 'collection',
+collection_uuid STRING COMMENT 'which incarnation of the collection (hex)',
+key STRING COMMENT 'the MERGE key of the document',
+attempts INT COMMENT 'how often it was tried',
+at TIMESTAMP COMMENT 'when it was noted first',
+status STRING COMMENT 'open, replayed (read again from the source), or gone (the source has the document no more)',
+replayed_at TIMESTAMP COMMENT 'when it was read again',
+raw BINARY COMMENT 'raw BSON: the event without its heavy parts (read), or the document (convert)'
+"""
+
 SILVER_PROGRESS: Final = TableName("control", "silver_progress")
 SILVER_PROGRESS_DDL: Final = """
 bronze STRING COMMENT 'id of the bronze table',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 own_version BIGINT COMMENT 'progress that the silver table itself had noted',
-through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here'
+through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here',
+came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name'
 """
 
 

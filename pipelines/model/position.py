@@ -27,3 +27,8 @@ def streamed_position(seconds: int, increment: int, token_data: str) -> str:
 def snapshot_position(seconds: int, increment: int) -> str:
     """Position of every READ of a chunk that was read at that cluster time."""
     return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"
+
+
+def cluster_seconds(position: str) -> int:
+    """Seconds since the epoch (UTC) of a position's cluster time."""
+    return int(position[:8], 16)

@@ -64,6 +64,9 @@ _int64 = struct.Struct("<q").unpack_from
 _length = struct.Struct("<i").pack
 _uint64_pair = struct.Struct("<II").unpack_from
 
+LEFT_OUT = b"_leftOut"
+"""Field of an event that landed without its heavy parts: their names."""
+
 
 class MalformedBson(ValueError):
     """The bytes are not one BSON document. The message holds no document content."""

@@ -37,8 +37,8 @@ except SystemExit as stopped:
     # why: it imports pyspark.sql.connect, which ends `python -c` with code 0 where grpc is missing
     raise ImportError("great_expectations cannot be imported from `python -c`; run a file or a module") from stopped
 
-# Set here, because the module sets its own level: it tells of every temporary folder.
-logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
+for _name in ("great_expectations", "great_expectations.data_context.types.base"):  # the second one has a level of its own
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 _SITE = "strandline"
 _KEY = "_key"

@@ -12,6 +12,7 @@ from typing import Any
 from bson.decimal128 import Decimal128
 
 from pipelines.model import raw_bson as rb
+from pipelines.model.poison import why_not_json
 
 UUID_SUBTYPE = 4
 
@@ -25,17 +26,26 @@ class Census:
     scale: int = 0
     fields: dict[str, Census] = field(default_factory=dict)
     element: Census | None = None
+    poisoned: bool = False
+    """Something was met here that JSON cannot show, so that `why_not_json` should look at the documents."""
 
     def merge(self, other: Census) -> None:
         """Add what *other* met."""
         self.types |= other.types
         self.integer_digits = max(self.integer_digits, other.integer_digits)
         self.scale = max(self.scale, other.scale)
+        self.poisoned = self.poisoned or other.poisoned
         for name, inner in other.fields.items():
             self.fields.setdefault(name, Census()).merge(inner)
         if other.element is not None:
             self.element = self.element or Census()
             self.element.merge(other.element)
+
+    @property
+    def holds_poison(self) -> bool:
+        """Whether that is so here or below."""
+        below = (*self.fields.values(), *((self.element,) if self.element is not None else ()))
+        return self.poisoned or any(inner.holds_poison for inner in below)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -44,6 +54,7 @@ class Census:
             "scale": self.scale,
             "fields": {name: inner.to_json() for name, inner in self.fields.items()},
             "element": None if self.element is None else self.element.to_json(),
+            "poisoned": self.poisoned,
         }
 
     @staticmethod
@@ -54,6 +65,7 @@ class Census:
             stored["scale"],
             {name: Census.from_json(inner) for name, inner in stored["fields"].items()},
             None if stored["element"] is None else Census.from_json(stored["element"]),
+            stored["poisoned"],
         )
 
 
@@ -74,10 +86,15 @@ def count(documents: Iterable[bytes], *, max_depth: int) -> Census:
 
 def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
     fields = node.fields
+    names: set[bytes] = set()
     for kind, name, value, end in rb.elements(raw, start):
+        if name in names:
+            node.poisoned = True
+        names.add(name)
         try:
             key = name.decode()
         except UnicodeDecodeError:
+            node.poisoned = True
             continue  # no column can have this name: the decoder rescues the value
         inner = fields.get(key)
         if inner is None:
@@ -89,16 +106,29 @@ def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, dept
     simple = _SIMPLE.get(kind)
     if simple is not None:
         node.types.add(simple)
+        if kind == rb.STRING and not _is_text(raw[value + 4 : end - 1]):
+            node.poisoned = True
     elif kind == rb.NULL:
         return
     elif kind in (rb.DOCUMENT, rb.ARRAY):
-        _count_nested(node, raw, kind, value, depth)
+        _count_nested(node, raw, kind, value, end, depth)
     elif kind == rb.BINARY:
         node.types.add(binary_kind(raw, value, end))
     elif kind == rb.DECIMAL128:
         _count_decimal(node, raw, value)
     else:
         node.types.add(rb.TYPE_NAMES[kind])
+        node.poisoned = node.poisoned or why_not_json(rb.as_document(kind, raw[value:end])) is not None
+
+
+def _is_text(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _SIMPLE = {
@@ -112,9 +142,10 @@ _SIMPLE = {
 }
 
 
-def _count_nested(node: Census, raw: bytes, kind: int, value: int, depth: int) -> None:
+def _count_nested(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
     if depth <= 0:
         node.types.add("too deep")
+        node.poisoned = node.poisoned or why_not_json(rb.as_document(kind, raw[value:end])) is not None
         return
     if kind == rb.DOCUMENT:
         node.types.add("struct")

@@ -16,6 +16,7 @@ from typing import Any
 from bson.decimal128 import Decimal128
 
 from pipelines.model import raw_bson as rb
+from pipelines.model.poison import LARGEST_JSON, has_doubles
 from pipelines.silver.census import binary_kind
 from pipelines.silver.shape import Shape
 
@@ -27,7 +28,6 @@ _double = struct.Struct("<d").unpack_from
 
 # Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-_LONGEST_VARIANT = 16 * 1024 * 1024
 
 
 class Misfit(Exception):
@@ -125,22 +125,13 @@ def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
     """
     payload = raw[value:end]
     try:
-        if kind not in (rb.DOCUMENT, rb.ARRAY) or not _has_duplicates(raw, value):
+        if kind not in (rb.DOCUMENT, rb.ARRAY) or not has_doubles(raw, value):
             text = rb.canonical_value(kind, payload)
-            if len(text) <= _LONGEST_VARIANT:
+            if len(text) <= LARGEST_JSON:
                 return text
     except ValueError:  # libbson refuses it: the bytes are kept as they are
         pass
     return json.dumps({"$bson": b64encode(rb.as_document(kind, payload)).decode("ascii")})
-
-
-def _has_duplicates(raw: bytes, start: int) -> bool:
-    names: set[bytes] = set()
-    for kind, name, value, _ in rb.elements(raw, start):
-        if name in names or (kind in (rb.DOCUMENT, rb.ARRAY) and _has_duplicates(raw, value)):
-            return True
-        names.add(name)
-    return False
 
 
 def _string(raw: bytes, value: int, end: int) -> str:

@@ -10,11 +10,13 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.model.columns import CHANGE_OPS
 
-READS: Final = ("key", "position", "op", "cluster_time", "document_size", "envelope", "_commit_version")
+READS: Final = ("key", "position", "op", "cluster_time", "collection_uuid", "document_size", "envelope", "_commit_version")
 
-NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version")
+NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid")
 """What a key's newest change tells; Python on the executors passes it through."""
-NEWEST_DDL: Final = "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT"
+NEWEST_DDL: Final = (
+    "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, _collection_uuid STRING"
+)
 PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
 
 
@@ -28,8 +30,8 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
         changes: Bronze rows of one collection, control rows included; reads `READS`.
 
     Returns:
-        At most one row per key: ``_key``, ``_position``, ``_op``, ``_deleted``, ``_cluster_time``, ``_bronze_version`` of the newest
-        change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document, null where none came. Empty in, empty out.
+        At most one row per key: `NEWEST` of the newest change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document,
+        null where none came, or only from another incarnation of the collection. Empty in, empty out.
 
     Raises:
         ContractError: A column is missing (checked on the schema, before any job runs).
@@ -41,10 +43,11 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     if missing:
         raise ContractError(f"bronze rows lack {', '.join(missing)}", next_step="strandline doctor")
     has_document = F.col("document_size").isNotNull()
-    newest = F.max(F.struct("position", "op", "cluster_time", "_commit_version")).alias("newest")
+    newest = F.max(F.struct("position", "op", "cluster_time", "collection_uuid", "_commit_version")).alias("newest")
     # max_by, not max: comparing rows would compare whole envelopes.
     base_position = F.max(F.when(has_document, F.col("position"))).alias("_base_position")
-    base = F.max_by(F.struct("op", "envelope"), F.when(has_document, F.col("position"))).alias("base")
+    base = F.max_by(F.struct("op", "envelope", "collection_uuid"), F.when(has_document, F.col("position"))).alias("base")
+    its_own = F.col("_base_position").isNotNull() & same_incarnation("newest.collection_uuid", "base.collection_uuid")
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy(F.col("key").alias("_key"))
@@ -56,11 +59,17 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
             (F.col("newest.op") == "d").alias("_deleted"),
             F.col("newest.cluster_time").alias("_cluster_time"),
             F.col("newest._commit_version").alias("_bronze_version"),
-            "_base_position",
-            F.when(F.col("_base_position").isNotNull(), F.col("base.op")).alias("base_op"),
-            F.when(F.col("_base_position").isNotNull(), F.col("base.envelope")).alias("envelope"),
+            F.col("newest.collection_uuid").alias("_collection_uuid"),
+            F.when(its_own, F.col("_base_position")).alias("_base_position"),
+            F.when(its_own, F.col("base.op")).alias("base_op"),
+            F.when(its_own, F.col("base.envelope")).alias("envelope"),
         )
     )
+
+
+def same_incarnation(one: str, other: str) -> Column:
+    """Whether two columns name the same life of the collection; an unknown one may be any."""
+    return F.coalesce(F.col(one) == F.col(other), F.lit(True))
 
 
 def without_deleted_values(state: DataFrame) -> DataFrame:

@@ -7,25 +7,15 @@ progress is not below *own*: a table that was dropped or restored reads again fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
+from pipelines.model.namespaces import Namespace
 from pipelines.silver.writer import Progress
-
-
-class Namespace(NamedTuple):
-    """A collection of the source."""
-
-    db: str
-    collection: str
-
-    def __str__(self) -> str:
-        return f"{self.db}.{self.collection}"
 
 
 @dataclass(frozen=True)
@@ -36,6 +26,8 @@ class Ledger:
     own: dict[Namespace, int]
     complete_through: int
     """-1: no run over all collections has ended yet."""
+    moved: Mapping[str, Namespace] = field(default_factory=dict)
+    """Where each renamed collection is now, by UUID."""
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> Ledger:
@@ -44,7 +36,8 @@ class Ledger:
             return Ledger(bronze_id, {}, -1)
         rows = tables.read(SILVER_PROGRESS).where(F.col("bronze") == bronze_id).collect()
         own = {Namespace(row["db"], row["collection"]): int(row["own_version"]) for row in rows}
-        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1))
+        moved = {uuid: Namespace(row["db"], row["collection"]) for row in rows for uuid in row["came"]}
+        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1), moved)
 
     def own_progress(self, progress: Progress | None) -> int:
         """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
@@ -55,13 +48,16 @@ class Ledger:
         trusted = namespace in self.own and own >= self.own[namespace]
         return max(own, self.complete_through) if trusted else own
 
-    def advanced(self, namespaces: Iterable[Namespace], through: int) -> Ledger:
+    def advanced(self, namespaces: Iterable[Namespace], through: int, moved: Mapping[str, Namespace]) -> Ledger:
         """The ledger after a run over all collections: *namespaces* had news, all others had none."""
-        return Ledger(self.bronze_id, self.own | dict.fromkeys(namespaces, through), through)
+        return replace(self, own=self.own | dict.fromkeys(namespaces, through), complete_through=through, moved=moved)
 
     def store(self, tables: Tables) -> None:
         """I/O: one small commit; none while nothing is known."""
         if self.own:
             schema = schema_of(SILVER_PROGRESS_DDL)
-            rows = [(self.bronze_id, *namespace, own, self.complete_through) for namespace, own in sorted(self.own.items())]
+            rows = [
+                (self.bronze_id, *namespace, own, self.complete_through, [uuid for uuid, now in self.moved.items() if now == namespace])
+                for namespace, own in sorted(self.own.items())
+            ]
             tables.replace(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema))

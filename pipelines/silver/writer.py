@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName, quoted
+from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.schema import SchemaChange
 from pipelines.silver.shape import Shape
 
 _SHAPE, _PROGRESS, _NAMESPACE, _FOLDS = "strandline.shape", "strandline.bronze", "strandline.namespace", "strandline.folds"
-_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_pending")
+_INCARNATIONS = "strandline.incarnations"
+_BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 PROPERTIES = {
     "delta.columnMapping.mode": "name",  # any legal field name is a legal column
@@ -39,6 +42,15 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """What a silver table knows of itself."""
+
+    shape: Shape
+    progress: Progress | None
+    incarnations: Incarnations
+
+
+@dataclass(frozen=True)
 class Merged:
     """Rows of one MERGE, counted by the commit."""
 
@@ -53,7 +65,7 @@ class SilverTable:
     tables: Tables
     name: TableName
 
-    def open(self, namespace: str) -> tuple[Shape, Progress | None]:
+    def open(self, namespace: str) -> Opened:
         """I/O: creates the empty table if it is not there. Idempotent.
 
         Raises:
@@ -68,7 +80,7 @@ class SilverTable:
                 next_step="set silver.naming: database_collection, so that two collections never share a table",
             )
         shape = Shape.from_json(json.loads(found[_SHAPE])) if _SHAPE in found else Shape("struct")
-        return shape, _progress(found)
+        return Opened(shape, _progress(found), Incarnations.from_json(found.get(_INCARNATIONS)))
 
     def progress(self) -> Progress | None:
         """I/O: the progress that the table itself notes; None where there is no table."""
@@ -106,7 +118,8 @@ class SilverTable:
 
         Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
         a join semilattice, so any order, any batching and any repetition of rows ends in the same table. A late READ below a tombstone
-        therefore fills in the tombstone's last values, and can never bring the document back.
+        therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
+        collection: a change of another one takes the whole row, or nothing.
 
         I/O: one commit, or none. Idempotent by the positions.
 
@@ -115,20 +128,77 @@ class SilverTable:
         """
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
+        same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
         merge = self.tables.delta(self.name).alias("t").merge(rows.alias("s"), "t._key <=> s._key")
         if deletes == "hard":
             merge = merge.whenMatchedUpdate(f"{newer} AND s._deleted", _from_source([*document, *_BOOKKEEPING]))
-        merge = merge.whenMatchedUpdate(f"{newer} AND {newer_document}", _from_source([*document, *_BOOKKEEPING]))
+        merge = merge.whenMatchedUpdate(
+            f"{newer} AND ({newer_document} OR NOT {same_incarnation})", _from_source([*document, *_BOOKKEEPING])
+        )
         merge = merge.whenMatchedUpdate(newer, _from_source(_BOOKKEEPING))
-        late = newer_document if deletes == "soft" else f"{newer_document} AND NOT t._deleted"
+        late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.whenMatchedUpdate(late, _from_source([*document, "_pending"]))
         merge.whenNotMatchedInsert(values=_from_source(rows.columns)).execute()
         metrics = self.tables.history(self.name)[0]["operationMetrics"]
         return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))
 
-    def advance(self, progress: Progress) -> None:
-        """I/O: one commit that notes the progress. After the MERGE: a crash between the two only repeats a MERGE."""
-        self.tables.set_properties(self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version})})
+    def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
+        """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
+
+        Args:
+            met: Column ``key``.
+
+        Returns:
+            How many were retired.
+        """
+        below = (F.col("_position") < position) & ~F.col("_deleted")
+        table = self.tables.read(self.name)
+        gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+        if gone.isEmpty():
+            return 0
+        at = F.timestamp_seconds(F.lit(int(position[:8], 16)))
+        values: dict[str, str | Column] = {"_deleted": F.lit(True), "_op": F.lit("d"), "_position": F.lit(position), "_cluster_time": at}
+        if deletes == "hard":
+            values |= dict.fromkeys(self._values(), F.lit(None))
+        merge = self.tables.delta(self.name).alias("t").merge(gone.alias("s"), "t._key <=> s._key")
+        merge.whenMatchedUpdate(F.expr("t._position") < position, values).execute()
+        return int(self.tables.history(self.name)[0]["operationMetrics"].get("numTargetRowsUpdated", 0))
+
+    def retire(self, incarnations: Incarnations, *, deletes: Literal["soft", "hard"]) -> None:
+        """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
+        tombstone: dict[str, str | Column] = {quoted(name): value for name, value in incarnations.tombstone().items()}
+        if deletes == "hard":
+            tombstone |= dict.fromkeys(self._values(), F.lit(None))
+        self.tables.delta(self.name).update(incarnations.is_over(), tombstone)
+
+    def _values(self) -> list[str]:
+        """Quoted names of the columns that say what was in the document."""
+        kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
+        return [quoted(name) for name in self.tables.read(self.name).columns if name not in kept]
+
+    def archive(self, incarnations: Incarnations) -> list[TableName]:
+        """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are
+        retired there is nothing to copy, and what was copied stays.
+
+        Returns:
+            The tables, named after this one and the incarnation.
+        """
+        going = self.tables.read(self.name).where(incarnations.is_over() & ~F.col("_deleted"))
+        found = [row[0] for row in going.select("_collection_uuid").distinct().collect()]
+        archives = []
+        for uuid in found:
+            archive = TableName("silver", f"{self.name.name}_dropped_{(uuid or 'unknown')[:8]}")
+            self.tables.create(archive, going.schema, properties=PROPERTIES, cluster_by=("_key",))
+            self.tables.replace(archive, going.where(F.col("_collection_uuid").eqNullSafe(uuid)))
+            archives.append(archive)
+        return archives
+
+    def advance(self, progress: Progress, incarnations: Incarnations) -> None:
+        """I/O: one commit that notes progress and incarnations. After the MERGE: a crash between the two only repeats a MERGE."""
+        noted = {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version})}
+        if incarnations != Incarnations():
+            noted[_INCARNATIONS] = incarnations.to_json()
+        self.tables.set_properties(self.name, noted)
 
 
 def _progress(properties: dict[str, str]) -> Progress | None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+from tenacity import AttemptManager
 
+from pipelines.errors import StrandlineError
+from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
-from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.intake import Intake
+from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
+from pipelines.source.patience import Patience, made_progress
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
+
+OversizeMode = Literal["fail", "skip", "split"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class ChangeBatch:
     events: tuple[bytes, ...]
     resume_token: str
     """The whole token document as Extended JSON: of the last event, or the server's post-batch token at the end of a server batch."""
+    set_aside: tuple[SetAside, ...] = ()
+    """Those of *events* that came without their heavy parts."""
 
     @property
     def token_data(self) -> str:
@@ -36,15 +44,22 @@ class ChangeBatch:
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """When a batch is full: events, bytes, or the wait since its first event, whichever comes first."""
+    """When a batch is full: events, bytes, or the wait since its first event, whichever comes first; and what is not taken as it is."""
 
     max_batch_size: int = 50_000
     max_bytes: int = 128 * 1024 * 1024
     poll_interval_ms: int = 200
     max_await_time_ms: int = 200
-    connect_max_attempts: int = 16
+    oversize: OversizeMode = "fail"
+    skip_threshold: int = 0
+    """Bytes of a document that are left out when skipping; 0: as much as MongoDB can send."""
+    retry_limit: int = 0
+    """How often an event that the server cannot send is asked for again, before it is passed."""
+    strict: bool = False
+    """Stop at a document that JSON cannot show."""
 
 
+ANSWER_EVENTS = 16_384
 _NO_EVENTS = StreamLimits(max_batch_size=0)
 
 
@@ -52,7 +67,8 @@ class StreamReader:
     """Reads one change stream in a thread, one batch ahead; memory is bounded by two batches.
 
     Retries what the classifier calls retriable by reopening after the last token it handed over: nothing is lost, nothing comes
-    twice. Everything else is raised from `batches` in the caller's thread.
+    twice. Everything else is raised from `batches` in the caller's thread, after all that was read before it. An event that the server
+    cannot send is passed without its heavy parts, and named in the batch that brings it: what that means is the caller's decision.
 
     Args:
         client: Opened with ``raw=True``, so that events stay bytes.
@@ -67,6 +83,7 @@ class StreamReader:
         start: ResumePoint,
         *,
         limits: StreamLimits = StreamLimits(),
+        patience: Patience = Patience(),
         expanded_events: bool = True,
     ) -> None:
         self._client = client
@@ -74,7 +91,9 @@ class StreamReader:
         self._fields = FieldRewriter(selection.fields)
         self._start = start
         self._limits = limits
+        self._patience = patience
         self._expanded = expanded_events
+        self._narrowing = Narrowing(ANSWER_EVENTS)
         self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -104,59 +123,113 @@ class StreamReader:
                 self._thread.join(timeout=0.05)
 
     def _run(self) -> None:
-        # The retry counter starts anew whenever a batch was read: only a source that stays away exhausts it.
-        while not self._stop.is_set():
-            before = self._start
-            try:
-                for attempt in self._retrying():
+        try:
+            while not self._stop.is_set():
+                for attempt in self._patience.attempts(self._stop):
                     with attempt:
-                        self._read_until_error()
+                        self._read_until_error(attempt)
+        except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
+            self._put(error)
+
+    def _read_until_error(self, attempt: AttemptManager) -> None:
+        """Until the stream is closed by an invalidate (the next round goes on with startAfter) or by an event that is too large."""
+        if self._stop.is_set():
+            return
+        with asking("opening the change stream"):
+            try:
+                stream = self._open()
             except mongo.PyMongoError as error:
-                if classify(error) == "retriable" and self._start is not before:
-                    continue
-                self._put(as_strandline_error(error, doing="the change stream"))
+                self._meet_oversize(error)
                 return
-            except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
-                self._put(error)
-                return
-
-    def _retrying(self) -> Retrying:
-        return Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, mongo.PyMongoError) and classify(error) == "retriable"),
-            wait=wait_exponential(multiplier=1, max=120),
-            stop=stop_after_attempt(self._limits.connect_max_attempts),
-            sleep=self._sleep,
-            reraise=True,
-        )
-
-    def _sleep(self, seconds: float) -> None:
-        self._stop.wait(seconds)
-
-    def _read_until_error(self) -> None:
-        with open_stream(self._client, self._selection, self._start, self._limits, self._expanded) as stream:
+        with asking("reading the change stream", phase="reading"), stream:
             while not self._stop.is_set() and stream.alive:
-                batch = self._fill(stream)
-                if batch is not None and self._put(batch):
-                    self._start = ResumePoint(token=batch.resume_token)
-        # Not alive: an invalidate closed it; the next round goes on with startAfter.
+                batch, failure = self._fill(stream)
+                if batch is not None and self._hand_over(batch):
+                    made_progress(attempt)
+                    self._narrowing.lost_connections = 0
+                if failure is not None:
+                    self._meet_oversize(failure)
+                    return
+                if batch is not None and self._narrowing.came(len(batch.events)):
+                    return
 
-    def _fill(self, stream: ChangeStream[RawBSONDocument]) -> ChangeBatch | None:
-        """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free."""
+    def _open(self, *more: Stage) -> ChangeStream[RawBSONDocument]:
+        if self._limits.oversize == "split":
+            more = (*more, SPLIT_STAGE)
+        one_by_one = self._narrowing.is_on
+        return open_stream(self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one)
+
+    def _hand_over(self, batch: ChangeBatch) -> bool:
+        """Whether the stream moved on by it."""
+        if not self._put(batch):
+            return False
+        moved = bool(batch.events) or batch.resume_token != self._start.token
+        self._start = ResumePoint(token=batch.resume_token)
+        return moved
+
+    def _meet_oversize(self, failure: Exception) -> None:
+        """Read on in smaller steps, or pass the event where it is certain which one it is.
+
+        Raises:
+            Exception: *failure*, where it is none of that.
+            ConfigurationError: Even without its heavy parts the event is too large.
+        """
+        if not self._narrowing.suspects(failure):
+            raise failure
+        if self._narrowing.refused() <= self._limits.retry_limit:
+            self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+            return
+        try:
+            passed = self._pass_oversize(failure)
+        except mongo.OperationFailure as error:
+            raise (key_too_large() if self._narrowing.suspects(error) else error) from None
+        self._narrowing.ended()
+        if not passed:
+            raise failure
+
+    def _pass_oversize(self, failure: Exception) -> bool:
+        """Hand over the next event without its heavy parts; not where *failure* was a lost connection that nothing explains."""
+        with self._open(LIGHT_STAGE) as stream:
+            event = None
+            while event is None and not self._stop.is_set():
+                event = stream.try_next()
+            if event is None:
+                return True
+            light = light_event(self._fields.event(bytes(event.raw)))
+            if not self._narrowing.explains(failure, light):
+                return False
+            aside = SetAside(light, self._narrowing.refusals, None)
+            self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
+            return True
+
+    def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
+        """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free.
+
+        What fails comes beside what was read before it: that is not read again.
+        """
         limits, size = self._limits, 0
         events: list[bytes] = []
+        intake = Intake(self._fields.event, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
+        token, failure = stream.resume_token, None
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
-        while len(events) < limits.max_batch_size and size < limits.max_bytes and not self._stop.is_set():
-            event = stream.try_next()
+        while not self._stop.is_set() and (intake.waiting or (len(events) < limits.max_batch_size and size < limits.max_bytes)):
+            try:
+                answer = stream.try_next()
+                event = None if answer is None else intake.take(bytes(answer.raw))
+            except (mongo.PyMongoError, StrandlineError) as error:
+                failure = error
+                break
+            if intake.waiting:
+                continue
+            token = stream.resume_token
             if event is not None:
-                raw = self._fields.event(bytes(event.raw))
-                events.append(raw)
-                size += len(raw)
+                events.append(event)
+                size += len(event)
             elif not stream.alive or (events and self._wanted.is_set()):
                 break
             if self._wanted.is_set() and time.monotonic() >= deadline:
                 break
-        token = stream.resume_token
-        return None if token is None else ChangeBatch(tuple(events), token_json(token))
+        return (None if token is None else ChangeBatch(tuple(events), token_json(token), tuple(intake.set_aside))), failure
 
     def _put(self, item: ChangeBatch | BaseException) -> bool:
         while not self._stop.is_set():
@@ -169,21 +242,32 @@ class StreamReader:
 
 
 def open_stream(
-    client: AnyClient, selection: Selection, start: ResumePoint, limits: StreamLimits, expanded_events: bool
+    client: AnyClient,
+    selection: Selection,
+    start: ResumePoint,
+    limits: StreamLimits,
+    expanded_events: bool,
+    *,
+    more: Sequence[Stage] = (),
+    one_by_one: bool = False,
 ) -> ChangeStream[RawBSONDocument]:
     """I/O: opens a change stream; with a client opened as ``raw=True`` its events stay bytes.
+
+    Args:
+        more: Stages that stand last.
+        one_by_one: One event in an answer.
 
     Raises:
         PyMongoError: As the server says; `classify` judges it.
     """
     options: dict[str, Any] = {
         "max_await_time_ms": limits.max_await_time_ms,
-        "batch_size": min(limits.max_batch_size, 16_384),
+        "batch_size": 1 if one_by_one else min(limits.max_batch_size, ANSWER_EVENTS),
         **({"show_expanded_events": True} if expanded_events else {}),
         **selection.images.watch_options,
         **start.watch_options,
     }
-    stages = stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events)
+    stages = [*stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events), *more]
     if selection.scope == "deployment":
         return client.watch(stages, **options)
     database = client[str(selection.database)]

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson import json_util
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.source.errors import as_strandline_error
+from pipelines.source.errors import Phase, as_strandline_error
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
@@ -40,6 +41,8 @@ class Collection:
     db: str
     name: str
     uuid: str | None
+    capped: bool = False
+    """As far as it was asked for."""
 
     def __str__(self) -> str:
         return f"{self.db}.{self.name}"
@@ -72,12 +75,12 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
 
 
 @contextmanager
-def asking(doing: str) -> Iterator[None]:
+def asking(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
     """Turn a driver's error into the one line a person reads, without its cause: that may quote the URI."""
     try:
         yield
     except mongo.PyMongoError as error:
-        raise as_strandline_error(error, doing=doing) from None
+        raise as_strandline_error(error, doing=doing, phase=phase) from None
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ class Deployment:
     def shows_expanded_events(self) -> bool:
         """``showExpandedEvents`` (and with it ``collectionUUID``) exists since 6.0."""
         return int(self.version.split(".")[0]) >= 6
+
+    @property
+    def splits_large_events(self) -> bool:
+        """``$changeStreamSplitLargeEvent`` exists since 6.0.9."""
+        return tuple(int(part) for part in self.version.split("-")[0].split(".")) >= (6, 0, 9)
 
 
 def inspect(client: AnyClient) -> Deployment:
@@ -178,7 +186,19 @@ def collection_uuid(info: Mapping[str, Any]) -> str | None:
 def find_collection(database: Database[Any], name: str) -> Collection | None:
     """I/O: the collection as it is now, or None where it is gone."""
     infos = list(database.list_collections(filter={"name": name}))
-    return Collection(database.name, name, collection_uuid(infos[0])) if infos else None
+    return _found(database.name, infos[0]) if infos else None
+
+
+def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
+    """I/O: the same collection (by its UUID) under the name that it has now, or None where it is gone."""
+    if planned.uuid is None:
+        return find_collection(client[planned.db], planned.name)
+    infos = list(client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)}))
+    return _found(planned.db, infos[0]) if infos else None
+
+
+def _found(database: str, info: Mapping[str, Any]) -> Collection:
+    return Collection(database, info["name"], collection_uuid(info), bool(info.get("options", {}).get("capped")))
 
 
 def token_json(token: Any) -> str:

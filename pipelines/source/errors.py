@@ -8,7 +8,8 @@ from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 
-Verdict = Literal["retriable", "history_lost", "oversize", "configuration", "terminal"]
+Verdict = Literal["retriable", "history_lost", "invalid_token", "oversize", "configuration", "terminal"]
+Phase = Literal["opening", "reading"]
 
 # code: verdict. Measured on 6.0.5 (docs/decisions) and from mongo/src/mongo/base/error_codes.yml.
 CODES: dict[int, Verdict] = {
@@ -41,12 +42,12 @@ CODES: dict[int, Verdict] = {
     13388: "retriable",  # StaleConfig
     13435: "retriable",  # NotPrimaryNoSecondaryOk
     13436: "retriable",  # NotPrimaryOrSecondary
-    9: "history_lost",  # FailedToParse: the token is garbled
-    260: "history_lost",  # InvalidResumeToken
     280: "history_lost",  # ChangeStreamFatalError: the token's event is not in this oplog
     286: "history_lost",  # ChangeStreamHistoryLost: the oplog has moved on
-    40649: "history_lost",  # an empty token
-    50811: "history_lost",  # the token's KeyString is damaged
+    9: "invalid_token",  # FailedToParse: the token is garbled
+    260: "invalid_token",  # InvalidResumeToken
+    40649: "invalid_token",  # an empty token
+    50811: "invalid_token",  # the token's KeyString is damaged
     10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
     13: "configuration",  # Unauthorized
     18: "configuration",  # AuthenticationFailed
@@ -54,23 +55,74 @@ CODES: dict[int, Verdict] = {
 }
 
 
-def classify(error: mongo.PyMongoError) -> Verdict:
-    """Judge one error. An unknown code without the resumable label is terminal: it would repeat for ever."""
+_DECISIVE = ("history_lost", "oversize", "configuration")
+
+
+class NoAnswer(RetriableError):
+    """Nobody answers: no server was reached, or the connection broke. Nothing was lost; calling again is safe."""
+
+
+def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
+    """Judge one error, and what is stated as its cause: wrong credentials stay wrong behind a broken connection.
+
+    An unknown code without the resumable label is terminal: it would repeat for ever.
+
+    Args:
+        phase: A server rejects a token when a stream is opened; the same code says something else of an open cursor.
+    """
+    judged = [_judge(each, phase) for each in _with_causes(error)]
+    return next((verdict for verdict in judged if verdict in _DECISIVE), judged[0])
+
+
+def _with_causes(error: mongo.PyMongoError) -> list[mongo.PyMongoError]:
+    found: list[mongo.PyMongoError] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in found:
+        if isinstance(cause, mongo.PyMongoError):
+            found.append(cause)
+        cause = cause.__cause__
+    return found
+
+
+def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
     if isinstance(error, mongo.ConfigurationError):
         return "configuration"
     if isinstance(error, mongo.OperationFailure) and error.code is not None:
         verdict = CODES.get(error.code)
+        if verdict == "invalid_token" and phase == "reading":
+            return "terminal"
         if verdict is not None:
             return verdict
         return "retriable" if error.has_error_label("ResumableChangeStreamError") else "terminal"
     return "retriable" if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound) else "terminal"
 
 
-def as_strandline_error(error: mongo.PyMongoError, *, doing: str) -> StrandlineError:
+def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase = "opening") -> StrandlineError:
     """The one line a person reads. The server's text is quoted without the command, and no URI stands in it."""
-    verdict = classify(error)
-    code = getattr(error, "code", None)
+    verdict = classify(error, phase)
+    code = next((found for each in _with_causes(error) if (found := getattr(each, "code", None)) is not None), None)
     what = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
+    if verdict == "configuration":
+        return _configuration_error(code, what, error)
+    if verdict in ("history_lost", "invalid_token"):
+        why = "the source no longer has the history behind" if verdict == "history_lost" else "the server cannot read"
+        return ResumePointLost(
+            f"{what}: {why} the committed token",
+            next_step="strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal",
+        )
+    if verdict == "retriable":
+        kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError
+        said = f", code {code}" if code else ""
+        return kind(f"MongoDB did not answer while {doing} ({type(error).__name__}{said})", next_step="check the URI and that it is up")
+    if verdict == "oversize":
+        return ConfigurationError(
+            f"{what}: a change event exceeds 16 MiB, the largest that MongoDB can send",
+            next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+        )
+    return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")
+
+
+def _configuration_error(code: int | None, what: str, error: mongo.PyMongoError) -> ConfigurationError:
     if code == 40573:
         return ConfigurationError(
             "MongoDB runs as a standalone server, and change streams need a replica set",
@@ -82,13 +134,4 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str) -> StrandlineE
         return ConfigurationError(
             f"{what}: a privilege is missing", next_step="grant the user 'read' on the captured databases (find and changeStream)"
         )
-    if verdict == "history_lost":
-        return ResumePointLost(
-            f"{what}: the source no longer has the history behind the committed token",
-            next_step="strandline offsets show, then strandline offsets reset and strandline run to snapshot again",
-        )
-    if verdict == "retriable":
-        return RetriableError(f"MongoDB did not answer while {doing} ({type(error).__name__})", next_step="check the URI and that it is up")
-    if verdict == "oversize":
-        return ConfigurationError(f"{what}: a change event exceeds 16 MiB", next_step="see docs/runbook.md, 'oversize'")
     return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")

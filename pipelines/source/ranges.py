@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -82,25 +82,39 @@ def plan_chunks(client: AnyClient, collection: Collection, chunk_size: int) -> l
     return tile(identifiers[_SAMPLES_A_CHUNK::_SAMPLES_A_CHUNK][: chunks - 1])
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What of a range's documents is read, and how."""
+
+    fields: FieldPolicy = FieldPolicy()
+    """Rules for single fields; what they exclude is not even asked for."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    """Only documents that match; empty: all."""
+    fetch_size: int = _LIST_ROWS
+    """Documents of one answer of the server."""
+
+
 def read_range(
-    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], fields: FieldPolicy = FieldPolicy()
+    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading = Reading()
 ) -> Iterator[list[bytes]]:
     """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
 
+    Of a capped collection no server reads the past (246): its documents are at least as new as *at*, and the events that made them newer
+    come after.
+
     Args:
         client: Opened with ``raw=True``.
-        fields: Rules for single fields; what they exclude is not even asked for.
 
     Raises:
         ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
         RetriableError: Among others SnapshotTooOld: read again at a new time.
     """
-    _same_incarnation(client, collection)
-    rules = FieldRewriter(fields).collection(collection.db, collection.name)
+    collection = _same_incarnation(client, collection)
+    rules = FieldRewriter(reading.fields).collection(collection.db, collection.name)
     with asking(f"reading {collection}"):
         documents: list[bytes] = []
         size = 0
-        for document in _documents(client, collection, chunk, at, fields):
+        for document in _documents(client, collection, chunk, at, reading):
             raw = bytes(document.raw) if rules is None else rules.document(bytes(document.raw))
             documents.append(raw)
             size += len(raw)
@@ -111,35 +125,40 @@ def read_range(
     _same_incarnation(client, collection)
 
 
-def _documents(
-    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], fields: FieldPolicy
-) -> Iterator[RawBSONDocument]:
+def _documents(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading) -> Iterator[RawBSONDocument]:
     database = client[collection.db]
-    find = _find_at(collection, chunk, at)
-    if projection := exclusion_projection(fields, collection.db, collection.name):
+    find = _find_at(collection, chunk, at) | {"batchSize": reading.fetch_size}
+    if reading.query:
+        find["filter"] = reading.query
+    if projection := exclusion_projection(reading.fields, collection.db, collection.name):
         find["projection"] = projection
     yield from database.cursor_command(find, codec_options=database.codec_options)
     if chunk.lower is not None and chunk.upper is None:
         # An open upper bound ends *before* MaxKey, which is a legal `_id`.
-        last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": {"_id": MaxKey()}}
+        only = {"_id": MaxKey()}
+        filtered = {"$and": [only, reading.query]} if reading.query else only
+        last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": filtered}
         yield from database.cursor_command(last, codec_options=database.codec_options)
 
 
 def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[str, Any]:
-    command: dict[str, Any] = {"find": collection.name, "hint": {"_id": 1}, "batchSize": _LIST_ROWS}
+    command: dict[str, Any] = {"find": collection.name, "hint": {"_id": 1}}
     if chunk.lower is not None:
         command["min"] = RawBSONDocument(chunk.lower)
     if chunk.upper is not None:
         command["max"] = RawBSONDocument(chunk.upper)
+    if collection.capped:
+        return command | {"readConcern": {"level": "majority", "afterClusterTime": Timestamp(*at)}}
     return command | {"readConcern": {"level": "snapshot", "atClusterTime": Timestamp(*at)}}
 
 
-def _same_incarnation(client: AnyClient, collection: Collection) -> None:
+def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
     now = find_collection(client[collection.db], collection.name)
     if now is None or now.uuid != collection.uuid:
         raise ContractError(
             f"{collection} was dropped or renamed while its snapshot ran", next_step="strandline capture: the rest of the snapshot goes on"
         )
+    return now
 
 
 class ChunkManifest:

@@ -144,9 +144,9 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
         return BronzeWriter(ctx.tables, "test", name, lambda: 0)
 
     sleeper, rival = writer("sleeper"), writer("rival")
-    assert sleeper.open("cluster") is None
+    assert sleeper.open("cluster", None) is None
     sleeper.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
-    last = rival.open("cluster")
+    last = rival.open("cluster", None)
     assert last is not None
     assert last.batch == 1
     rival.commit([], batch=2, resume_token=_TOKEN, snapshot_id=None)
@@ -157,7 +157,7 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
             sleeper.commit([], batch=batch, resume_token=_TOKEN, snapshot_id=None)
     assert ctx.tables.version(rival.table) == version
     rival.commit([], batch=4, resume_token=_TOKEN, snapshot_id=None)
-    reopened = writer("third").open("cluster")
+    reopened = writer("third").open("cluster", None)
     assert reopened is not None
     assert reopened.batch == 4
 
@@ -166,7 +166,7 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
 def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     writer = BronzeWriter(ctx.tables, "test", "me", lambda: 0)
-    writer.open("cluster")
+    writer.open("cluster", None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     assert ctx.tables.read(writer.table).count() == 1

@@ -28,7 +28,7 @@ from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import StreamLimits, StreamReader, open_stream, token_at
 from pipelines.source.client import ConnectionOptions, find_collection, inspect, open_client, operation_time, token_data
 from pipelines.source.fields import FieldRewriter
-from pipelines.source.ranges import Range, read_range
+from pipelines.source.ranges import Range, Reading, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
@@ -326,7 +326,7 @@ def test_the_server_already_leaves_excluded_fields_out(raw_client: MongoClient[A
             assert not any("phone" in contact for contact in (event.get(name) or {}).get("contacts", ()))
     people = find_collection(database, "people")
     assert people is not None
-    read = read_range(raw_client, people, Range(), operation_time(raw_client), selected.fields)
+    read = read_range(raw_client, people, Range(), operation_time(raw_client), Reading(selected.fields))
     assert b"ssn" not in b"".join(document for documents in read for document in documents)
 
 

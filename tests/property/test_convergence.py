@@ -34,7 +34,10 @@ from pipelines.silver.schema import Guards, evolve
 from pipelines.silver.shape import Shape
 from pipelines.silver.writer import SilverTable
 
-_CHANGES = "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, document_size INT, envelope BINARY, _commit_version BIGINT"
+_CHANGES = (
+    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
+    "_commit_version BIGINT"
+)
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
 
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
@@ -57,13 +60,13 @@ def random_changes(chance: random.Random, keys: int) -> list[tuple[Any, ...]]:
             if document is not None and chance.random() < 0.4:
                 rows.append(_row(key, f"{step:016x}:~", "r", document))
             if op == "u" and chance.random() < 0.2:  # the lookup came too late
-                rows[-1] = (*rows[-1][:4], None, bson.encode({"fullDocument": None}), 0) if rows[-1][2] == "u" else rows[-1]
+                rows[-1] = (*rows[-1][:5], None, bson.encode({"fullDocument": None}), 0) if rows[-1][2] == "u" else rows[-1]
     return rows
 
 
 def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -> tuple[Any, ...]:
     envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document} if document else {})
-    return (str(key), position, op, None, None if document is None else len(bson.encode(document)), envelope, 0)
+    return (str(key), position, op, None, None, None if document is None else len(bson.encode(document)), envelope, 0)
 
 
 def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:
@@ -80,9 +83,9 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
 
 def _census(batches: list[list[tuple[Any, ...]]]) -> Any:
     documents = []
-    for row in (row for batch in batches for row in batch if row[4] is not None):
-        envelope = bson.decode(row[5])
-        documents.append(row[5] if row[2] == "r" else bson.encode(envelope["fullDocument"]))
+    for row in (row for batch in batches for row in batch if row[5] is not None):
+        envelope = bson.decode(row[6])
+        documents.append(row[6] if row[2] == "r" else bson.encode(envelope["fullDocument"]))
     return count(documents, max_depth=8)
 
 
@@ -94,7 +97,7 @@ def _content(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 # promise 2; scenario: C07, C12, C13, D06, D09
-@settings(_few, max_examples=4)
+@settings(_few, max_examples=2)
 @given(seed=st.integers(0, 2**32))
 def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -161,7 +164,7 @@ def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoCl
         mongo.drop_database(database.name)
 
 
-@settings(_few, max_examples=2)
+@settings(_few, max_examples=1)
 @given(seed=st.integers(0, 2**32))
 def test_a_pipeline_that_crashes_at_random_commits_converges(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -13,16 +13,20 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.silver.latest import latest_per_key, without_deleted_values
 
-CHANGES = "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, document_size INT, envelope BINARY, _commit_version BIGINT"
+CHANGES = (
+    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
+    "_commit_version BIGINT"
+)
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
+    "_collection_uuid STRING, "
     "_base_position STRING, base_op STRING, envelope BINARY"
 )
 Row = tuple[Any, ...]
 
 
 def change(key: str | None, position: str | None, op: str, document: bytes | None, version: int = 1) -> Row:
-    return (key, position, op, None, None if document is None else len(document), document or b"event", version)
+    return (key, position, op, None, None, None if document is None else len(document), document or b"event", version)
 
 
 def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
@@ -30,7 +34,7 @@ def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
 
 
 def state(key: str | None, position: str, op: str, base: str | None, base_op: str | None, document: bytes | None, version: int = 1) -> Row:
-    return (key, position, op, op == "d", None, version, base, base_op, document)
+    return (key, position, op, op == "d", None, version, None, base, base_op, document)
 
 
 @pytest.mark.parametrize(

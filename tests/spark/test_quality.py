@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobCont
     _flights(ctx.tables, [*GOOD, ("4", "UA", "EWR", 6, "arrived", False, "p4")])
     with pytest.raises(QualityGateClosed):
         run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": few})))
-    assert "more than quality.max_quarantined_rows" in _recorded(ctx.tables).agg({"observed": "max"}).collect()[0][0]
+    assert _recorded(ctx.tables).where("observed LIKE '%more than quality.max_quarantined_rows%'").count() == 1
     assert held_rows(ctx) == {"silver.flights": 2}, "as long as it is not known which rows are good, none is let go"
 
 

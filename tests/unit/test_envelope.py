@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.bronze.envelope import SCHEMA, BatchEnd, ChunkStamp, Stamp, heartbeat_table, manifest_table, read_table, stream_table
+from pipelines.bronze.envelope import SCHEMA, BatchEnd, ChunkStamp, Stamp, control_table, manifest_table, read_table, stream_table
 from pipelines.bronze.event import parse_event
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.raw_bson import MalformedBson
@@ -73,7 +73,7 @@ def test_a_part_that_does_not_end_the_batch_has_no_token() -> None:
 
 # scenario: B06, B12
 def test_a_batch_without_events_is_one_heartbeat() -> None:
-    (row,) = heartbeat_table(STAMP, batch=4, end=END).to_pylist()
+    (row,) = control_table(STAMP, batch=4, end=END).to_pylist()
     assert (row["op"], row["resume_token"], row["position"], row["batch"]) == ("heartbeat", '{"_data": "82FF"}', None, 4)
 
 

@@ -1,0 +1,61 @@
+"""Gaps in bronze: each is a ``gap`` row, which ends a batch, and an entry in the table's properties, which silver reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pyspark.sql import functions as F
+
+from pipelines.bronze.envelope import Note
+from pipelines.bronze.offsets import Committed
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
+from pipelines.model.position import snapshot_position
+
+GapKind = Literal["altered", "heal", "restart_at_oldest"]
+
+
+def commit_gap(
+    writer: BronzeWriter,
+    last: Committed,
+    kind: GapKind,
+    *,
+    to_token: str,
+    present: tuple[int, int],
+    snapshot_id: str | None,
+    **said: Any,
+) -> Committed:
+    """I/O: two commits, the second of which moves the offset past the gap.
+
+    Args:
+        to_token: Where the stream goes on.
+        present: The source's operation time: the gap ends at or before it.
+        snapshot_id: A snapshot that heals the gap, or that ran already.
+        said: More for the row, such as who asked for it and why.
+
+    Effects on failure:
+        After the first commit alone patches wait longer than they need; calling again is safe.
+    """
+    gap = Gap(_newest_position(writer), snapshot_position(*present))
+    properties = writer.tables.properties(writer.table)
+    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*gaps_of(properties), gap))})
+    content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **said}
+    note = Note("gap", kind, json.dumps(content, default=str))
+    return writer.commit_note(note, batch=last.batch + 1, resume_token=to_token, snapshot_id=snapshot_id)
+
+
+def consecutive_heals(writer: BronzeWriter) -> int:
+    """I/O: how many gaps were healed since the stream last brought an event."""
+    rows = writer.tables.read(writer.table).where(F.col("batch").isNotNull())
+    events = F.max(F.when(F.col("op").isin(*CHANGE_OPS), F.col("batch")))
+    newest = rows.agg(events.alias("batch")).first()
+    after = newest["batch"] if newest is not None and newest["batch"] is not None else 0
+    return rows.where((F.col("op") == "gap") & (F.col("operation_type") == "heal") & (F.col("batch") > after)).count()
+
+
+def _newest_position(writer: BronzeWriter) -> str:
+    """The largest position that was ever streamed: whatever was lost comes after it."""
+    row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.max("position")).first()
+    return str(row[0]) if row is not None and row[0] is not None else ""

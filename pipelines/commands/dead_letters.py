@@ -1,0 +1,62 @@
+"""``strandline dead-letters``: what could not be taken as it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Literal
+
+import typer
+
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows
+
+dead_letters = typer.Typer(help="What could not be taken as it is, and why.", no_args_is_help=True)
+
+
+@dead_letters.command("list")
+def list_(
+    context: typer.Context,
+    status: Annotated[Literal["open", "replayed", "gone"] | None, typer.Option(help="Only these.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The newest first, without documents."""
+    from pipelines.jobs.dead_letters import list_dead_letters
+
+    print_rows(list_dead_letters(open_pipeline(context), status=status), as_json=as_json)
+
+
+@dead_letters.command("show")
+def show(
+    context: typer.Context,
+    identifier: Annotated[str, typer.Argument(metavar="ID")],
+    values: Annotated[bool, typer.Option("--values", help="The document, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """All of one."""
+    from pipelines.jobs.dead_letters import show_dead_letter
+
+    print_record(show_dead_letter(open_pipeline(context), identifier, values=values), as_json=as_json)
+
+
+@dead_letters.command("replay")
+def replay_(
+    context: typer.Context,
+    identifiers: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: all that are open.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the documents again from the source and land them; calling again is safe."""
+    from pipelines.jobs.dead_letters import replay
+
+    print_rows([asdict(letter) for letter in replay(open_pipeline(context), identifiers or ())], as_json=as_json)
+
+
+@dead_letters.command("purge")
+def purge_(
+    context: typer.Context,
+    before: Annotated[datetime | None, typer.Option(help="Only those noted before this time.")] = None,
+    everything: Annotated[bool, typer.Option("--open", help="Those that are still open, too.")] = False,
+) -> None:
+    """Delete what is replayed or gone."""
+    from pipelines.jobs.dead_letters import purge
+
+    out.print(f"{purge(open_pipeline(context), before=before, everything=everything):,} dead letters deleted")

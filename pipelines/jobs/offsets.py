@@ -1,0 +1,175 @@
+"""The position of a source: seen, altered and reset. It stands in bronze and nowhere else, so an alteration is a batch of bronze."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from pyspark.sql import functions as F
+
+from pipelines.bronze.envelope import Note
+from pipelines.bronze.gaps import commit_gap
+from pipelines.bronze.offsets import Committed, Ended, committed, history
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.sources import state_of
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import connection_options
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offset_target import offset_target
+from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.model.columns import CHANGE_OPS, bronze_table
+from pipelines.source.change_stream import token_at
+from pipelines.source.client import AnyClient, inspect, open_client, operation_time, token_data
+from pipelines.source.oplog import Oplog
+
+_COUNTED_AT_MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Move:
+    """What an alteration of the offset does, or would do."""
+
+    source: str
+    action: Literal["alter", "reset"]
+    direction: Literal["back", "forward", "none"]
+    from_token: str | None
+    to_token: str
+    """Empty for a reset."""
+    events: int
+    """How many events are captured again (back) or never captured (forward)."""
+    first_at: datetime | None
+    last_at: datetime | None
+    """Their cluster times as far as bronze knows them, UTC."""
+    committed_batch: int | None
+    """None: nothing was written (a dry run, or there was nothing to do)."""
+
+    def summary(self) -> str:
+        done = "" if self.committed_batch is None else f"; it stands in bronze as batch {self.committed_batch}"
+        if self.direction == "none":
+            return f"{self.source} is there already; nothing to do"
+        if self.action == "reset":
+            return f"{self.source} starts anew: {self.events:,} captured events keep their rows{done}"
+        span = f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)" if self.first_at and self.last_at else ""
+        what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
+        least = "at least " if self.events >= _COUNTED_AT_MOST else ""
+        return f"{self.source} moves {self.direction}: {least}{self.events:,} events{span} {what}{done}"
+
+
+def offset_history(ctx: JobContext, limit: int) -> list[Ended]:
+    """I/O: the newest *limit* positions that were ever committed, newest first.
+
+    Raises:
+        ConfigurationError: Nothing has been captured from this source.
+    """
+    _last(ctx)
+    return history(ctx.tables, bronze_table(ctx.settings.source.name), limit)
+
+
+def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> Move:
+    """I/O: one commit to bronze: the next capture goes on from there, and whoever captures now is fenced. Idempotent.
+
+    Args:
+        to: A token (Extended JSON, or its ``_data``), a time (ISO 8601), a version of the bronze table, ``now`` or ``oldest``.
+
+    Raises:
+        ConfigurationError: The source is not stopped, has no offset, or does not accept the target; nothing was written.
+        FencedError: Somebody else altered it at the same moment.
+    """
+    with _stopped_source(ctx) as (client, writer, last):
+        deployment = inspect(client)
+        selection = selection_of(ctx.settings.capture)
+        oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
+        start = offset_target(ctx, to, oplog)
+        if not oplog.reaches(start):
+            raise ConfigurationError(
+                f"the source cannot go on from {to!r}: its oplog does not hold it", next_step="strandline offsets history, or --to oldest"
+            )
+        token = start.token or token_at(client, selection, start, expanded_events=deployment.shows_expanded_events)
+        if token_data(token) > oplog.present():
+            raise ConfigurationError(f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now")
+        move = _move(ctx, oplog, last, token)
+        if dry_run or move.direction == "none":
+            return move
+        if move.direction == "forward":
+            present = operation_time(client)
+            done = commit_gap(
+                writer, last, "altered", to_token=move.to_token, present=present, snapshot_id=last.snapshot_id, by=by, why=why
+            )
+        else:
+            note = Note("offset", "alter", _said(move, by, why))
+            done = writer.commit_note(note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id)
+        return replace(move, committed_batch=done.batch)
+
+
+def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> Move:
+    """I/O: one commit to bronze that opens a new lineage: the next capture starts as the very first one did, with a snapshot if the
+    configuration asks for one. What was captured stays. Idempotent.
+
+    Raises:
+        ConfigurationError: The source is not stopped, or has no offset; nothing was written.
+    """
+    with _stopped_source(ctx, any_stream=True) as (_, writer, last):
+        captured = ctx.tables.read(writer.table).where(F.col("batch").isNotNull() & F.col("op").isin(*CHANGE_OPS)).count()
+        direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
+        move = Move(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured, None, None, None)
+        if dry_run:
+            return move
+        if direction != "none":
+            note = Note("offset", "reset", _said(move, by, why))
+            done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
+            move = replace(move, committed_batch=done.batch)
+        writer.change_stream_to(stream_of(ctx.settings.capture))  # last: a reset that ended before it is called again
+        return move
+
+
+@contextmanager
+def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tuple[AnyClient, BronzeWriter, Committed]]:
+    """A client, a writer and the committed end of a source that nobody is to capture now."""
+    source = ctx.settings.source.name
+    _last(ctx)
+    state = state_of(ctx.tables, source)
+    if state.state != "stopped":
+        raise ConfigurationError(
+            f"source {source} is {state.state}; its offset can be altered only while it is stopped", next_step="strandline stop"
+        )
+    client = open_client(connection_options(ctx.settings), raw=True)
+    try:
+        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, lambda: time.time_ns() // 1000)
+        last = writer.open(inspect(client).identity, None if any_stream else stream_of(ctx.settings.capture))
+        assert last is not None  # looked at above
+        yield client, writer, last
+    finally:
+        client.close()
+
+
+def _last(ctx: JobContext) -> Committed:
+    bronze = bronze_table(ctx.settings.source.name)
+    last = committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
+    if last is None:
+        raise ConfigurationError(f"source {ctx.settings.source.name} has no offset yet", next_step="strandline capture --once")
+    return last
+
+
+def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
+    here, there = last.resume_token, token_data(to_token)
+    move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0, None, None, None)
+    if here is not None and token_data(here) == there:
+        return move
+    if here is not None and token_data(here) < there:
+        return replace(move, direction="forward", events=oplog.count(here, there, _COUNTED_AT_MOST))
+    token_of_row = F.substring_index("position", ":", -1)
+    rows = ctx.tables.read(bronze_table(move.source)).where(F.col("batch").isNotNull() & (token_of_row > there))
+    found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
+    assert found is not None  # an aggregate has one row
+    first_at, last_at = (None if moment is None else moment.astimezone(UTC) for moment in found[1:])
+    return replace(move, direction="back", events=found[0], first_at=first_at, last_at=last_at)
+
+
+def _said(move: Move, by: str, why: str | None) -> str:
+    return json.dumps({"by": by, "why": why, "from": move.from_token, "to": move.to_token or None})

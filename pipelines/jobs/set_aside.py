@@ -1,0 +1,111 @@
+"""Events that came without their heavy parts: a dead letter for each, and the document read again by its key before the event lands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pipelines.bronze.envelope import ChunkStamp, read_table
+from pipelines.bronze.event import ChangeEvent, parse_event
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.dead_letters import DeadLetter, DeadLetters
+from pipelines.errors import ConfigurationError
+from pipelines.model import raw_bson as rb
+from pipelines.model.field_rules import FieldPolicy
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import AnyClient, Collection, Deployment
+from pipelines.source.intake import name_of
+from pipelines.source.oversize import HEAVY, SetAside
+from pipelines.source.reread import Reread, read_again
+
+REREAD = "reread"
+"""Stands as the snapshot of a READ that belongs to none."""
+
+
+@dataclass(frozen=True)
+class SetAsides:
+    """What `capture` does with them, by ``cursor_oversize_handling_mode``."""
+
+    writer: BronzeWriter
+    client: AnyClient
+    fields: FieldPolicy
+    mode: str
+
+    def land(self, asides: Sequence[SetAside]) -> None:
+        """I/O: dead letters, then READs into bronze; the caller commits the events themselves after it.
+
+        A READ lands before the event does: no patch above the event can meet silver before the READ that contains the event. Idempotent:
+        the dead letters by their id, the READs because the larger position wins.
+
+        Raises:
+            ConfigurationError: Such events shall stop the capture. Their dead letters are there; of bronze nothing was written.
+        """
+        events = [parse_event(aside.event) for aside in asides]
+        now = datetime.now(UTC)
+        DeadLetters(self.writer.tables).note([self._letter(*pair, now) for pair in zip(asides, events, strict=True)])
+        for aside, event in zip(asides, events, strict=True):
+            if aside.refused_by_server:
+                self._read_instead(event)
+
+    def _read_instead(self, event: ChangeEvent) -> None:
+        if self.mode != "skip":
+            raise ConfigurationError(
+                f"an event of {name_of(event.raw)} exceeds 16 MiB, the largest that MongoDB can send ({event.operation_type}); "
+                "all before it has landed",
+                next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+            )
+        again = reread_of(self.client, event.raw, Collection(event.db or "", event.collection or "", event.collection_uuid), self.fields)
+        if again is not None:
+            land_reread(self.writer, again)
+
+    def _letter(self, aside: SetAside, event: ChangeEvent, now: datetime) -> DeadLetter:
+        size = (
+            "16 MiB, the largest that MongoDB can send" if aside.document_bytes is None else f"the threshold ({aside.document_bytes} bytes)"
+        )
+        left_out = [name for name in HEAVY if name.encode() not in event.spans]
+        return DeadLetter(
+            source=self.writer.source,
+            stage="read",
+            error_class="OversizeEvent",
+            message=f"{event.operation_type} event above {size}: landed without {', '.join(left_out)}",
+            position=event.position,
+            db=event.db,
+            collection=event.collection,
+            collection_uuid=event.collection_uuid,
+            key=event.key,
+            attempts=aside.attempts,
+            at=now,
+            raw=aside.event,
+        )
+
+
+def reread_of(client: AnyClient, event: bytes, collection: Collection, fields: FieldPolicy) -> Reread | None:
+    """I/O: the document of an event as it is now; None where it is gone, or the event has none."""
+    key = rb.field(event, b"documentKey")
+    identifier = rb.field(event, b"_id", key[1]) if key is not None else None
+    if identifier is None:
+        return None
+    kind, value, end = identifier
+    return read_again(client, collection, (kind, event[value:end]), fields)
+
+
+def land_reread(writer: BronzeWriter, again: Reread) -> None:
+    """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
+    where = again.collection
+    stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment)
+    writer.tables.append(writer.table, writer.frame(read_table([again.document], stamp, stored_json=writer.stored_json)))
+
+
+def check_oversize(settings: CaptureSettings, deployment: Deployment) -> None:
+    """Raises ConfigurationError where the server cannot split, or a threshold stands for nothing."""
+    if settings.cursor_oversize_handling_mode == "split" and not deployment.splits_large_events:
+        raise ConfigurationError(
+            f"capture.cursor_oversize_handling_mode split needs $changeStreamSplitLargeEvent, which MongoDB {deployment.version} has not"
+            " (6.0.9 and newer have)",
+            next_step="set it to skip, which reads the document again by its key, or update MongoDB",
+        )
+    if settings.cursor_oversize_skip_threshold and settings.cursor_oversize_handling_mode != "skip":
+        raise ConfigurationError(
+            "capture.cursor_oversize_skip_threshold stands without cursor_oversize_handling_mode: skip", next_step="set both, or none"
+        )

@@ -1,0 +1,37 @@
+"""A gap: a stretch of the source's history that bronze never got. Patches are not folded across one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+GAPS_PROPERTY: Final = "strandline.gaps"
+"""Of the bronze table: its gaps as JSON, beside the ``gap`` rows, so that silver need not look for them."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events that were lost have positions above *after* and below *before*."""
+
+    after: str
+    before: str
+
+    def parts(self, base: str, patch: str) -> bool:
+        """Whether something between a document and a patch upon it may be missing (all three are positions)."""
+        return _own(base) < self.before and _own(patch) > self.after
+
+
+def _own(position: str) -> str:
+    """Of a change that came with a rename: its own position, without that of the rename in front."""
+    return position.rpartition("#")[2]
+
+
+def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:
+    """The gaps that a bronze table's properties tell of."""
+    return tuple(Gap(**stored) for stored in json.loads(properties.get(GAPS_PROPERTY, "[]")))
+
+
+def gaps_json(gaps: Iterable[Gap]) -> str:
+    return json.dumps([asdict(gap) for gap in gaps])

@@ -1,0 +1,73 @@
+"""Collections by name, and the events that change what a name means. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pipelines.model import raw_bson as rb
+
+NAMESPACE_OPERATIONS: Final = ("drop", "rename")
+"""What ends one life of a collection or begins another. A dropDatabase shows a drop of every collection before it."""
+
+_TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameCollection\Z|convertToCapped\.)")
+
+
+class Namespace(NamedTuple):
+    """A collection of the source."""
+
+    db: str
+    collection: str
+
+    def __str__(self) -> str:
+        return f"{self.db}.{self.collection}"
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the server fills it only to rename it: ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``."""
+        return _TEMPORARY.match(self.collection) is not None
+
+    @property
+    def is_filled_unseen(self) -> bool:
+        """Whether it is filled without a single event."""
+        return self.is_temporary and ".convertToCapped." in self.collection
+
+
+@dataclass(frozen=True, order=True)
+class NamespaceEvent:
+    """A collection was dropped, or renamed. Without UUIDs (servers before 6.0) only the names tell which."""
+
+    position: str
+    namespace: Namespace
+    uuid: str | None
+    to: Namespace | None = None
+    """The new name; None: a drop."""
+    target_uuid: str | None = None
+    """The collection that had the new name and was dropped by the rename (dropTarget, ``$out``): no event of its own tells of it."""
+
+
+def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
+    """Read a ``drop`` or ``rename`` event; None where it is neither.
+
+    Raises:
+        MalformedBson: The bytes are damaged.
+    """
+    kind, where = rb.field(event, b"operationType"), _namespace(event, rb.field(event, b"ns"))
+    if kind is None or where is None or rb.text(event, kind[1], kind[2]) not in NAMESPACE_OPERATIONS:
+        return None
+    description = rb.field(event, b"operationDescription")
+    target = rb.field(event, b"dropTarget", description[1]) if description and description[0] == rb.DOCUMENT else None
+    to = _namespace(event, rb.field(event, b"to"))
+    return NamespaceEvent(position, where, _uuid(event, rb.field(event, b"collectionUUID")), to, _uuid(event, target))
+
+
+def _namespace(event: bytes, span: tuple[int, int, int] | None) -> Namespace | None:
+    if span is None or span[0] != rb.DOCUMENT:
+        return None
+    db, collection = rb.field(event, b"db", span[1]), rb.field(event, b"coll", span[1])
+    return Namespace(rb.text(event, *db[1:]), rb.text(event, *collection[1:])) if db and collection else None
+
+
+def _uuid(event: bytes, span: tuple[int, int, int] | None) -> str | None:
+    return None if span is None or span[0] != rb.BINARY else event[span[1] + 5 : span[2]].hex()

@@ -1,0 +1,31 @@
+"""Documents that MongoDB stores and JSON cannot show. They land as the bytes they are; ``dead_letters`` says why. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipelines.model import raw_bson as rb
+
+LARGEST_JSON: Final = 16 * 1024 * 1024
+"""Characters of JSON that Spark's `parse_json` is given at most."""
+
+
+def why_not_json(document: bytes) -> str | None:
+    """Why no JSON text says the same as *document*, without a word of its content; None: there is one."""
+    try:
+        text = rb.canonical_json(document)
+    except ValueError:
+        return "libbson refuses it: a text or a name is no UTF-8, as a rule"
+    if len(text) > LARGEST_JSON:
+        return "its JSON text exceeds 16 MiB"
+    return "a name stands twice in one document" if has_doubles(document) else None
+
+
+def has_doubles(raw: bytes, start: int = 0) -> bool:
+    """Whether a name stands twice in the document at *start*, or in one inside it."""
+    names: set[bytes] = set()
+    for kind, name, value, _ in rb.elements(raw, start):
+        if name in names or (kind in (rb.DOCUMENT, rb.ARRAY) and has_doubles(raw, value)):
+            return True
+        names.add(name)
+    return False

@@ -1,0 +1,129 @@
+"""A name's lives: which collection (UUID) a table's rows belong to, when it came by a rename, and when it ended. Pure.
+
+A drop is a delete of every document of one incarnation, at the drop's position. A rename is that for the old name, and for the new one an
+insert of every document, at the rename's position: no event of the source says so for single documents. Both are applied to rows by
+position, like everything else, so what arrives late finds the same end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.namespaces import Namespace, NamespaceEvent
+from pipelines.model.position import cluster_seconds
+
+_REMEMBERED: Final = 20
+_NAMELESS: Final = ""
+"""Stands for every incarnation: what a drop without a UUID ends."""
+
+
+@dataclass(frozen=True)
+class Incarnations:
+    """Of one table, by collection UUID: the largest position at which the collection came by a rename, and at which it ended.
+
+    Only the newest few are kept: a chunk of a snapshot that lands late was read a moment before, not twenty lives ago.
+    """
+
+    came: Mapping[str, str] = field(default_factory=dict)
+    ended: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def from_json(text: str | None) -> Incarnations:
+        stored = json.loads(text) if text else {"came": {}, "ended": {}}
+        return Incarnations(stored["came"], stored["ended"])
+
+    def to_json(self) -> str:
+        return json.dumps({"came": _newest(self.came), "ended": _newest(self.ended)})
+
+    def after(self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool) -> Incarnations:
+        """What is known after *events*, in any order and any repetition.
+
+        Args:
+            drops: Whether a drop ends the rows.
+            renames: Whether a rename ends the rows under the old name.
+        """
+        came, ended = dict(self.came), dict(self.ended)
+        for event in events:
+            if event.to == namespace:
+                if event.uuid is not None:
+                    _raise(came, event.uuid, event.position)
+                if drops and (event.target_uuid is not None or event.uuid is None):
+                    _raise(ended, event.target_uuid or _NAMELESS, event.position)
+            if event.namespace == namespace and (drops if event.to is None else renames):
+                _raise(ended, event.uuid or _NAMELESS, event.position)
+        return Incarnations(came, ended)
+
+    def newer_than(self, known: Incarnations) -> Incarnations:
+        """What *known* does not hold yet."""
+        return Incarnations(_news(self.came, known.came), _news(self.ended, known.ended))
+
+    def brings(self) -> Column:
+        """Whether a bronze row, whatever its name, is of a collection that came by a rename after it."""
+        if not self.came:
+            return F.lit(False)
+        return F.coalesce(self._came_at() > F.col("position"), F.lit(False))
+
+    def stamped(self, changes: DataFrame) -> DataFrame:
+        """Put what a rename brought right after the rename: above all that had the name before, below all that follows, in its order."""
+        if not self.came:
+            return changes
+        moved = F.concat(self._came_at(), F.lit("#"), F.col("position"))
+        return changes.withColumn("position", F.when(self.brings(), moved).otherwise(F.col("position")))
+
+    def end(self) -> Column:
+        """Where the incarnation of a silver row ended: position and seconds; null where it lives. A row without a UUID may be any."""
+        if not self.ended:
+            return F.lit(None).cast("STRUCT<position: STRING, seconds: BIGINT>")
+        own = F.try_element_at(_map({uuid: _end(position) for uuid, position in self.ended.items()}), F.col("_collection_uuid"))
+        known = F.greatest(own, _end(self.ended[_NAMELESS])) if _NAMELESS in self.ended else own
+        return F.when(F.col("_collection_uuid").isNull(), _end(max(self.ended.values()))).otherwise(known)
+
+    def is_over(self) -> Column:
+        """Whether a silver row's incarnation ended after its newest change."""
+        return F.coalesce(self.end()["position"] > F.col("_position"), F.lit(False))
+
+    def tombstone(self) -> dict[str, Column]:
+        """What a row that `is_over` becomes: deleted, at the position of the end."""
+        end = self.end()
+        return {
+            "_position": end["position"],
+            "_op": F.lit("d"),
+            "_deleted": F.lit(True),
+            "_cluster_time": F.timestamp_seconds(end["seconds"]),
+        }
+
+    def retired(self, state: DataFrame) -> DataFrame:
+        """Collapsed changes, with a tombstone for each key whose incarnation is over."""
+        if not self.ended:
+            return state
+        over = self.is_over()
+        return state.withColumns({name: F.when(over, value).otherwise(F.col(name)) for name, value in self.tombstone().items()})
+
+    def _came_at(self) -> Column:
+        return F.try_element_at(_map({uuid: F.lit(position) for uuid, position in self.came.items()}), F.col("collection_uuid"))
+
+
+def _raise(positions: dict[str, str], uuid: str, position: str) -> None:
+    positions[uuid] = max(positions.get(uuid, ""), position)
+
+
+def _news(positions: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    return {uuid: position for uuid, position in positions.items() if position > known.get(uuid, "")}
+
+
+def _newest(positions: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(positions.items(), key=lambda entry: entry[1])[-_REMEMBERED:])
+
+
+def _end(position: str) -> Column:
+    return F.struct(F.lit(position).alias("position"), F.lit(cluster_seconds(position)).cast("BIGINT").alias("seconds"))
+
+
+def _map(entries: Mapping[str, Column]) -> Column:
+    return F.create_map(*(column for uuid, value in entries.items() for column in (F.lit(uuid), value)))

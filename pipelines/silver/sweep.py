@@ -1,0 +1,57 @@
+"""A complete snapshot retires what it no longer met: documents that were deleted while nobody looked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipelines.io.tables import Tables
+from pipelines.model.namespaces import Namespace
+from pipelines.model.position import snapshot_position
+from pipelines.model.tables import TableName
+
+
+@dataclass(frozen=True)
+class Completed:
+    """One snapshot that sweeps. *threshold*: by collection, the smallest position at which a chunk of it was read."""
+
+    snapshot_id: str
+    threshold: dict[Namespace, str]
+    absent_at: str
+    """The position at which all collections were listed: one that is not among them was gone then."""
+    planned: frozenset[Namespace]
+
+    def position_for(self, namespace: Namespace) -> str | None:
+        """Below it, a key of the collection that the snapshot did not meet is gone. None: the snapshot cannot tell."""
+        return self.threshold.get(namespace) if namespace in self.planned else self.absent_at
+
+    def met(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
+        """Keys that the snapshot read (``key``); those of documents that nobody could decode, too."""
+        rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
+        return rows.where((F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)).select("key")
+
+
+def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
+    """I/O: the certificate of a snapshot; None where it does not sweep (nothing stood before it, or deletes are not captured)."""
+    rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
+    return certified(snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect())
+
+
+def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
+    """The certificate from a snapshot's control rows. A collection has no threshold of which a chunk was discarded, or read under another
+    name than it had in the plan."""
+    plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
+    if not plans or not plans[0].get("sweeps") or not any(row["operation_type"] == "completed" for row in rows):
+        return None
+    plan = plans[0]
+    read = {(row["chunk"], row["db"], row["collection"]): row["position"] for row in rows if row["operation_type"] == "chunk"}
+    chunks: dict[Namespace, list[str | None]] = {}
+    for number, chunk in enumerate(plan["chunks"]):
+        namespace = Namespace(chunk["db"], chunk["collection"])
+        chunks.setdefault(namespace, []).append(read.get((number, *namespace)))
+    threshold = {namespace: min(read_at) for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
+    return Completed(snapshot_id, threshold, snapshot_position(*plan["at"]), frozenset(chunks))

@@ -1,0 +1,127 @@
+"""How far back the source remembers, and where a token stands in time. Nothing parses a token: the server is asked, by bisection.
+
+`read` on the captured databases is enough: a throw-away stream opened at a time answers with the token that stands there, or says
+that the oplog no longer holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pymongo
+from pymongo import errors as mongo
+
+from pipelines.source.change_stream import StreamLimits, open_stream, token_at
+from pipelines.source.client import AnyClient, asking, operation_time, token_data
+from pipelines.source.errors import classify
+from pipelines.source.resume import ResumePoint
+from pipelines.source.stages import Selection
+
+_COUNTING = StreamLimits(max_batch_size=10_000)
+_ONE_EVENT = StreamLimits(max_batch_size=1)
+_LOOKING_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class OplogReach:
+    """What the source remembers, in seconds since the epoch (cluster time)."""
+
+    oldest: int | None
+    """None: the oplog has not rolled over yet, it holds everything."""
+    present: int
+    position: int | None
+    """Where the asked-for token stands; None where it has fallen off."""
+
+    @property
+    def headroom_seconds(self) -> int | None:
+        """Until the token falls off, if the oplog goes on rolling as it does now. None: nothing falls off yet."""
+        if self.oldest is None:
+            return None
+        return max(0, (self.position or self.oldest) - self.oldest)
+
+    @property
+    def age_seconds(self) -> int | None:
+        return None if self.position is None else max(0, self.present - self.position)
+
+
+class Oplog:
+    """Questions to the oplog through change streams of one selection.
+
+    Args:
+        client: Opened with ``raw=True``.
+    """
+
+    def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
+        self._client, self._selection, self._expanded = client, selection, expanded_events
+
+    def reaches(self, start: ResumePoint) -> bool:
+        """I/O: whether a stream can go on from there. Only a batch that asks for an event looks at the oplog's beginning; it need not find
+        one: a server that is still looking after a second has found the beginning.
+
+        Raises:
+            PyMongoError: As the server says, unless it has not got the history or cannot read the token.
+        """
+        try:
+            with pymongo.timeout(_LOOKING_SECONDS), open_stream(self._client, self._selection, start, _ONE_EVENT, self._expanded):
+                return True
+        except mongo.PyMongoError as error:
+            if error.timeout:
+                return True
+            if classify(error) in ("history_lost", "invalid_token"):
+                return False
+            raise
+
+    def _token_before(self, seconds: int) -> str:
+        """The token right before whatever stands at a cluster time, whether the oplog reaches so far or not."""
+        start = ResumePoint(cluster_time=(seconds, 0))
+        return token_data(token_at(self._client, self._selection, start, expanded_events=self._expanded))
+
+    def present(self) -> str:
+        """I/O: ``_data`` of a token that is later than every event that is committed now."""
+        return token_data(token_at(self._client, self._selection, expanded_events=self._expanded))
+
+    def present_seconds(self) -> int:
+        """I/O: the source's operation time, in seconds since the epoch."""
+        return operation_time(self._client)[0]
+
+    def oldest(self) -> int:
+        """I/O: the first second since the epoch that a stream can still start at; 1: the oplog has not rolled over yet."""
+        with asking("the oplog's reach"):
+            return _first(1, self.present_seconds(), lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0))))
+
+    def reach(self, token: str) -> OplogReach:
+        """I/O: about sixty openings of a stream, a few milliseconds each."""
+        with asking("the oplog's reach"):
+            present = self.present_seconds()
+            oldest = self.oldest()
+            data = token_data(token)
+            first_after = _first(oldest, present + 1, lambda seconds: self._token_before(seconds) > data)
+            fallen_off = not self.reaches(ResumePoint(token=token))
+        return OplogReach(oldest if oldest > 1 else None, present, None if fallen_off else first_after - 1)
+
+    def count(self, after: str, through: str, limit: int) -> int:
+        """I/O: events between two tokens, by reading them; no further than *limit*."""
+        found = 0
+        with (
+            asking("reading the change stream"),
+            open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
+        ):
+            while found < limit:
+                event = stream.try_next()
+                if event is not None and str(event["_id"]["_data"]) <= through:
+                    found += 1
+                elif event is not None or str(stream.resume_token["_data"]) >= through or not stream.alive:  # type: ignore[index]  # why: an opened stream has a token
+                    break
+        return found
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The smallest number of [low, high] for which *holds*, which is monotonous; *high* where it holds for none below."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,107 @@
+"""The oplog has really rolled over: nothing is lost without a row that says so, and healing makes silver equal the source."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pymongo import MongoClient
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError, ResumePointLost
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets import alter_offset
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order, reach_of
+from pipelines.jobs.status import show_offset
+from pipelines.model.columns import bronze_table
+from pipelines.source.mongod import EmbeddedMongod
+
+Client = MongoClient[dict[str, Any]]
+_ROLL_SECONDS = 240
+
+
+@contextmanager
+def flooding(client: Client) -> Iterator[None]:
+    """Somebody else writes more than the oplog holds."""
+    stop = threading.Event()
+
+    def write(key: int) -> None:
+        while not stop.is_set():
+            client.noise.n.replace_one({"_id": key}, {"_id": key, "noise": os.urandom(1 << 20)}, upsert=True)
+
+    writers = [threading.Thread(target=write, args=(key,)) for key in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+
+
+def roll_past(ctx: JobContext, client: Client) -> None:
+    deadline = time.monotonic() + _ROLL_SECONDS
+    with flooding(client):
+        while (reach := reach_of(ctx)) is None or reach.position is not None:
+            assert time.monotonic() < deadline, "the oplog did not roll over"
+            time.sleep(1)
+
+
+# promise 3; scenario: G01, G06, G08, G13, A04
+def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: SparkSession, tmp_path: Path) -> None:
+    with EmbeddedMongod(oplog_size_mb=16) as server, Client(server.uri) as client:
+        shop = client.shop
+        shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
+        shop.b.insert_many([{"_id": number} for number in range(5)])
+        ctx = pipeline(spark, server.uri, "shop", tmp_path / "heal")
+        going_on = pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
+        run_capture(ctx, once=True)
+        run_capture(going_on, once=True)
+        run_silver(ctx)
+        shop.a.delete_many({"_id": {"$lt": 10}})
+        shop.a.update_many({"_id": {"$gte": 20}}, {"$set": {"n": 1}})
+        shop.a.insert_one({"_id": 100})
+        shop.b.drop()
+        roll_past(ctx, client)
+
+        shown = show_offset(ctx)
+        assert "no longer has the history" in (shown.warning or "")
+        with pytest.raises(ConfigurationError, match=r"forgets the position of test in about 0 minutes.*--force"):
+            order(ctx, "stopped", by="ops", why=None)
+        batch = shown.batch
+        with pytest.raises(ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"):
+            run_capture(ctx, once=True)
+        assert show_offset(ctx).batch == batch
+        order(ctx, "stopped", by="ops", why=None, force=True)
+        with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
+            alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
+        order(ctx, "running", by="ops", why=None)
+
+        healing = pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
+        run_capture(healing, once=True)
+        shop.a.insert_one({"_id": 101})
+        run_capture(healing, once=True)
+        run_silver(healing)
+        assert_streamed_exactly_once(healing)
+        assert_equal_to_source(healing, shop, "a", "b")
+        (gap,) = bronze(healing).where("op = 'gap'").collect()
+        said = json.loads(gap["after"])
+        assert (gap["operation_type"], said["from"], said["to"]) == ("heal", shown.resume_token, gap["resume_token"])
+        assert bronze(healing).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
+
+        run_capture(going_on, once=True)
+        (gap,) = bronze(going_on).where("op = 'gap'").collect()
+        assert (gap["operation_type"], gap["snapshot_id"]) == ("restart_at_oldest", None)
+        shop.a.insert_one({"_id": 102})
+        assert run_capture(going_on, once=True).events == 1

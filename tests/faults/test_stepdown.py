@@ -1,0 +1,57 @@
+"""An election while snapshot and stream run: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pymongo import MongoClient
+from pymongo import errors as mongo
+from pyspark.sql import SparkSession
+
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.source.mongod import EmbeddedMongod
+
+
+# scenario: F10
+def test_a_step_down_during_snapshot_and_stream_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        EmbeddedMongod(members=3, set_parameters={"enableTestCommands": "1"}) as server,
+        MongoClient[dict[str, Any]](server.uri, w="majority") as client,
+    ):
+        database = client.shop
+        database.a.insert_many([{"_id": number, "text": "x" * 200} for number in range(1500)])
+        ctx = pipeline(spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000)
+        stop, ended = threading.Event(), threading.Event()
+
+        def change() -> None:
+            number = 0
+            while not ended.wait(0.02):
+                number += 1
+                with contextlib.suppress(mongo.AutoReconnect):  # during an election; whether it was written or not, silver must equal it
+                    database.a.update_one({"_id": number % 1500}, {"$inc": {"n": 1}}, upsert=True)
+
+        changing = threading.Thread(target=change)
+        capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
+        changing.start()
+        capturing.start()
+        try:
+            time.sleep(3)
+            client.admin.command("replSetStepDown", 5, secondaryCatchUpPeriodSecs=4, force=True)
+            time.sleep(8)
+            assert capturing.is_alive()
+        finally:
+            ended.set()
+            changing.join()
+            stop.set()
+            capturing.join()
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert bronze(ctx).where("op = 'r'").count() == 1500
+        assert_streamed_exactly_once(ctx)
+        assert_equal_to_source(ctx, database, "a")

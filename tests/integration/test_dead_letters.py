@@ -1,0 +1,111 @@
+"""What cannot be taken as it is: it is named, nothing else is lost, and silver equals the source all the same."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
+from pipelines.jobs.silver import run_silver
+
+Db = Database[dict[str, Any]]
+HEAVY = "x" * (9 * 1024 * 1024)
+
+
+# scenario: J02, J06, J07, J09, J10, P02, P05
+def test_an_oversize_event_is_named_passed_and_its_document_read_again(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    database.a.insert_one({"_id": 1, "heavy": HEAVY})
+    how: dict[str, Any] = {"mode": "change_streams_with_pre_image"}
+    failing = pipeline(spark, mongo_uri, database.name, tmp_path, **how)
+    run_capture(failing, once=True)
+    database.a.insert_one({"_id": 2})
+    database.a.update_one({"_id": 1}, {"$set": {"heavy": HEAVY[:-1]}})
+    database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})
+    database.a.insert_one({"_id": 3})
+    with pytest.raises(ConfigurationError, match=rf"the document 1 of {database.name}\.a exceeds 16 MiB"):
+        run_capture(failing, once=True)
+    assert [row["key"] for row in bronze(failing).where("op = 'c'").collect()] == ["2"]
+
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, **how, cursor_oversize_handling_mode="skip")
+    run_capture(ctx, once=True)
+    ops = [(row["op"], row["key"]) for row in bronze(ctx).where("batch is not null and key is not null").orderBy("position").collect()]
+    assert ops == [("c", "2"), ("oversize", "1"), ("u", "1"), ("c", "3")]
+    database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch that stands on the document that was read again
+    run_capture(ctx, once=True)
+    assert_streamed_exactly_once(ctx)
+
+    (letter,) = list_dead_letters(ctx)
+    assert (letter["status"], letter["stage"], letter["class"], letter["key"], letter["attempts"]) == (
+        "open",
+        "read",
+        "OversizeEvent",
+        "1",
+        2,
+    )
+    assert "xxx" not in json.dumps(show_dead_letter(ctx, letter["id"], values=True), default=str)
+    assert [each.status for each in replay(ctx)] == ["replayed"]
+    assert replay(ctx) == []
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    metrics = error_metrics(ctx)
+    assert (metrics["total-records-skipped"], metrics["total-retries"], metrics["deadletterqueue-records-produced"]) == (1, 1, 1)
+    assert purge(ctx, before=datetime(2020, 1, 1, tzinfo=UTC)) == 0
+    assert (purge(ctx), list_dead_letters(ctx)) == (1, [])
+    with pytest.raises(ConfigurationError, match="no dead letter"):
+        show_dead_letter(ctx, letter["id"])
+
+
+def broken(document: dict[str, Any]) -> bson.raw_bson.RawBSONDocument:
+    return bson.raw_bson.RawBSONDocument(bson.encode(document).replace(b"XXXX", b"\xff\xfe\xfd\xfc").replace(b"\x10b\0", b"\x10a\0"))
+
+
+# scenario: K02, K03, K05, K07, K08, K09, K10, J09, P08
+def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    strict = pipeline(spark, mongo_uri, database.name, tmp_path, errors_tolerance="none")
+    assert (list_dead_letters(strict), error_metrics(strict)["total-record-failures"]) == ([], 0)
+    database.a.insert_one({"_id": 0, "text": "before", "in": {"a": 1}})
+    run_capture(strict, once=True)
+    deep: dict[str, Any] = {}
+    for _ in range(170):
+        deep = {"d": deep}
+    database.a.insert_one({"_id": 1})
+    database.a.insert_one(broken({"_id": 2, "text": "XXXX"}))  # type: ignore[arg-type]  # why: raw documents go as they are
+    database.a.insert_one(broken({"_id": 3, "in": {"a": 1, "b": 2}}))  # type: ignore[arg-type]  # why: as above
+    database.a.insert_many([{"_id": 4, "deep": deep}, {"_id": 5, "date": bson.DatetimeMS(2**62), "nul": "a\0b", "in": [1, "x", None]}])
+    database.a.insert_many([{"_id": 6, "largest": "x" * (16 * 1024 * 1024 - 50)}, {"_id": "k" * 1024 * 1024}])
+    with pytest.raises(ContractError, match=r"the document 2 of .*\.a cannot be shown as JSON"):
+        run_capture(strict, once=True)
+    assert [row["key"] for row in bronze(strict).where("op = 'c'").collect()] == ["1"]
+
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert_streamed_exactly_once(ctx)
+    letters = {letter["key"]: letter["message"] for letter in list_dead_letters(ctx, status="open")}
+    assert set(letters) == {"2", "3"}
+    assert "UTF-8" in letters["2"]
+    assert "twice" in letters["3"]
+    database.a.update_one({"_id": 2}, {"$set": {"text": "mended"}})
+    database.a.delete_one({"_id": 3})
+    assert sorted(each.status for each in replay(ctx)) == ["gone", "replayed"]
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert [row["text"] for row in silver(ctx, "a").where("_key = '2'").select("text").collect()] == ["mended"]
+    assert list_dead_letters(ctx, status="open") == []

@@ -1,0 +1,105 @@
+"""Drops, renames and what else becomes of a name: after each of them silver equals the source."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+NAMES = ("a", "b", "c", "d", "g")
+
+
+def fill(database: Db, *names: str, life: int) -> None:
+    for name in names:
+        database[name].insert_many([{"_id": n, "life": life, "name": name} for n in range(life, life + 4)])
+
+
+def change_names(database: Db, life: int) -> None:
+    database.a.drop()
+    fill(database, "a", life=life)
+    database.b.update_one({"_id": life}, {"$set": {"before": "rename"}})
+    database.b.rename("c", dropTarget=True)
+    database.c.update_one({"_id": life}, {"$set": {"after": "rename"}})
+    fill(database, "b", life=life)
+    database.d.aggregate([{"$match": {"_id": {"$gt": life}}}, {"$set": {"out": life}}, {"$out": "d"}])
+
+
+def assert_every_name_equals_the_source(ctx: JobContext, database: Db) -> None:
+    tables = {table.name for table in ctx.tables.names("silver")}
+    assert tables <= set(NAMES), "no table for what the server makes in passing"
+    assert_equal_to_source(ctx, database, *tables)
+    assert set(database.list_collection_names()) <= tables
+
+
+# scenario: H03, H04, H05, H07, H09, D06, A12
+def test_silver_equals_the_source_whatever_became_of_a_name(
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_max_threads=1)
+    fill(database, *NAMES, life=0)
+    ended = threading.Event()
+    ended.set()
+    run_capture(ctx, stop=ended)  # the snapshot has hardly begun: its chunks must find what was renamed
+    change_names(database, 1)
+    database.command("convertToCapped", "g", size=100_000)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_every_name_equals_the_source(ctx, database)
+
+    stop = threading.Event()
+    capture = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
+    capture.start()
+    try:
+        change_names(database, 2)
+        run_silver(ctx)
+        mongo.drop_database(database.name)
+        fill(database, "a", "b", life=3)
+        database.a.rename("g")
+    finally:
+        stop.set()
+        capture.join()
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_every_name_equals_the_source(ctx, database)
+    assert_streamed_exactly_once(ctx)
+
+
+# scenario: H01, H07: the stream of one collection shows no document of what $out puts in its place
+def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are_archived(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, scope="collection", target=f"{database.name}.a")
+    archiving = ctx.settings.model_copy(update={"silver": ctx.settings.silver.model_copy(update={"on_drop": "archive"})})
+    ctx = JobContext(archiving, spark, ctx.tables)
+    fill(database, "a", life=0)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    database.other.insert_many([{"_id": n, "from": "other"} for n in range(3, 8)])
+    database.other.aggregate([{"$out": "a"}])
+    database.a.insert_one({"_id": "later"})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert bronze(ctx).where("op = 'r' AND key = '7'").count() == 1
+    assert_equal_to_source(ctx, database, "a")
+    (archive,) = [table for table in ctx.tables.names("silver") if table != TableName("silver", "a")]
+    assert archive.name.startswith("a_dropped_")
+    kept = ctx.tables.read(archive).selectExpr("_id", "life", "_deleted").collect()
+    assert sorted(map(tuple, kept)) == [(n, 0, False) for n in range(4)]
+
+    database.a.drop()
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert len(ctx.tables.names("silver")) == 3

@@ -1,0 +1,228 @@
+"""Positions that everybody can see and set: stop, show, alter, reset, start."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
+from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+from pipelines.jobs.status import show_offset
+from pipelines.model.columns import bronze_table
+
+Db = Database[dict[str, Any]]
+BRONZE = bronze_table("test")
+
+
+def stop(ctx: JobContext) -> None:
+    order(ctx, "stopped", by="ops", why="a test")
+
+
+def start(ctx: JobContext) -> None:
+    order(ctx, "running", by="ops", why=None)
+
+
+def tokens(ctx: JobContext) -> list[str | None]:
+    return [ended.resume_token for ended in offset_history(ctx, 100)]
+
+
+# promise 8; scenario: O01, O03, O05, O06, O07
+def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    with pytest.raises(ConfigurationError, match="no offset yet"):
+        alter_offset(ctx, "now", by="ops", why=None)
+    database.a.insert_many([{"_id": number} for number in range(10)])
+    run_capture(ctx, once=True)
+    before = show_offset(ctx)
+    database.a.insert_one({"_id": 10})
+    database.a.delete_one({"_id": 3})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    with pytest.raises(ConfigurationError, match="running; its offset can be altered only while it is stopped → strandline stop"):
+        alter_offset(ctx, before.resume_token or "", by="ops", why=None)
+
+    zombie = BronzeWriter(ctx.tables, "test", "zombie", lambda: 0)
+    asleep = zombie.open(ctx.tables.properties(BRONZE)["strandline.cluster"], f"database {database.name}")
+    assert asleep is not None
+    stop(ctx)
+    stop(ctx)  # stopping twice is stopping once
+    with pytest.raises(ConfigurationError, match="stopped → strandline start"):
+        run_capture(ctx, once=True)
+
+    # back, first dry
+    dry = alter_offset(ctx, before.resume_token or "", by="ops", why=None, dry_run=True)
+    assert (dry.direction, dry.events, dry.committed_batch) == ("back", 2, None)
+    assert show_offset(ctx).batch == asleep.batch
+    done = alter_offset(ctx, before.resume_token or "", by="ops", why="replay")
+    assert (done.events, done.committed_batch) == (2, asleep.batch + 1)
+    again = alter_offset(ctx, before.resume_token or "", by="ops", why="replay")
+    assert (again.direction, again.committed_batch) == ("none", None)
+    with pytest.raises(FencedError):
+        zombie.commit([], batch=asleep.batch + 1, resume_token='{"_data": "82"}', snapshot_id=None)
+    start(ctx)
+    assert run_capture(ctx, once=True).events == 2  # captured again, which harms nothing
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+    # reset: a new lineage, everything is read again, and what is gone stays gone
+    stop(ctx)
+    assert reset_offset(ctx, by="ops", why="from scratch").committed_batch is not None
+    assert reset_offset(ctx, by="ops", why="from scratch").direction == "none"
+    shown = show_offset(ctx)
+    assert (shown.state, shown.lineage, shown.resume_token) == ("stopped", 2, None)
+    start(ctx)
+    database.a.delete_one({"_id": 4})
+    assert run_capture(ctx, once=True).documents == 9
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    kinds = [ended.kind for ended in offset_history(ctx, 100)]
+    assert {"alter", "reset"} < set(kinds)
+    altered = next(ended for ended in offset_history(ctx, 100) if ended.kind == "alter")
+    assert json.loads(altered.note or "")["why"] == "replay"
+
+
+# scenario: O08, G10, and bad targets
+def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    run_capture(ctx, once=True)
+    stop(ctx)
+    last = show_offset(ctx)
+    data = json.loads(last.resume_token or "")["_data"]
+    for target, reason in {
+        "soon": "no token, time or table version",
+        "99": "held no offset at version 99",
+        '{"_data": 7}': "no document with _data",
+        "DEADBEEFDEADBEEF": "its oplog does not hold it",
+        "2099-01-01T00:00:00+00:00": "future",
+        "F" + data[1:]: "future|does not hold",
+    }.items():
+        with pytest.raises(ConfigurationError, match=reason):
+            alter_offset(ctx, target, by="ops", why=None)
+    assert show_offset(ctx).batch == last.batch
+    whole = pipeline(spark, mongo_uri, "whole", tmp_path, scope="deployment", target=None)
+    start(ctx)
+    with pytest.raises(ConfigurationError, match=f"holds the stream of database {database.name}, and the configuration says deployment"):
+        run_capture(whole, once=True)
+
+
+# promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it
+def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
+    database.a.insert_many([{"_id": number, "n": 0} for number in range(4)])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    database.a.update_one({"_id": 1}, {"$set": {"lost": True}})
+    database.a.delete_one({"_id": 2})
+    time.sleep(1.1)  # a time has whole seconds
+    stop(ctx)
+    move = alter_offset(ctx, datetime.now(UTC).isoformat(), by="ops", why="skip the flood")
+    assert (move.direction, move.events) == ("forward", 2)
+    gap = bronze(ctx).where("op = 'gap'").select("operation_type", "after").first()
+    assert gap is not None
+    assert (gap["operation_type"], json.loads(gap["after"])["why"]) == ("altered", "skip the flood")
+    start(ctx)
+    database.a.update_one({"_id": 1}, {"$set": {"n": 5}})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    held = documents_in_silver(ctx, "a")
+    assert b"lost" not in held["1"]
+    assert b"n\x00\x00\x00\x00\x00" in held["1"], "a patch was folded onto a document from before the gap"
+    stop(ctx)
+    reset_offset(ctx, by="ops", why="heal")
+    start(ctx)
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: R07, and KIP-875's orders of stop, pause, resume and start
+def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, heartbeat_interval_ms=500)
+    database.a.insert_one({"_id": 0})
+    run_capture(ctx, once=True)
+    ended: list[CaptureResult] = []
+    running = threading.Thread(target=lambda: ended.append(run_capture(ctx)))
+    running.start()
+
+    def landed() -> int:
+        return bronze(ctx).where(F.col("op") == "c").count()
+
+    database.a.insert_one({"_id": 1})
+    wait_until(lambda: landed() == 1)
+    order(ctx, "paused", by="ops", why=None)
+    time.sleep(1.5)
+    database.a.insert_one({"_id": 2})
+    time.sleep(1.5)
+    assert landed() == 1
+    with pytest.raises(ConfigurationError, match="paused; its offset can be altered only while it is stopped"):
+        alter_offset(ctx, "now", by="ops", why=None)
+    order(ctx, "running", by="ops", why=None)
+    wait_until(lambda: landed() == 2)
+    stop(ctx)
+    running.join(timeout=60)
+    assert not running.is_alive()
+    assert ended[0].events == 2
+    start(ctx)
+    assert run_capture(ctx, once=True).events == 0
+
+
+def wait_until(holds: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+# scenario: O11, G11
+def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    run_capture(ctx, once=True)
+    older = ctx.tables.version(BRONZE)
+    for number in (2, 3):
+        database.a.insert_one({"_id": number})
+        run_capture(ctx, once=True)
+    ctx.tables.delta(BRONZE).optimize().executeCompaction()
+    writer = BronzeWriter(ctx.tables, "test", "meanwhile", lambda: 0)
+    last = writer.open(ctx.tables.properties(BRONZE)["strandline.cluster"], None)
+    assert last is not None
+    ctx.tables.delta(BRONZE).restoreToVersion(older)
+    with pytest.raises(ContractError, match="restored to an older version while this capture was writing"):
+        writer.commit([], batch=last.batch + 1, resume_token=last.resume_token or "", snapshot_id=None)
+    database.a.insert_one({"_id": 4})
+    assert run_capture(ctx, once=True).events == 3
+    assert show_offset(ctx).lineage == 2
+    ctx.tables.delta(BRONZE).restoreToVersion(older)  # the log still knows lineage 1 as ended
+    assert run_capture(ctx, once=True).events == 3
+    assert show_offset(ctx).lineage == 3
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    future = json.dumps({"_data": "82FFFFFFF0" + json.loads(last.resume_token or "")["_data"][10:]})
+    writer = BronzeWriter(ctx.tables, "test", "from the future", lambda: 0)
+    newest = writer.open(ctx.tables.properties(BRONZE)["strandline.cluster"], None)
+    assert newest is not None
+    writer.commit([], batch=newest.batch + 1, resume_token=future, snapshot_id=None)
+    with pytest.raises(ResumePointLost, match="lies in the source's future"):
+        run_capture(ctx, once=True)

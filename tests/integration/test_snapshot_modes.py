@@ -1,0 +1,66 @@
+"""When what exists already is read, and how much of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
+
+Db = Database[dict[str, Any]]
+
+
+# scenario: A04, A07
+def test_always_reads_at_every_start_and_retires_what_is_gone(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="always", snapshot_max_threads=4)
+    for name in ("a", "b", "c"):
+        database[name].insert_many([{"_id": f"{name}{number}"} for number in range(5)])
+    assert run_capture(ctx, once=True).documents == 15
+    assert bronze(ctx).where("op = 'r' AND NOT startswith(key, concat('\"', collection))").count() == 0
+    run_silver(ctx)
+    database.a.delete_one({"_id": "a1"})
+    database.b.insert_one({"_id": "b9"})
+    assert run_capture(ctx, once=True).documents == 15
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b", "c")
+    assert [(state.state, state.collections, state.landed, state.documents) for state in list_snapshots(ctx)] == [
+        ("completed", 3, 3, 15)
+    ] * 2
+    assert [check.holds for check in verify_snapshot(ctx)] == [True] * 3
+    with pytest.raises(ConfigurationError, match="there is no snapshot other"):
+        verify_snapshot(ctx, "other")
+
+
+# scenario: A03, A05, A06
+def test_only_what_is_asked_for_is_read_and_what_follows_is_streamed(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    database.a.insert_many([{"_id": number, "n": number % 2} for number in range(6)])
+    database.b.insert_many([{"_id": number} for number in range(6)])
+    queries = {f"{database.name}.a": '{"$or": [{"_id": {"$gt": 4}}, {"n": 0}]}'}
+    some = pipeline(
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path / "some",
+        snapshot_include_collection_list=[f"{database.name}\\.a"],
+        snapshot_collection_filter_overrides=queries,
+        snapshot_chunk_size=2,
+        snapshot_fetch_size=1,
+    )
+    none = pipeline(spark, mongo_uri, database.name, tmp_path / "none", snapshot_mode="no_data")
+    only = pipeline(spark, mongo_uri, database.name, tmp_path / "only", snapshot_mode="initial_only")
+    assert [run_capture(ctx, once=True).documents for ctx in (some, none)] == [4, 0]
+    assert run_capture(only).documents == 12  # ends by itself
+    database.a.insert_one({"_id": 1.5, "n": 1})
+    database.b.insert_one({"_id": 9})
+    assert [run_capture(ctx, once=True).events for ctx in (some, none)] == [2, 2]
+    assert sorted(row["key"] for row in bronze(some).where("op = 'r'").collect()) == ["0", "2", "4", "5"]

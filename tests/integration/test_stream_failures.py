@@ -1,0 +1,175 @@
+"""The stream under a server's failures (failpoints): every event comes once, in order, or the reader ends with one line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import bson
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
+from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.mongod import configured_uri
+from pipelines.source.patience import Patience
+from pipelines.source.resume import ResumePoint
+from pipelines.source.stages import Images, Selection
+
+pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one")
+
+Db = Database[dict[str, Any]]
+_QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
+_LABELLED = (
+    6,
+    7,
+    63,
+    89,
+    91,
+    133,
+    150,
+    189,
+    234,
+    262,
+    9001,
+    10107,
+    11600,
+    11602,
+    13435,
+    13436,
+)  # 13388 needs details that a failpoint cannot give
+_UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317)
+
+
+class Reading:
+    """A reader over one database, and what came of it."""
+
+    def __init__(
+        self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
+    ) -> None:
+        self.client = open_client(ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True)
+        self.selection = Selection("database", database.name, **selection)
+        start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
+        self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
+        self.batches = self.reader.batches()
+        self.events: list[dict[str, Any]] = []
+        self.landed: list[ChangeBatch] = []
+
+    def until(self, count: int) -> list[Any]:
+        """`_id`s of the first *count* events."""
+        deadline = time.monotonic() + 30
+        while len(self.events) < count:
+            assert time.monotonic() < deadline, self.events
+            batch = next(self.batches)
+            self.landed.append(batch)
+            self.events += [bson.decode(event) for event in batch.events]
+        return [event["documentKey"]["_id"] for event in self.events]
+
+
+@contextmanager
+def reading(
+    uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
+) -> Iterator[Reading]:
+    found = Reading(uri, database, limits, patience, **selection)
+    with closing(found.client), closing(found.batches):
+        yield found
+
+
+@contextmanager
+def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
+    """The server fails *command* of our clients, so many times or until the end."""
+    mode = {"times": times} if isinstance(times, int) else times
+    data = {"failCommands": [command], "appName": "strandline", **how}
+    mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    try:
+        yield
+    finally:
+        mongo.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+# scenario: F01, F03, F05, F09, G09
+def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    with reading(mongo_uri, database) as stream:
+        expected: list[int] = []
+        for number, code in enumerate((*_LABELLED, *_UNLABELLED, None)):
+            how = {"closeConnection": True} if code is None else {"errorCode": code}
+            with failing(mongo, "getMore", 2, **how):
+                database.a.insert_many([{"_id": 2 * number}, {"_id": 2 * number + 1}])
+                expected += [2 * number, 2 * number + 1]
+                assert stream.until(len(expected)) == expected, code
+
+
+# scenario: F06, F08, F12
+@pytest.mark.parametrize("how", [{"errorCode": 216}, {"errorCode": 91}, {"closeConnection": True}])
+def test_a_failure_at_the_first_aggregate_passes(mongo_uri: str, mongo: MongoClient[Any], database: Db, how: dict[str, Any]) -> None:
+    with reading(mongo_uri, database) as stream, failing(mongo, "aggregate", 3, **how):
+        database.a.insert_one({"_id": 1})
+        assert stream.until(1) == [1]
+
+
+# scenario: F03, F07, P04, G05
+@pytest.mark.parametrize(
+    ("command", "code", "kind"),
+    [
+        ("getMore", 286, ResumePointLost),
+        ("aggregate", 260, ResumePointLost),
+        ("getMore", 13, ConfigurationError),
+        ("getMore", 2, ConfigurationError),
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, command: str, code: int, kind: type[StrandlineError]
+) -> None:
+    with reading(mongo_uri, database) as stream, failing(mongo, command, "alwaysOn", errorCode=code):
+        started = time.monotonic()
+        with pytest.raises(kind, match=str(code)) as ended:
+            stream.until(1)
+        assert time.monotonic() - started < 5
+        assert ended.value.next_step
+
+
+def test_retries_are_bounded_and_progress_resets_their_count(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    with reading(mongo_uri, database, patience=Patience(max_retries=2, initial_delay_ms=5, max_delay_ms=20)) as stream:
+        for number in range(3):
+            with failing(mongo, "getMore", 2, errorCode=237):  # two failures in a row are allowed, and then again two
+                database.a.insert_one({"_id": number})
+                stream.until(number + 1)
+        with failing(mongo, "getMore", "alwaysOn", errorCode=237), pytest.raises(RetriableError, match="237"):
+            stream.until(4)
+
+
+# scenario: J02, J06, J10
+def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_uri: str, database: Db) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    heavy = "x" * (9 * 1024 * 1024)
+    with reading(mongo_uri, database, StreamLimits(retry_limit=1), images=Images("updateLookup", "whenAvailable")) as stream:
+        database.a.insert_one({"_id": 0})
+        database.a.insert_one({"_id": 1, "heavy": heavy})
+        database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
+        database.a.insert_one({"_id": 2})
+        database.a.replace_one({"_id": 1}, {"_id": 1, "heavy": heavy})
+        database.a.insert_one({"_id": 3, "largest": "x" * (16 * 1024 * 1024 - 40)})
+        database.a.insert_one({"_id": 4})
+        assert stream.until(7) == [0, 1, 1, 2, 1, 3, 4]
+        marked = [number for number, event in enumerate(stream.events) if "_leftOut" in event]
+        assert [(stream.events[number]["operationType"], stream.events[number].get("fullDocument")) for number in marked] == [
+            ("update", None),
+            ("replace", None),
+        ]
+        asides = [aside for batch in stream.landed for aside in batch.set_aside]
+        assert [(aside.refused_by_server, aside.attempts) for aside in asides] == [(True, 3), (True, 3)]
+
+
+# scenario: J09
+def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: str, database: Db) -> None:
+    large = "k" * (3 * 1024 * 1024)
+    with reading(mongo_uri, database) as stream:
+        database.a.insert_one({"_id": large})
+        assert stream.until(1) == [large]
+        database.a.insert_one({"_id": 1})
+        assert stream.until(2) == [large, 1]
+        assert [aside.refused_by_server for batch in stream.landed for aside in batch.set_aside] == [True]

@@ -1,0 +1,153 @@
+"""Random histories of names: dropped, made anew, renamed onto each other, filled by ``$out``; silver holds what each name holds last.
+
+Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from lakehouse import documents_in_silver, settings_for
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.writer import PROPERTIES
+from pipelines.io.tables import Tables, schema_of
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.model.columns import BRONZE_DDL, bronze_table
+
+# One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
+_few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+
+
+class Names:
+    """A source in a few lines: names, their collections, and the bronze rows that its history leaves."""
+
+    def __init__(self, chance: random.Random, names: str) -> None:
+        self._chance, self._names, self._tick = chance, names, 0
+        self.collections: dict[str, tuple[str, dict[int, dict[str, Any]]]] = {}
+        self.streamed: list[dict[str, Any]] = []
+        self.reads: list[tuple[int, list[dict[str, Any]]]] = []
+        """READs of a whole collection, and how many events had been streamed when they were taken."""
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            name = self._chance.choice(self._names)
+            match self._chance.randrange(13):
+                case 0 | 1 if name in self.collections:
+                    self._named("drop", name, self.collections.pop(name)[0])
+                case 2 | 3 if name in self.collections:
+                    self._rename(name, self._chance.choice([other for other in self._names if other != name]))
+                case 4:
+                    temporary = f"tmp.agg_out.{self._tick}"
+                    for key in range(self._chance.randrange(1, 4)):
+                        self._write(temporary, key)
+                    self._rename(temporary, name)
+                case 5 if name in self.collections:  # a movePrimary shows the drop of a collection that nobody had
+                    self._named("drop", name, self._new_uuid())
+                case 6 | 7 if name in self.collections:
+                    self._read(name)
+                case _:
+                    self._write(name, self._chance.randrange(5))
+
+    def _write(self, name: str, key: int) -> None:
+        uuid_, documents = self.collections.setdefault(name, (self._new_uuid(), {}))
+        if key in documents and self._chance.random() < 0.3:
+            del documents[key]
+            self._land(name, uuid_, "d", "delete", key, {"operationType": "delete"})
+            return
+        op = "u" if key in documents else "c"
+        documents[key] = {"_id": key, "v": self._tick}
+        self._land(name, uuid_, op, "replace" if op == "u" else "insert", key, {"operationType": "replace", "fullDocument": documents[key]})
+
+    def _rename(self, name: str, to: str) -> None:
+        target = {"dropTarget": bson.Binary(bytes.fromhex(self.collections[to][0]), 4)} if to in self.collections else {}
+        self._named("rename", name, self.collections[name][0], to={"db": "db", "coll": to}, operationDescription=target)
+        self.collections[to] = self.collections.pop(name)
+
+    def _new_uuid(self) -> str:
+        return uuid.UUID(int=self._chance.getrandbits(128)).hex
+
+    def _named(self, kind: str, name: str, uuid_: str, **more: Any) -> None:
+        event = {"operationType": kind, "ns": {"db": "db", "coll": name}, "collectionUUID": bson.Binary(bytes.fromhex(uuid_), 4), **more}
+        self._land(name, uuid_, "ddl", kind, None, event)
+
+    def _read(self, name: str) -> None:
+        uuid_, documents = self.collections[name]
+        position = f"{self._tick:08x}{1:08x}:~"
+        self.reads.append(
+            (len(self.streamed), [_bronze_row(name, uuid_, "r", "read", key, document, position) for key, document in documents.items()])
+        )
+
+    def _land(self, name: str, uuid_: str, op: str, kind: str, key: int | None, event: dict[str, Any]) -> None:
+        self._tick += 1
+        self.streamed.append(_bronze_row(name, uuid_, op, kind, key, event, f"{self._tick:08x}{1:08x}:82{self._tick:04x}"))
+
+
+def _bronze_row(name: str, uuid_: str, op: str, kind: str, key: int | None, content: Mapping[str, Any], position: str) -> dict[str, Any]:
+    document = content if op == "r" else content.get("fullDocument")
+    return {
+        "position": position,
+        "op": op,
+        "operation_type": kind,
+        "db": "db",
+        "collection": name,
+        "collection_uuid": uuid_,
+        "key": None if key is None else str(key),
+        "document_size": None if document is None else len(bson.encode(document)),
+        "envelope": bson.encode(content),
+    }
+
+
+def messy_commits(names: Names, chance: random.Random, commits: int) -> list[list[dict[str, Any]]]:
+    """The stream in its order, here and there replayed; the READs anywhere after the moment in which they were taken."""
+    cuts = sorted(chance.sample(range(1, len(names.streamed)), commits - 1))
+    bounds = list(zip([0, *cuts], [*cuts, len(names.streamed)], strict=True))
+    landed = [names.streamed[max(0, start - chance.randrange(10)) : end] for start, end in bounds]
+    for taken, rows in names.reads:
+        first = next(number for number, (_, end) in enumerate(bounds) if taken <= end)
+        landed[chance.randrange(first, commits)].extend(rows)
+    return landed
+
+
+# promise 2; scenario: D06, H03, H04, H05, H07
+def names_converge(spark: SparkSession, root: Path, seed: int, all_names: str, runs: int) -> None:
+    chance = random.Random(seed)
+    names = Names(chance, all_names)
+    names.live(120)
+    config = settings_for("mongodb://nowhere", "db", root)
+    ctx = JobContext(config, spark, Tables(spark, config.lake_location))
+    schema = schema_of(BRONZE_DDL)
+    table = bronze_table("test")
+    ctx.tables.create(table, schema, properties=PROPERTIES)
+    for rows in messy_commits(names, chance, runs):
+        filled = [tuple(row.get(column) for column in schema.names) for row in rows]
+        ctx.tables.append(table, spark.createDataFrame(filled, schema).coalesce(1))
+        run_silver(ctx)
+    for name in all_names:
+        _, documents = names.collections.get(name, ("", {}))
+        found = {key: bson.decode(raw) for key, raw in documents_in_silver(ctx, name).items()}
+        assert found == {str(key): document for key, document in documents.items()}, (name, seed)
+
+
+@settings(_few, max_examples=1)
+@given(seed=st.integers(0, 2**32))
+def test_drops_and_renames_at_any_moment_converge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    names_converge(spark, tmp_path_factory.mktemp("names"), seed, "ab", runs=3)
+
+
+@pytest.mark.long
+@settings(_few, max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_drops_and_renames_at_any_moment_converge_at_length(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    names_converge(spark, tmp_path_factory.mktemp("names"), seed, "abc", runs=8)

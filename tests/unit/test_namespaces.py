@@ -1,0 +1,126 @@
+"""What becomes of names: events, lives, and whose tables are concerned."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import bson
+import pytest
+from bson.binary import Binary
+
+from pipelines.jobs.arrivals import unseen_arrivals
+from pipelines.model.namespaces import Namespace, NamespaceEvent, namespace_event
+from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.news import News
+from pipelines.source.stages import Selection
+
+OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
+A, B = Namespace("db", "a"), Namespace("db", "b")
+
+
+def encoded(kind: str, **fields: object) -> bytes:
+    return bson.encode({"_id": {"_data": "82"}, "operationType": kind, "ns": {"db": "db", "coll": "a"}, **fields})
+
+
+def test_drops_and_renames_are_read_with_the_collections_that_they_name() -> None:
+    known = {"collectionUUID": Binary.from_uuid(OLD)}
+    to = {"db": "db", "coll": "b"}
+    description = {"to": to, "dropTarget": Binary.from_uuid(TARGET)}
+    assert namespace_event("p", encoded("drop", **known)) == NamespaceEvent("p", A, OLD.hex)
+    assert namespace_event("p", encoded("rename", **known, to=to)) == NamespaceEvent("p", A, OLD.hex, B)
+    replacing = encoded("rename", **known, to=to, operationDescription=description)
+    assert namespace_event("p", replacing) == NamespaceEvent("p", A, OLD.hex, B, TARGET.hex)
+    assert namespace_event("p", encoded("rename", to=to)) == NamespaceEvent("p", A, None, B), "before 6.0"
+    for other in ("insert", "create", "modify", "createIndexes"):
+        assert namespace_event("p", encoded(other, **known)) is None
+    assert namespace_event("p", bson.encode({"operationType": "invalidate"})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "temporary", "unseen"),
+    [
+        ("tmp.agg_out.192b6685-ae83-48dd-8e61-7f2036ea3f2b", True, False),
+        ("tmpvwIVb.renameCollection", True, False),
+        ("tmpjTxiS.convertToCapped.orders", True, True),
+        ("tmp.agg_output", False, False),
+        ("tmporders", False, False),
+        ("a.tmp.agg_out.1", False, False),
+        ("orders.convertToCapped.x", False, False),
+    ],
+)
+def test_collections_that_the_server_fills_only_to_rename_them(name: str, temporary: bool, unseen: bool) -> None:
+    assert (Namespace("db", name).is_temporary, Namespace("db", name).is_filled_unseen) == (temporary, unseen)
+
+
+HISTORY = [
+    NamespaceEvent("10", A, "u1"),
+    NamespaceEvent("20", A, "u2", B, "u3"),
+    NamespaceEvent("30", B, "u2", A),
+    NamespaceEvent("40", A, "u2"),
+    NamespaceEvent("50", A, None),
+]
+
+
+# scenario: D06, H03: any order and any repetition
+def test_lives_are_known_whatever_the_order_of_the_events() -> None:
+    for order in itertools.permutations(HISTORY):
+        lives = Incarnations()
+        for event in (*order, order[0]):
+            lives = lives.after([event], A, drops=True, renames=True)
+        assert lives == Incarnations({"u2": "30"}, {"u1": "10", "u2": "40", "": "50"})
+    assert Incarnations().after(HISTORY, B, drops=True, renames=True) == Incarnations({"u2": "20"}, {"u2": "30", "u3": "20"})
+    assert Incarnations().after(HISTORY, A, drops=False, renames=False) == Incarnations({"u2": "30"}, {})
+    assert Incarnations().after(HISTORY, B, drops=True, renames=False) == Incarnations({"u2": "20"}, {"u3": "20"})
+
+
+def test_the_newest_lives_are_kept() -> None:
+    lives = Incarnations({}, {f"u{n}": f"{n:03}" for n in range(100)})
+    kept = Incarnations.from_json(lives.to_json())
+    assert len(kept.ended) < 50
+    assert kept.ended["u99"] == "099"
+    assert lives.newer_than(kept).ended.keys() == lives.ended.keys() - kept.ended.keys()
+    assert Incarnations.from_json(None) == Incarnations()
+
+
+def concerned(news: News, known: set[Namespace], *, captured: str = "ab") -> set[str]:
+    found = news.concerned(news.moved({}), known, lambda _db, name: name in captured)
+    return {name.collection for name in found}
+
+
+def test_tables_that_are_concerned() -> None:
+    drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
+    assert concerned(News(0, {A: frozenset({"u1"})}), set()) == {"a"}
+    assert concerned(News(0, {}, (drop,)), {A}) == {"a"}
+    assert concerned(News(0, {}, (drop,)), set()) == set(), "a drop makes no table"
+    assert concerned(News(0, {}, (rename,)), {A}) == {"a", "b"}
+    assert concerned(News(0, {}, (rename,)), {A}, captured="a") == {"a"}, "renamed out of what is captured"
+    out = Namespace("db", "tmp.agg_out.1")
+    assert concerned(News(0, {out: frozenset({"u4"})}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}) == {"a"}
+
+
+# scenario: H03: a chunk that was read under the old name lands after the rename
+def test_late_rows_of_a_renamed_collection_concern_the_table_of_its_new_name() -> None:
+    rename = NamespaceEvent("20", A, "u1", B)
+    moved = News(0, {}, (rename,)).moved({})
+    assert moved == {"u1": B}
+    assert News(5, {A: frozenset({"u1"})}).concerned(moved, {A, B}, lambda *_: True) == {A, B}
+    assert News(5, {}, (NamespaceEvent("30", B, "u1"),)).moved(moved) == {}
+    assert News(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).moved(moved) == {"u9": B}
+
+
+# scenario: H07
+def test_renames_of_what_no_event_has_shown() -> None:
+    def seen(selection: Selection, source: str, **fields: object) -> bool:
+        event = encoded("rename", ns={"db": "db", "coll": source}, to={"db": "db", "coll": "b"}, **fields)
+        return unseen_arrivals([encoded("insert"), event], selection) == []
+
+    known = {"collectionUUID": Binary.from_uuid(OLD)}
+    everything, one = Selection("database", "db"), Selection("collection", "db", "b")
+    assert seen(everything, "a", **known)
+    assert seen(everything, "tmp.agg_out.1", **known)
+    assert not seen(everything, "tmpjTxiS.convertToCapped.b", **known)
+    assert not seen(everything, "a"), "before 6.0 nobody knows what it was"
+    assert not seen(one, "tmp.agg_out.1", **known)
+    assert not seen(Selection("database", "db", collections=(r"db\.b",)), "a", **known)
+    assert seen(Selection("database", "db", collections=(r"db\.a",)), "x", **known), "onto what is not captured"

@@ -1,0 +1,182 @@
+"""Events above 16 MiB: found, passed without their heavy parts, or put together again. And documents that JSON cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.bronze.event import parse_event
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.set_aside import check_oversize
+from pipelines.model.poison import why_not_json
+from pipelines.settings import CaptureSettings
+from pipelines.silver.census import Census, count
+from pipelines.source.client import Deployment
+from pipelines.source.intake import Intake
+from pipelines.source.oversize import Fragments, Narrowing, light_event
+
+EVENT: dict[str, Any] = {
+    "_id": {"_data": "8201"},
+    "operationType": "update",
+    "clusterTime": bson.Timestamp(7, 1),
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": 5},
+    "fullDocument": {"_id": 5, "text": "x" * 100},
+    "fullDocumentBeforeChange": {"_id": 5, "text": "x" * 200},
+    "updateDescription": {"updatedFields": {"text": "x" * 100}},
+}
+
+
+def fragments_of(event: dict[str, Any], *cuts: int) -> list[bytes]:
+    """As the server splits: whole fields, the token of each fragment its own."""
+    names = [name for name in event if name != "_id"]
+    bounds = [0, *cuts, len(names)]
+    of = len(bounds) - 1
+    return [
+        bson.encode(
+            {"_id": {"_data": f"{event['_id']['_data']}{number:02}"}, "splitEvent": {"fragment": number, "of": of}}
+            | {name: event[name] for name in names[bounds[number - 1] : bounds[number]]}
+        )
+        for number in range(1, of + 1)
+    ]
+
+
+# scenario: J04, J05
+@given(st.lists(st.integers(0, len(EVENT) - 1), max_size=4))
+def test_fragments_make_one_event_with_the_last_ones_token(cuts: list[int]) -> None:
+    parts = fragments_of(EVENT, *sorted(cuts))
+    fragments = Fragments()
+    *early, whole = [fragments.add(part) for part in parts]
+    assert early == [None] * (len(parts) - 1)
+    assert whole is not None
+    assert not fragments.waiting
+    assert bson.decode(whole) == EVENT | {"_id": {"_data": f"8201{len(parts):02}"}}
+
+
+# scenario: J04, J08
+def test_nothing_is_handed_on_between_fragments_and_a_hole_is_refused() -> None:
+    first, second, third = fragments_of(EVENT, 2, 4)
+    fragments = Fragments()
+    assert fragments.add(bson.encode(EVENT)) == bson.encode(EVENT)
+    assert fragments.add(first) is None
+    assert fragments.waiting
+    for wrong in (third, first, bson.encode(EVENT)):
+        fragments = Fragments()
+        fragments.add(first)
+        with pytest.raises(ContractError, match="do not follow"):
+            fragments.add(wrong)
+    with pytest.raises(ContractError):
+        Fragments().add(second)
+
+
+def test_a_light_event_keeps_its_key_and_position_and_says_what_it_left_out() -> None:
+    light = light_event(bson.encode(EVENT))
+    event = parse_event(light)
+    assert (event.op, event.operation_type, event.key, event.position) == ("oversize", "update", "5", "0000000700000001:8201")
+    assert bson.decode(light)["_leftOut"] == ["fullDocument", "fullDocumentBeforeChange", "updateDescription"]
+    assert b"xxx" not in light
+    assert parse_event(light_event(bson.encode(EVENT | {"operationType": "delete"}))).op == "d"  # its key is all it needs
+
+
+@pytest.mark.parametrize(
+    ("version", "splits"),
+    [("6.0.5", False), ("6.0.9", True), ("6.0.10-rc0", True), ("7.0.0", True), ("5.0.30", False), ("8.1.0-alpha", True)],
+)
+def test_which_servers_split(version: str, splits: bool) -> None:
+    assert Deployment(version, "rs", False, "id").splits_large_events is splits
+
+
+def test_narrowing_finds_the_event_by_answers_of_one() -> None:
+    narrowing = Narrowing(ahead=10)
+    assert not narrowing.came(3)
+    assert narrowing.refused() == 0  # in an answer of many: somewhere ahead
+    assert narrowing.is_on
+    assert not narrowing.came(4)
+    assert narrowing.refused() == 1  # in an answer of one: this one
+    assert narrowing.came(1)  # shorter by now
+    assert not narrowing.is_on
+    narrowing.refused()
+    assert [narrowing.came(5), narrowing.came(5)] == [False, True]  # all that stood in the refused answer has come
+    narrowing.refused()
+    assert narrowing.came(0)  # the end of the stream
+
+
+def intake(**how: Any) -> Intake:
+    return Intake(lambda event: event, **({"split": False, "skip_threshold": 0, "strict": False} | how))
+
+
+def test_what_is_above_the_threshold_is_set_aside() -> None:
+    raw = bson.encode(EVENT)
+    below, between, above = (intake(skip_threshold=size) for size in (1000, 150, 100))
+    assert (below.take(raw), below.set_aside) == (raw, [])
+    without_pre_image = between.take(raw)
+    assert without_pre_image is not None
+    assert bson.decode(without_pre_image) == {name: EVENT[name] for name in EVENT if name != "fullDocumentBeforeChange"}
+    assert above.take(raw) == light_event(raw)
+    assert [(aside.document_bytes, aside.refused_by_server) for aside in (*between.set_aside, *above.set_aside)] == [(225, False)] * 2
+
+
+BROKEN = bson.encode({"_id": 5, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+TWICE = bson.encode({"_id": 5, "in": {"a": 1, "b": 2}}).replace(b"\x10b\0", b"\x10a\0")
+DEEP: dict[str, Any] = {}
+for _ in range(170):
+    DEEP = {"d": DEEP}
+FINE: list[dict[str, Any]] = [
+    {"a": "é\0🛫", "": 1, "a.b": 1, "$set": 1, "A": 1, "new\nline": 1},
+    {"date": bson.DatetimeMS(2**62), "mixed": [1, "x", None, [{}]]},
+    {"code": bson.Code("f", {"x": 1}), "re": bson.Regex("a", "imx"), "bin": bson.Binary(b"\xff", 6)},
+    DEEP,
+]
+
+
+# scenario: K03, K05, K07, K08, K09
+def test_what_json_can_show_is_no_poison() -> None:
+    documents = [bson.encode(document) for document in FINE]
+    assert [why_not_json(document) for document in documents] == [None] * len(FINE)
+    assert not count(documents, max_depth=8).holds_poison
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        BROKEN,
+        TWICE,
+        bson.encode({"_id": 1, "name": 1}).replace(b"name", b"n\xffme"),
+        bson.encode({"deep": {"b": {"c": "XXXX"}}}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+        bson.encode({"list": [1, "XXXX"]}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+        bson.encode({"code": bson.Code("XXXX")}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+    ],
+)
+@pytest.mark.parametrize("depth", [1, 8])
+def test_the_census_notices_poison_wherever_it_is(document: bytes, depth: int) -> None:
+    assert why_not_json(document) is not None
+    census = count([document], max_depth=depth)
+    assert census.holds_poison
+    merged = count([bson.encode({"_id": 1})], max_depth=depth)
+    merged.merge(Census.from_json(census.to_json()))
+    assert merged.holds_poison
+
+
+# scenario: K02, K04
+def test_strict_stops_at_poison_and_names_it_without_its_values() -> None:
+    fine = bson.encode(EVENT)
+    assert intake(strict=True).take(fine) == fine
+    poisoned = bson.encode(EVENT | {"fullDocument": bson.raw_bson.RawBSONDocument(BROKEN)})
+    assert intake().take(poisoned) == poisoned
+    with pytest.raises(ContractError, match=r"the document 5 of shop\.orders") as refused:
+        intake(strict=True).take(poisoned)
+    assert "errors_tolerance" in refused.value.next_step
+
+
+# scenario: J04
+def test_split_is_refused_where_the_server_cannot_and_a_threshold_where_nothing_is_skipped() -> None:
+    old, new = Deployment("6.0.5", "rs", False, "id"), Deployment("7.0.2", "rs", False, "id")
+    check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), new)
+    with pytest.raises(ConfigurationError, match=r"split needs \$changeStreamSplitLargeEvent, which MongoDB 6\.0\.5 has not"):
+        check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), old)
+    with pytest.raises(ConfigurationError, match="without"):
+        check_oversize(CaptureSettings(cursor_oversize_skip_threshold=1000), new)

@@ -1,0 +1,151 @@
+"""What is tried again, how often, after how long; what an error means in which phase and behind which cause."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pymongo import errors as mongo
+
+from pipelines.control.logs import JsonFormatter
+from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
+from pipelines.source.errors import CODES, NoAnswer, as_strandline_error, classify
+from pipelines.source.patience import Patience, made_progress
+
+
+class Clock(threading.Event):
+    """Waits that take no time and are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        return True
+
+
+def run(patience: Patience, outcomes: Iterator[Exception | None], *, progress: bool = False) -> tuple[list[float], Exception | None]:
+    clock = Clock()
+    try:
+        for attempt in patience.attempts(clock):
+            with attempt:
+                error = next(outcomes)
+                if progress:
+                    made_progress(attempt)
+                if error is not None:
+                    raise error
+    except RetriableError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+def failing(error: Exception, times: int) -> Iterator[Exception | None]:
+    yield from [error] * times
+    yield None
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    waits, error = run(Patience(), failing(RetriableError("x"), 10))
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]
+    assert error is None
+
+
+# scenario: P04, P07
+@pytest.mark.parametrize(
+    ("patience", "error", "failures", "retries"),
+    [
+        (Patience(max_retries=3), RetriableError("x"), 9, 3),
+        (Patience(max_retries=0), RetriableError("x"), 9, 0),
+        (Patience(max_retries=-1), RetriableError("x"), 50, 50),
+        (Patience(), NoAnswer("x"), 50, 15),
+        (Patience(connect_max_attempts=2), NoAnswer("x"), 9, 1),
+        (Patience(max_retries=3), NoAnswer("x"), 9, 3),
+    ],
+)
+def test_the_count_is_bounded_by_who_failed(patience: Patience, error: Exception, failures: int, retries: int) -> None:
+    waits, last = run(patience, failing(error, failures))
+    assert len(waits) == retries
+    assert (last is None) == (retries == failures)
+
+
+# scenario: G04
+def test_progress_resets_the_count_and_the_wait() -> None:
+    waits, error = run(Patience(max_retries=1), failing(RetriableError("x"), 30), progress=True)
+    assert (waits, error) == ([1] * 30, None)
+
+
+def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
+    with pytest.raises(ConfigurationError):
+        run(Patience(), iter([ConfigurationError("x")]))
+    stop, asked = threading.Event(), iter([RetriableError("first"), RetriableError("second")])
+
+    def question() -> str:
+        error = next(asked, None)
+        if error is not None:
+            raise error
+        return "answer"
+
+    assert Patience(initial_delay_ms=1).call(question, stop) == "answer"
+    asked = iter([RetriableError("first"), RetriableError("second")])
+    stop.set()
+    with pytest.raises(RetriableError, match="first"):
+        Patience().call(question, stop)
+
+
+def operation(code: int) -> mongo.OperationFailure:
+    return mongo.OperationFailure("secret text", code)
+
+
+# scenario: G05
+@pytest.mark.parametrize(
+    ("code", "opening", "reading"),
+    [
+        (286, "history_lost", "history_lost"),
+        (280, "history_lost", "history_lost"),
+        (260, "invalid_token", "terminal"),
+        (50811, "invalid_token", "terminal"),
+        (9, "invalid_token", "terminal"),
+        (136, "retriable", "retriable"),
+        (11000, "terminal", "terminal"),
+        (10334, "oversize", "oversize"),
+    ],
+)
+def test_a_token_is_rejected_only_when_a_stream_is_opened(code: int, opening: str, reading: str) -> None:
+    assert (classify(operation(code)), classify(operation(code), "reading")) == (opening, reading)
+
+
+# scenario: F07, J07
+@pytest.mark.parametrize(("code", "kind"), [(18, ConfigurationError), (286, ResumePointLost), (10334, ConfigurationError)])
+def test_a_decisive_cause_behind_a_broken_connection_decides(code: int, kind: type[Exception]) -> None:
+    outer = mongo.AutoReconnect("connection closed")
+    middle = OSError("io")
+    outer.__cause__, middle.__cause__ = middle, operation(code)
+    error = as_strandline_error(outer, doing="reading")
+    assert type(error) is kind
+    assert str(code) in str(error)
+    if code == 10334:
+        assert "16 MiB" in str(error)
+        assert "cursor_oversize_handling_mode" in error.next_step
+
+
+def test_every_code_says_what_to_do_and_only_the_passing_ones_are_tried_again() -> None:
+    for code, verdict in CODES.items():
+        error = as_strandline_error(operation(code), doing="reading")
+        assert isinstance(error, RetriableError) == (verdict == "retriable"), code
+        assert error.next_step, code
+        assert "secret" not in str(error)
+    assert isinstance(as_strandline_error(mongo.ServerSelectionTimeoutError("host:1"), doing="reading"), NoAnswer)
+
+
+def test_a_retry_is_logged_with_its_context_and_without_the_servers_text(caplog: pytest.LogCaptureFixture) -> None:
+    error = as_strandline_error(operation(237), doing="reading")
+    with caplog.at_level(logging.WARNING, "strandline.source"):
+        run(Patience(), failing(error, 1))
+    line: dict[str, Any] = json.loads(JsonFormatter().format(caplog.records[0]))
+    assert line["context"] == {"stage": "read", "class": "RetriableError", "attempt": 1, "next_attempt_in_seconds": 1.0}
+    assert "secret" not in json.dumps(line)

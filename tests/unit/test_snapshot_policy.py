@@ -1,0 +1,62 @@
+"""Snapshot modes and filters, as settings."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from pipelines.jobs.snapshot import Chunk, Plan
+from pipelines.model.snapshot_policy import SnapshotPolicy, query_document
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import Collection
+from pipelines.source.ranges import Range
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy"),
+    [
+        ("always", SnapshotPolicy(first=True, every=True)),
+        ("initial", SnapshotPolicy(first=True)),
+        ("initial_only", SnapshotPolicy(first=True, streams=False)),
+        ("no_data", SnapshotPolicy(first=False)),
+        ("when_needed", SnapshotPolicy(first=True, heals=True)),
+        ("configuration_based", SnapshotPolicy(first=False)),
+    ],
+)
+def test_a_mode_means_what_debezium_means_by_it(mode: str, policy: SnapshotPolicy) -> None:
+    assert CaptureSettings(snapshot_mode=mode).snapshot_policy == policy  # type: ignore[arg-type]  # why: one of the words
+
+
+def test_the_flags_of_configuration_based() -> None:
+    settings = CaptureSettings(
+        snapshot_mode="configuration_based",
+        snapshot_mode_configuration_based_snapshot_data=True,
+        snapshot_mode_configuration_based_start_stream=False,
+        snapshot_mode_configuration_based_snapshot_on_data_error=True,
+    )
+    assert settings.snapshot_policy == SnapshotPolicy(first=True, streams=False, heals=True)
+
+
+# scenario: U13
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("{n: 1", "is no JSON"),
+        ("[1]", "is no document"),
+        ('{"$where": "sleep(1000)"}', "uses $where"),
+        ('{"$or": [{"a": 1}, {"$expr": {"$function": {"body": "…"}}}]}', "uses $function"),
+    ],
+)
+def test_a_filter_that_is_none_or_runs_code_is_refused(query: str, problem: str) -> None:
+    with pytest.raises(ValidationError, match=r"the query of shop\.a") as refused:
+        CaptureSettings(snapshot_collection_filter_overrides={"shop.a": query})
+    assert problem in str(refused.value)
+
+
+# scenario: N07
+def test_a_plan_keeps_its_filters_word_by_word() -> None:
+    query = '{"_id": {"$gt": {"$numberLong": "4"}}}'
+    plan = Plan((Chunk(0, Collection("shop", "a", "00"), Range(), query),), 2, (7, 1), sweeps=True)
+    assert Plan.from_json(Plan.from_json(plan.to_json()).to_json()) == plan
+    assert query_document(query) == {"_id": {"$gt": 4}}
+    assert query_document(None) == {}

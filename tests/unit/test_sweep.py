@@ -1,0 +1,61 @@
+"""What a snapshot may retire, and what a gap parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
+from pipelines.model.namespaces import Namespace
+from pipelines.silver.patches import Base, fold_pending
+from pipelines.silver.sweep import certified
+
+A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
+PLAN = {"sweeps": True, "at": [100, 1], "chunks": [{"db": "shop", "collection": name} for name in ("a", "a", "b")]}
+
+
+def row(kind: str, chunk: int = -1, position: str | None = None, collection: str = "a", after: Any = None) -> Row:
+    return Row(operation_type=kind, db="shop", collection=collection, chunk=chunk, position=position, after=json.dumps(after))
+
+
+ROWS = [row("plan", after=PLAN), row("chunk", 0, "7:~"), row("chunk", 1, "5:~"), row("chunk", 2, "6:~", "b"), row("completed", 3)]
+
+
+def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
+    snapshot = certified("s", ROWS)
+    assert snapshot is not None
+    assert [snapshot.position_for(namespace) for namespace in (A, B)] == ["5:~", "6:~"]
+
+
+def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time() -> None:
+    snapshot = certified("s", ROWS)
+    assert snapshot is not None
+    assert snapshot.position_for(C) == "0000006400000001:~"
+
+
+@pytest.mark.parametrize("other", [row("discarded", 1), row("chunk", 1, "5:~", "renamed")])
+def test_a_collection_of_which_a_chunk_was_discarded_or_read_under_another_name_is_not_swept(other: Row) -> None:
+    snapshot = certified("s", [*ROWS[:2], other, *ROWS[3:]])
+    assert snapshot is not None
+    assert snapshot.position_for(A) is None
+    assert snapshot.position_for(B) == "6:~"
+
+
+@pytest.mark.parametrize(
+    "rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "sweeps": False}), *ROWS[1:]], [row("plan", after={"chunks": []}), *ROWS[1:]]]
+)
+def test_a_snapshot_without_its_certificate_sweeps_nothing(rows: list[Row]) -> None:
+    assert certified("s", rows) is None
+
+
+# scenario: the design's "never fold across a discontinuity"
+def test_a_patch_behind_a_gap_waits_for_a_document_from_behind_it() -> None:
+    empty = b"\x05\0\0\0\0"
+    gaps = gaps_of({GAPS_PROPERTY: gaps_json([Gap("3", "6")])})
+    before, behind = Base("2", empty, exact=True), Base("6:~", empty, exact=True)
+    assert list(fold_pending(before, {"3": empty, "5": empty, "7": empty}, gaps).pending) == ["5", "7"]
+    assert list(fold_pending(behind, {"5": empty, "7": empty}, gaps).pending) == []
+    assert gaps_of({}) == ()
