@@ -58,9 +58,9 @@ class Check:
 
     def short(self) -> str:
         """Table, expectation, column, outcome and the first rows at fault in a few words."""
-        rows = json.loads(self.observed).get("rows")
+        rows = json.loads(self.observed).get("rows") or ()
         seen = short(self.expectation, self.observed) if self.outcome == "failed" else ""
-        if rows and isinstance(rows, list):  # an expectation about the whole table counts its rows there
+        if rows:
             count = self.unexpected_count or len(rows)
             which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MOST_ROWS else ':'} "
             seen = f"for {which}{', '.join(map(str, rows[:_MOST_ROWS]))}"
