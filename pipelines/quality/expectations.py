@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import uuid
@@ -29,7 +28,6 @@ try:
         from great_expectations.core.expectation_validation_result import ExpectationValidationResult
         from great_expectations.core.validation_definition import ValidationDefinition
         from great_expectations.data_context.types.base import ProgressBarsConfig
-        from great_expectations.datasource.fluent.interfaces import Batch
         from great_expectations.expectations.expectation import ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation
         from great_expectations.expectations.expectation import Expectation as GxExpectation
         from great_expectations.expectations.registry import get_expectation_impl, list_registered_expectation_implementations
@@ -43,6 +41,7 @@ for _name in ("great_expectations", "great_expectations.data_context.types.base"
 _SITE = "strandline"
 _KEY = "_key"
 _OWN_SQL = "unexpected_rows_expectation"
+_SHOWN = 20  # values and rows that are kept of a result, as the library does by itself
 _LEFT_OUT = ("partial_unexpected_index_list", "unexpected_index_column_names", "unexpected_index_query")
 _OURS = ("id", "batch_id", "rendered_content", "result_format", "catch_exceptions", "windows")  # set by the adapter or the library
 
@@ -112,36 +111,50 @@ class Checker:
         batch = asset.add_batch_definition_whole_dataframe(str(suite.table))
         held = self._context.suites.add(ExpectationSuite(name=suite.name, expectations=expectations))
         definition = self._context.validation_definitions.add(ValidationDefinition(name=suite.name, data=batch, suite=held))
-        named = {"unexpected_index_column_names": [_KEY]} if _KEY in rows.columns else {}
-        checkpoint = self._context.checkpoints.add(
-            gx.Checkpoint(name=suite.name, validation_definitions=[definition], result_format={"result_format": "SUMMARY", **named})
+        # First only counts, in few jobs. Which rows are at fault costs some jobs for each expectation, and is asked where there are any.
+        results = self._validated(suite, definition, rows, {"partial_unexpected_count": 0})
+        if not all(result.success for result in results.values()):
+            named = {"unexpected_index_column_names": [_KEY]} if _KEY in rows.columns else {}
+            most = self._most_failing if suite.on_failure == "quarantine" else _SHOWN
+            results = self._validated(suite, definition, rows, {"partial_unexpected_count": most, **named})
+        pairs = [(item, results[built.id]) for (_, item), built in zip(numbered, held.expectations, strict=True)]
+        return [self._check(suite, item, result, rows) for item, result in pairs]
+
+    def _validated(
+        self, suite: Suite, definition: ValidationDefinition, rows: DataFrame, wanted: Mapping[str, object]
+    ) -> dict[str | None, ExpectationValidationResult]:
+        """One run of the library's, by the expectations' ids; it shows on the pages."""
+        checkpoint = gx.Checkpoint(
+            name=f"{suite.name} {uuid.uuid4().hex}",
+            validation_definitions=[definition],
+            result_format={"result_format": "SUMMARY", **wanted},
         )
-        outcome = checkpoint.run(batch_parameters={"dataframe": rows})
-        results = {
+        outcome = self._context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": rows})
+        return {
             result.expectation_config.id: result
             for validation in outcome.run_results.values()
             for result in validation.results
             if result.expectation_config is not None
         }
-        checks = [_check(suite, item, results[key.id]) for (_, item), key in zip(numbered, held.expectations, strict=True)]
-        if suite.on_failure != "quarantine":
-            return checks
-        source = batch.get_batch(batch_parameters={"dataframe": rows})
-        return [self._with_keys(check, built, source, rows) for check, built in zip(checks, expectations, strict=True)]
 
-    def _with_keys(self, check: Check, expectation: GxExpectation, source: Batch, rows: DataFrame) -> Check:
-        """The same check with the keys of all rows at fault; an error, where they cannot be told or are too many to be set aside."""
-        if check.outcome != "failed":
-            return check
-        count = check.unexpected_count or 0
-        if count > self._most_failing:
-            return broken(check, f"{count:,} rows fail, more than quality.max_quarantined_rows; is it the rows or the expectation?")
-        if check.expectation == _OWN_SQL:
-            keys = _keys_of_query(json.loads(check.kwargs)["unexpected_rows_query"], rows)
+    def _check(self, suite: Suite, expectation: Expectation, result: ExpectationValidationResult, rows: DataFrame) -> Check:
+        raised = _exception(result.exception_info)
+        if raised is not None:
+            return checked(suite, expectation, "error", {"error": raised})
+        seen = dict(result.result or {})
+        own_sql = expectation.type == _OWN_SQL
+        count: int | None = seen.get("observed_value" if own_sql else "unexpected_count")
+        if result.success:
+            return checked(suite, expectation, "passed", _observed(seen, ()), count)
+        if own_sql:
+            keys = _keys_of_query(str(expectation.arguments["unexpected_rows_query"]), rows, self._most_failing)
         else:
-            whole = {"result_format": "COMPLETE", "unexpected_index_column_names": [_KEY]}
-            found = source.validate(expectation.copy(update={"id": None}), result_format=whole).result
-            keys = [str(row[_KEY]) for row in found.get("unexpected_index_list") or ()]
+            keys = [row[_KEY] for row in seen.get("partial_unexpected_index_list") or () if _KEY in row]
+        check = checked(suite, expectation, "failed", _observed(seen, keys), count)
+        if suite.on_failure != "quarantine":
+            return check
+        if (count or 0) > self._most_failing:
+            return broken(check, f"{count:,} rows fail, more than quality.max_quarantined_rows; is it the rows or the expectation?")
         if not keys:
             return broken(check, f"the rows at fault cannot be told by {_KEY}")
         return replace(check, failing=tuple(sorted(set(keys))))
@@ -164,26 +177,19 @@ def _build(suite: Suite, number: int, expectation: Expectation) -> GxExpectation
     return built
 
 
-def _check(suite: Suite, expectation: Expectation, result: ExpectationValidationResult) -> Check:
-    raised = _exception(result.exception_info)
-    if raised is not None:
-        return checked(suite, expectation, "error", {"error": raised})
-    observed = {key: value for key, value in (result.result or {}).items() if key not in _LEFT_OUT}
-    count = observed.get("unexpected_count")
-    if count is None and isinstance(observed.get("observed_value"), int) and expectation.type == _OWN_SQL:
-        count = observed["observed_value"]
-    at_fault = (result.result or {}).get("partial_unexpected_index_list") or observed.get("details", {}).get("unexpected_rows") or ()
-    if rows := [row[_KEY] for row in at_fault if isinstance(row, Mapping) and _KEY in row]:
-        observed["rows"] = rows
-    return checked(suite, expectation, "passed" if result.success else "failed", observed, None if count is None else int(count))
+def _observed(seen: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """What is kept of a result: no list longer than what a person reads."""
+    kept = {name: value[:_SHOWN] if isinstance(value, list) else value for name, value in seen.items() if name not in _LEFT_OUT}
+    return {**kept, "rows": list(keys[:_SHOWN])} if keys else kept
 
 
-def _keys_of_query(query: str, rows: DataFrame) -> list[str]:
+def _keys_of_query(query: str, rows: DataFrame, most: int) -> list[str]:
+    """The keys of what a user's query finds; none, where it does not show them."""
     view = f"strandline_checked_{uuid.uuid4().hex}"
     rows.createTempView(view)
     try:
         found = rows.sparkSession.sql(query.replace("{batch}", view))
-        return [str(row[_KEY]) for row in found.select(_KEY).collect()] if _KEY in found.columns else []
+        return [str(row[_KEY]) for row in found.select(_KEY).limit(most).collect()] if _KEY in found.columns else []
     finally:
         rows.sparkSession.catalog.dropTempView(view)
 

@@ -59,7 +59,8 @@ class Quarantine:
         """
         if not failing and not self.count(suite):
             return
-        self._open()
+        if not self.exists():
+            self._create()
         named = [(key, suite, list(reasons), version, at, run_id) for key, reasons in sorted(failing.items())]
         ddl = "_key STRING, suite STRING, reasons ARRAY<STRING>, table_version BIGINT, quarantined_at TIMESTAMP, run_id STRING"
         found = self.tables.spark.createDataFrame(named, ddl)
@@ -79,7 +80,7 @@ class Quarantine:
         if self.exists() and not self.tables.read(self.name).where(orphans).isEmpty():
             self.tables.delta(self.name).delete(orphans)
 
-    def _open(self) -> None:
+    def _create(self) -> None:
         self.tables.create(
             self.name,
             schema_of(QUARANTINE_DDL),
