@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import functions as F
 
+from pipelines.io.conflicts import retrying
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
 from pipelines.model.namespaces import Namespace
@@ -64,7 +65,7 @@ class Ledger:
         return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
 
     def store(self, tables: Tables, tables_of: Callable[[Namespace], Iterable[TableName]]) -> None:
-        """I/O: one small commit; none while nothing is known."""
+        """I/O: one small commit; none while nothing is known. Other sources of the lake keep their rows."""
         if self.own:
             schema = schema_of(SILVER_PROGRESS_DDL)
             rows = [
@@ -78,4 +79,8 @@ class Ledger:
                 )
                 for namespace, own in sorted(self.own.items())
             ]
-            tables.replace(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema))
+            if not tables.exists(SILVER_PROGRESS):
+                tables.create(SILVER_PROGRESS, schema, comment="Up to where each collection's silver table is complete")
+            for attempt in retrying():
+                with attempt:
+                    tables.replace_where(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema), "bronze", self.bronze_id)

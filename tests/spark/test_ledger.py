@@ -1,0 +1,29 @@
+"""What silver remembers of collections in which nothing happened."""
+
+from __future__ import annotations
+
+from pipelines.io.tables import Tables
+from pipelines.model.namespaces import Namespace
+from pipelines.model.tables import TableName
+from pipelines.silver.ledger import Ledger
+
+
+def _tables_of(namespace: Namespace) -> list[TableName]:
+    return [TableName("silver", namespace.collection)]
+
+
+def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:
+    orders, lines = Namespace("shop", "orders"), Namespace("shop", "lines")
+    assert Ledger.read(tables, "one").complete_through == -1
+    first = Ledger.read(tables, "one").advanced([orders], 5, {"u": orders}, {"silver.orders": 3})
+    first.store(tables, _tables_of)
+    Ledger.read(tables, "other").advanced([lines], 9, {}, {}).store(tables, _tables_of)
+    assert Ledger.read(tables, "one") == first
+    second = first.advanced([lines], 8, {}, {"silver.lines": 1})
+    second.store(tables, _tables_of)
+    again = Ledger.read(tables, "one")
+    assert again == second
+    assert Ledger.read(tables, "other").own == {lines: 9}
+    assert (again.effective(orders, 5), again.effective(lines, 8), again.effective(orders, 2)) == (8, 8, 2)
+    assert again.effective(Namespace("shop", "new"), -1) == 8, "a collection that nobody has met has no row up to there"
+    assert again.effective(Namespace("shop", "new"), 9) == 9
