@@ -21,7 +21,7 @@ from pipelines.commands.quality import quality
 from pipelines.commands.rebuild import rebuild
 from pipelines.commands.reconcile import reconcile
 from pipelines.commands.snapshot import snapshot
-from pipelines.commands.sources import pause, resume, start, stop
+from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
@@ -33,7 +33,7 @@ app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 app.add_typer(snapshot, name="snapshot")
-for verb in (stop, start, pause, resume, reconcile, rebuild, maintain):
+for verb in (stop, start, pause, resume, delete, reconcile, rebuild, maintain):
     app.command()(verb)
 
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]

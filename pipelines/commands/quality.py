@@ -19,7 +19,7 @@ def run(context: typer.Context, names: Names = None) -> None:
     """Check the suites; results go to control.quality and to Data Docs, failing rows to quarantine where a suite says so."""
     from pipelines.jobs.quality import run_quality
 
-    out.print(run_quality(open_pipeline(context), names or ()).summary(), soft_wrap=True)
+    out.print(run_quality(open_pipeline(context), names or ()).summary(), soft_wrap=True, markup=False)
 
 
 @quality.command("replay")
@@ -40,7 +40,7 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
     """Check again, taking today's volume and columns for the usual ones."""
     from pipelines.jobs.quality import run_quality
 
-    out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True)
+    out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True, markup=False)
 
 
 @quality.command("held")

@@ -1,4 +1,4 @@
-"""``strandline stop | start | pause | resume``: what an operator asks of a source."""
+"""``strandline stop | start | pause | resume | delete``: what an operator asks of a source."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipelines.commands.offsets import By, Why
 from pipelines.commands.terminal import open_pipeline, out
 
 Force = Annotated[bool, typer.Option("--force", help="Even though the source will soon forget the position.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it the tables are only listed.")]
 
 
 def stop(context: typer.Context, by: By, why: Why = None, force: Force = False) -> None:
@@ -30,6 +31,16 @@ def pause(context: typer.Context, by: By, why: Why = None, force: Force = False)
 def resume(context: typer.Context, by: By, why: Why = None) -> None:
     """Let a paused (or stopped) source go on."""
     _order(context, "running", by, why, force=False)
+
+
+def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) -> None:
+    """Drop the bronze and silver tables of a stopped source. Gold and what control says of the source stay; so does MongoDB."""
+    from pipelines.jobs.deletion import delete_source
+
+    for table in delete_source(open_pipeline(context), by=by, why=why, dry_run=not yes):
+        out.print(f"{'dropped' if yes else 'would be dropped'}: {table}", highlight=False, markup=False)
+    if not yes:
+        out.print("nothing was dropped → add --yes")
 
 
 def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool) -> None:

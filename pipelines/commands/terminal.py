@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.settings import Settings, load_settings
 
@@ -46,13 +47,13 @@ def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
-    """A listing: a table with a row for each."""
+    """A listing: a table with a row for each. Values are text, whatever brackets they hold."""
     if as_json:
         print_json(list(rows))
         return
     table = Table()
     for column in rows[0] if rows else ():
-        table.add_column(column)
+        table.add_column(Text(column))
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(Text(str(value)) for value in row.values()))
     out.print(table)

@@ -14,7 +14,7 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SOURCES, SOURCES_DDL
 from pipelines.model.moments import utc
 
-State = Literal["running", "paused", "stopped"]
+State = Literal["running", "paused", "stopped", "deleted"]
 
 
 @dataclass(frozen=True)

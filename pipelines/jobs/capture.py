@@ -102,8 +102,8 @@ def _open_gate(ctx: JobContext, once: bool) -> Gate:
     """Raises ConfigurationError where an operator has stopped the source, or paused it and nobody would be there to see it go on."""
     gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.heartbeat_interval_ms / 1000)
     state = gate.state()
-    if state == "stopped" or (state == "paused" and once):
-        verb = "start" if state == "stopped" else "resume"
+    if state in ("stopped", "deleted") or (state == "paused" and once):
+        verb = "resume" if state == "paused" else "start"
         raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
     return gate
 

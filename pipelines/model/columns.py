@@ -119,7 +119,7 @@ SOURCES: Final = TableName("control", "sources")
 SOURCES_DDL: Final = """
 number BIGINT COMMENT '1, 2, 3… per source: the highest holds',
 source STRING COMMENT 'the source',
-state STRING COMMENT 'running, paused or stopped',
+state STRING COMMENT 'running, paused, stopped or deleted',
 at TIMESTAMP COMMENT 'since when',
 by STRING COMMENT 'who asked for it',
 why STRING COMMENT 'the reason that was given'

@@ -20,11 +20,13 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
 from pipelines.jobs.capture import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.deletion import delete_source
 from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
 from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName
 from pipelines.source.mongod import free_ports
 
 Db = Database[dict[str, Any]]
@@ -105,6 +107,19 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     assert {"alter", "reset"} < set(kinds)
     altered = next(ended for ended in offset_history(ctx, 100) if ended.kind == "alter")
     assert json.loads(altered.note or "")["why"] == "replay"
+
+    # the end of the source, and a new beginning
+    with pytest.raises(ConfigurationError, match="running; it is deleted only while it is stopped → strandline stop"):
+        delete_source(ctx, by="ops", why=None)
+    stop(ctx)
+    tables = [TableName("silver", "a"), BRONZE]
+    assert delete_source(ctx, by="ops", why=None, dry_run=True) == tables
+    assert delete_source(ctx, by="ops", why="moved away") == tables
+    assert [ctx.tables.exists(table) for table in tables] == [False, False]
+    with pytest.raises(ConfigurationError, match="deleted → strandline start"):
+        run_capture(ctx, once=True)
+    start(ctx)
+    assert run_capture(ctx, once=True).documents == 9
 
 
 # scenario: O08, G10, and bad targets

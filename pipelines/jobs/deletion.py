@@ -1,0 +1,49 @@
+"""The end of a source: its tables are dropped, and control remembers who asked for it."""
+
+from __future__ import annotations
+
+from pipelines.control.sources import set_state, state_of
+from pipelines.errors import ConfigurationError
+from pipelines.io.swap import discard
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import table_of
+from pipelines.model.columns import bronze_table
+from pipelines.model.quarantine import quarantine_of
+from pipelines.model.tables import TableName, history_of
+from pipelines.silver.ledger import Ledger
+
+
+def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> list[TableName]:
+    """I/O: drops what silver holds of the source, then its bronze; notes it in ``control.sources``. Nothing happens in MongoDB.
+
+    Copies of dropped collections (``…_dropped_…``) and gold stay. `strandline start` lets the source begin anew.
+
+    Args:
+        dry_run: Only say which tables these are.
+
+    Raises:
+        ConfigurationError: The source is not stopped.
+
+    Effects on failure:
+        Bronze goes last, and names what there is: calling again drops the rest.
+    """
+    name = ctx.settings.source.name
+    state = state_of(ctx.tables, name).state
+    if state not in ("stopped", "deleted"):
+        raise ConfigurationError(f"source {name} is {state}; it is deleted only while it is stopped", next_step="strandline stop")
+    found = _tables_of_source(ctx)
+    if not dry_run:
+        for table in found:
+            discard(ctx.tables, table)
+        set_state(ctx.tables, name, "deleted", by=by, why=why)
+    return found
+
+
+def _tables_of_source(ctx: JobContext) -> list[TableName]:
+    bronze = bronze_table(ctx.settings.source.name)
+    if not ctx.tables.exists(bronze):
+        return []
+    known = Ledger.read(ctx.tables, ctx.tables.id(bronze)).own
+    silver = [table_of(namespace, ctx.settings.silver) for namespace in sorted(known)]
+    names = [each for table in silver for each in (quarantine_of(table), history_of(table), table)]
+    return [table for table in names if ctx.tables.exists(table)] + [bronze]
