@@ -6,28 +6,27 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
-from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName
+from pipelines.io.tables import Tables, literal
+from pipelines.model.tables import TableName, quoted
 
 _ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.")
 """What Delta notes of the columns and files that a table has now: it means nothing for others."""
 
 
-def swap(tables: Tables, table: TableName, rows: DataFrame, *, properties: Mapping[str, str], cluster_by: Sequence[str]) -> None:
-    """I/O: one commit that replaces rows, columns and properties. A reader sees the old table or the new one; the old one stays in the
-    table's history.
+def swap(tables: Tables, table: TableName, by: TableName, *, properties: Mapping[str, str], cluster_by: Sequence[str]) -> None:
+    """I/O: one commit that gives *table* the rows and columns of another one, and *properties*. A reader sees the old table or the new one;
+    the old one stays in the table's history.
 
     Args:
-        rows: Do not come from *table* itself.
         properties: All that the table has afterwards.
     """
-    writer = rows.writeTo(tables.lake.sql(table)).using("delta").clusterBy(*cluster_by)
-    for key, value in sorted(properties.items()):
-        if not key.startswith(_ITS_OWN):
-            writer = writer.tableProperty(key, value)
-    writer.createOrReplace()
+    own = {key: value for key, value in sorted(properties.items()) if not key.startswith(_ITS_OWN)}
+    # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
+    tables.spark.sql(
+        f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta CLUSTER BY ({', '.join(map(quoted, cluster_by))}) "
+        f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in own.items())}) "
+        f"AS SELECT * FROM {tables.lake.sql(by)}"
+    )
 
 
 def discard(tables: Tables, table: TableName) -> None:

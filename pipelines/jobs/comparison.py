@@ -64,9 +64,9 @@ class Comparison:
     run_id: str
     at: datetime
 
-    def run(self) -> Compared:
-        """I/O: reads both sides; one row in ``control.reconcile`` for every key that differs. Order: sums of all ranges; then, of those
-        that differ, the keys; then the same again at a later cluster time.
+    def run(self, reads: list[RangeRead]) -> Compared:
+        """I/O: reads silver, which is complete to what *reads* saw of the source; one row in ``control.reconcile`` for every key that
+        differs. Order: sums of all ranges; then, of those that differ, the keys of both sides; then these again at a later cluster time.
 
         The second look is what makes a difference certain: a document that was looked up for an update may be newer than its position, but
         not than the second look, unless the row has changed in between.
@@ -74,8 +74,6 @@ class Comparison:
         Raises:
             RetriableError: The lake does not reach the cluster time at which the source was read, or the source cannot be read there.
         """
-        reads = self.look.sums(operation_time(self.client))
-        self.caught_up.wait(max(read.at for read in reads), [self.namespace])
         unequal = self._unequal(reads)
         differing = [number for number in unequal if number != WAITING]
         result = Compared(str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing))

@@ -155,14 +155,13 @@ def _compared(ctx: JobContext, table: TableName, shadow: TableName, version: int
 
 def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, keys: Sequence[str]) -> None:
     """One commit."""
-    rows = ctx.tables.read(shadow.name)
     if not keys:
         properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
-        swap(ctx.tables, present.name, rows, properties=properties, cluster_by=CLUSTERED_BY)
+        swap(ctx.tables, present.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
         return
     if shadow.open(str(namespace)).shape != present.open(str(namespace)).shape:
         raise ContractError(f"these keys need other columns than {present.name} has", next_step="rebuild the whole table: without --key")
-    merge = ctx.tables.delta(present.name).alias("t").merge(rows.alias("s"), "t._key <=> s._key")
+    merge = ctx.tables.delta(present.name).alias("t").merge(ctx.tables.read(shadow.name).alias("s"), "t._key <=> s._key")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
     merge.whenNotMatchedBySourceDelete(F.col("t._key").isin(*keys)).execute()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,7 +26,16 @@ from pipelines.jobs.sources import required_offset
 from pipelines.model.columns import RECONCILE, RECONCILE_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.ledger import Ledger
-from pipelines.source.client import AnyClient, Collection, captured_collections, find_collection, inspect, open_client
+from pipelines.source.client import (
+    AnyClient,
+    Collection,
+    ConnectionOptions,
+    captured_collections,
+    find_collection,
+    inspect,
+    open_client,
+    operation_time,
+)
 from pipelines.source.oplog import Oplog
 from pipelines.source.ranges import Range, Reading, plan_chunks
 from pipelines.source.stages import Selection
@@ -54,7 +63,6 @@ def run_reconcile(
     collections: Sequence[str] = (),
     repairs: bool = False,
     wait_seconds: float = 30.0,
-    report: Callable[[Compared], None] = lambda _: None,
 ) -> Reconciliation:
     """I/O: reads source and silver on the executors; rows in ``control.reconcile``; with *repairs*, rows in bronze. Calling again is safe.
 
@@ -75,25 +83,41 @@ def run_reconcile(
     run_id, at = uuid.uuid4().hex, datetime.now(UTC)
     writer = BronzeWriter(ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored")
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
-    found = []
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect(client)
         writer.check_owner(deployment.identity, stream_of(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         caught_up = CaughtUp(ctx, oplog, wait_seconds)
-        for namespace, collection in _wanted(ctx, client, selection, collections):
-            ranges = plan_chunks(client, collection, settings.capture.snapshot_chunk_size) if collection is not None else [Range()]
-            reading = Reading(selection.fields, fetch_size=settings.capture.snapshot_fetch_size)
-            look = SourceLook(ctx.spark, options, collection, ranges, reading, settings.capture.snapshot_max_threads)
-            comparison = Comparison(ctx, client, namespace, look, caught_up, run_id, at)
-            compared = comparison.run()
-            if repairs and compared.differences:
-                repaired = repair(writer, options, namespace, comparison.confirmed(), selection.fields)
-                comparison.note_repair(datetime.now(UTC))
-                compared = replace(compared, repaired=repaired)
-            report(compared)
-            found.append(compared)
+        comparisons = [
+            Comparison(ctx, client, namespace, _look(ctx, client, collection, selection), caught_up, run_id, at)
+            for namespace, collection in _wanted(ctx, client, selection, collections)
+        ]
+        together = operation_time(client)
+        reads = [comparison.look.sums(together) for comparison in comparisons]
+        last = max((read.at for of_one in reads for read in of_one), default=together)
+        caught_up.wait(last, [comparison.namespace for comparison in comparisons])
+        found = [comparison.run(of_one) for comparison, of_one in zip(comparisons, reads, strict=True)]
+    if repairs:  # after all looks: those wait until silver has merged whatever stands in bronze
+        found = [_repaired(writer, options, selection, *pair) for pair in zip(comparisons, found, strict=True)]
     return Reconciliation(run_id, tuple(found))
+
+
+def _repaired(
+    writer: BronzeWriter, options: ConnectionOptions, selection: Selection, comparison: Comparison, compared: Compared
+) -> Compared:
+    if not compared.differences:
+        return compared
+    repaired = repair(writer, options, comparison.namespace, comparison.confirmed(), selection.fields)
+    comparison.note_repair(datetime.now(UTC))
+    return replace(compared, repaired=repaired)
+
+
+def _look(ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection) -> SourceLook:
+    """A collection in the ranges that a snapshot of it would have."""
+    capture = ctx.settings.capture
+    ranges = plan_chunks(client, collection, capture.snapshot_chunk_size) if collection is not None else [Range()]
+    reading = Reading(selection.fields, fetch_size=capture.snapshot_fetch_size)
+    return SourceLook(ctx.spark, connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads)
 
 
 def differing_keys(ctx: JobContext, run_id: str, limit: int) -> list[dict[str, Any]]:

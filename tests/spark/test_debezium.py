@@ -29,11 +29,13 @@ def event(token: str, operation: str, collection: str = "customers", **more: Any
         "_id": {"_data": token},
         "operationType": operation,
         "clusterTime": bson.Timestamp(1000, 7),
-        "wallTime": datetime.fromtimestamp(1000.5, UTC),
         "ns": {"db": "inventory", "coll": collection},
         "documentKey": {"_id": 1004},
     }
     return bson.encode(content | more)
+
+
+WALL_TIME = {"wallTime": datetime.fromtimestamp(1000.5, UTC)}
 
 
 EVENTS = [
@@ -42,6 +44,7 @@ EVENTS = [
     event(
         "03",
         "update",
+        **WALL_TIME,
         lsid=LSID,
         txnNumber=bson.Int64(3),
         fullDocument={"_id": 1004, "name": "Anne Marie"},
@@ -52,7 +55,7 @@ EVENTS = [
             "truncatedArrays": [{"field": "tags", "newSize": 2}],
         },
     ),
-    event("04", "delete", wallTime=None),
+    event("04", "delete"),
     event("05", "drop"),
 ]
 
