@@ -61,7 +61,7 @@ def parse_event(raw: bytes) -> ChangeEvent:
             event.op = "oversize"
     if (span := spans.get(b"clusterTime")) is not None:
         event.seconds, event.increment = rb.timestamp_at(raw, span[1])
-    if (span := spans.get(b"wallTime")) is not None:
+    if (span := spans.get(b"wallTime")) is not None and span[0] == rb.DATE:
         event.wall_time = rb.int64_at(raw, span[1])
     if (span := spans.get(b"ns")) is not None:
         for _, name, value, end in rb.elements(raw, span[1]):
