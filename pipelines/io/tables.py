@@ -223,7 +223,7 @@ class Tables:
 
     def replace_where(self, table: TableName, rows: DataFrame, column: str, value: str) -> None:
         """I/O: one commit that puts *rows* in the place of those whose *column* is *value*; so it is of all of *rows*."""
-        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", f"{quoted(column)} = {_literal(value)}")
+        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", f"{quoted(column)} = {literal(value)}")
         if self.lake.by_path:
             writer.save(self.lake.path(table))
         else:
