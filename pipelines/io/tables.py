@@ -221,14 +221,6 @@ class Tables:
         else:
             writer.saveAsTable(self.lake.sql(table))
 
-    def replace_where(self, table: TableName, rows: DataFrame, column: str, value: str) -> None:
-        """I/O: one commit that puts *rows* in the place of those whose *column* is *value*; so it is of all of *rows*."""
-        writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", f"{quoted(column)} = {literal(value)}")
-        if self.lake.by_path:
-            writer.save(self.lake.path(table))
-        else:
-            writer.saveAsTable(self.lake.sql(table))
-
     def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
         """I/O: a view of a catalog, over tables named as `Lake.sql` names them; replaces an older one. A folder cannot hold a view.
 

@@ -7,10 +7,10 @@ progress is not below *own*: a table that was dropped or restored begins anew. L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import functions as F
+from pyspark.sql import Row
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.tables import Tables, schema_of
@@ -32,17 +32,25 @@ class Ledger:
     """Where each renamed collection is now, by UUID."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """As which version the last run left each table: one that still is at it needs no look at its progress."""
+    others: Sequence[Row] = ()
+    """Rows of the lake's other sources, as they were found."""
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> Ledger:
         """I/O: what the last run over all collections noted of this bronze table."""
         if not tables.exists(SILVER_PROGRESS):
             return Ledger(bronze_id, {}, -1)
-        rows = tables.read(SILVER_PROGRESS).where(F.col("bronze") == bronze_id).collect()
+        found = tables.read(SILVER_PROGRESS).collect()  # all of it: a filter would make Delta look through the statistics of its few files
+        rows = [row for row in found if row["bronze"] == bronze_id]
         own = {Namespace(row["db"], row["collection"]): int(row["own_version"]) for row in rows}
-        moved = {uuid: Namespace(row["db"], row["collection"]) for row in rows for uuid in row["came"]}
-        versions = {table["name"]: table["version"] for row in rows for table in row["tables"]}
-        return Ledger(bronze_id, own, min((int(row["through_version"]) for row in rows), default=-1), moved, versions)
+        return Ledger(
+            bronze_id,
+            own,
+            complete_through=min((int(row["through_version"]) for row in rows), default=-1),
+            moved={uuid: Namespace(row["db"], row["collection"]) for row in rows for uuid in row["came"]},
+            versions={table["name"]: table["version"] for row in rows for table in row["tables"]},
+            others=[row for row in found if row["bronze"] != bronze_id],
+        )
 
     def own_progress(self, progress: Progress | None) -> int:
         """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
@@ -65,22 +73,22 @@ class Ledger:
         return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
 
     def store(self, tables: Tables, tables_of: Callable[[Namespace], Iterable[TableName]]) -> None:
-        """I/O: one small commit; none while nothing is known. Other sources of the lake keep their rows."""
-        if self.own:
-            schema = schema_of(SILVER_PROGRESS_DDL)
-            rows = [
-                (
-                    self.bronze_id,
-                    *namespace,
-                    own,
-                    self.complete_through,
-                    [uuid for uuid, now in self.moved.items() if now == namespace],
-                    [(str(table), self.versions[str(table)]) for table in tables_of(namespace) if str(table) in self.versions],
-                )
-                for namespace, own in sorted(self.own.items())
-            ]
-            if not tables.exists(SILVER_PROGRESS):
-                tables.create(SILVER_PROGRESS, schema, comment="Up to where each collection's silver table is complete")
-            for attempt in retrying():
-                with attempt:
-                    tables.replace_where(SILVER_PROGRESS, tables.spark.createDataFrame(rows, schema), "bronze", self.bronze_id)
+        """I/O: one small commit; none while nothing is known. Of two sources that store at the same moment one may be set back: it reads
+        more the next time."""
+        if not self.own:
+            return
+        rows = [
+            (
+                self.bronze_id,
+                *namespace,
+                own,
+                self.complete_through,
+                [uuid for uuid, now in self.moved.items() if now == namespace],
+                [(str(table), self.versions[str(table)]) for table in tables_of(namespace) if str(table) in self.versions],
+            )
+            for namespace, own in sorted(self.own.items())
+        ]
+        frame = tables.spark.createDataFrame([*rows, *map(tuple, self.others)], schema_of(SILVER_PROGRESS_DDL))
+        for attempt in retrying():
+            with attempt:
+                tables.replace(SILVER_PROGRESS, frame)
