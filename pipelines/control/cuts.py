@@ -46,10 +46,11 @@ def cuts(tables: Tables, bronze: str | None = None, *, limit: int) -> list[Cut]:
     """I/O: the newest *limit* cuts, newest first; of one bronze table (its id), or of any."""
     if not tables.exists(CUTS):
         return []
-    # Not compared as it is: Delta would look through the statistics of every file, and they are many, small, and all alike.
-    is_wanted = F.lit(True) if bronze is None else F.concat("bronze", F.lit("")) == bronze
-    rows = tables.read(CUTS).where(is_wanted)
-    return [_cut(row) for row in rows.orderBy(F.col("published_at").desc(), F.col("cut").desc()).limit(limit).collect()]
+    rows = tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
+    if bronze is not None and (newest := rows.first()) is not None and newest["bronze"] == bronze and limit == 1:
+        return [_cut(newest)]  # the usual case, without a look through the statistics of many small files
+    wanted = rows if bronze is None else rows.where(F.col("bronze") == bronze)
+    return [_cut(row) for row in wanted.limit(limit).collect()]
 
 
 def publish(tables: Tables, cut: Cut) -> None:
