@@ -1,7 +1,7 @@
 """What a running capture is asked to do, by signals and by changed filters: acted upon between two batches, each exactly once.
 
-To act is to commit a batch. It holds what was done (a plan, discarded chunks, that a snapshot waits) and the row that names the signal, so
-a crash leaves both or neither. A signal that must wait stays where it is, and is found again.
+To act is to commit a batch: for all signals of one look it holds what was done (a plan, discarded chunks, that a snapshot waits) and the
+rows that name the signals, so a crash leaves both or neither. A signal that must wait stays where it is, and is found again.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class SignalDesk:
     def __init__(self, means: Means, head: Head, beside: Beside, inbox: Inbox) -> None:
         self._means, self._head, self._beside, self._inbox = means, head, beside, inbox
         self._waiting: list[_Asked] = []
+        self._rows: list[pa.Table] = []
         self._filters = filters_of(means.selection)
         self._newcomers = newcomers(means)
         if self._newcomers:
@@ -87,10 +88,20 @@ class SignalDesk:
                     self._act_upon(asked)
                 except RetriableError as error:  # nothing was committed: it is asked again before the next batch
                     _log.warning("signal %s waits: %s", asked.signal.key, error)
-                    return
+                    break
                 except ConfigurationError as error:  # the source lets us not: it would not at the next start either
                     self._skip(asked.signal, error.message)
                 self._waiting.remove(asked)
+        self._commit()
+
+    def _commit(self) -> None:
+        """I/O: one batch for all that was done since the last one; a snapshot that was begun starts when it has landed."""
+        if not self._rows:
+            return
+        self._means.notifications.flush()
+        rows, self._rows = self._rows, []
+        self._head.note(rows, self._beside.id)
+        self._beside.start()
 
     @property
     def _is_busy(self) -> bool:
@@ -102,7 +113,8 @@ class SignalDesk:
             for collection in self._newcomers:
                 _log.info("%s is captured since this start: it is read", collection)
             plan = make_plan(self._means, self._newcomers, sweeps=True, kind="incremental")
-            self._begin(plan, [])
+            self._begin(plan)
+            self._commit()
             self._newcomers = []
         if not self._newcomers:
             self._means.writer.change_filters_to(self._filters)
@@ -160,7 +172,7 @@ class SignalDesk:
             self._skip(signal, refusal)
             return
         plan = make_plan(means, wanted, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
-        self._begin(plan, [signal])
+        self._note(signal, "begun", snapshot_id=self._begin(plan))
 
     def _refusal(self, order: Execute, wanted: Sequence[Collection]) -> str | None:
         """What the server says of the queries before one chunk is planned by them."""
@@ -170,12 +182,12 @@ class SignalDesk:
                 return f"the filter for {where} is refused: {refusal}"
         return None
 
-    def _begin(self, plan: Plan, signals: Sequence[Signal]) -> None:
+    def _begin(self, plan: Plan) -> str:
+        """The id of the snapshot that reads *plan* from the next batch on."""
         run = SnapshotRun(self._means, uuid.uuid4().hex, plan, {})
-        named = [self._row(signal, "begun", snapshot_id=run.id) for signal in signals]
-        self._head.note([*named, *run.said("plan", plan.to_json())], run.id)
+        self._rows += run.said("plan", plan.to_json())
         self._beside.begin(run)
-        run.start()
+        return run.id
 
     def _skip(self, signal: Signal, reason: str) -> None:
         self._tell_skipped(signal, reason)
@@ -185,9 +197,5 @@ class SignalDesk:
         self._means.notifications.tell("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
 
     def _note(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **said: Any) -> None:
-        self._means.notifications.flush()
-        self._head.note([self._row(signal, outcome, **said), *rows], self._beside.id)
-
-    def _row(self, signal: Signal, outcome: str, **said: Any) -> pa.Table:
         content = {"data": signal.data, "by": signal.by, "channel": signal.channel, "outcome": outcome, **said}
-        return signal_table(self._means.writer.stamp(), signal.key, signal.type or "", json.dumps(content))
+        self._rows += [signal_table(self._means.writer.stamp(), signal.key, signal.type or "", json.dumps(content)), *rows]

@@ -74,6 +74,9 @@ class SnapshotRun:
         return SnapshotRun(means, snapshot_id, plan, {})
 
     def start(self) -> None:
+        """Idempotent."""
+        if self._lanes:
+            return
         kind: NotificationType = "IN_PROGRESS" if self._resumes else "STARTED"
         self.progress.tell(kind, data_collections=self.plan.collections, chunks=len(self.plan.chunks), chunks_done=self._resumes)
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self.plan.lanes)]

