@@ -22,6 +22,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
 from pipelines.jobs.sql import run_sql
 from pipelines.jobs.status import show_offset
+from pipelines.model.columns import HISTORY_BOOKKEEPING
 from pipelines.model.position import BEFORE_ALL, snapshot_position
 from pipelines.model.tables import TableName
 from pipelines.settings import SilverSettings
@@ -43,7 +44,7 @@ def history(ctx: JobContext) -> DataFrame:
 
 
 def content(ctx: JobContext) -> list[tuple[Any, ...]]:
-    columns = [name for name in history(ctx).columns if name not in ("_rescued", "_document")]
+    columns = [name for name in HISTORY_BOOKKEEPING if name not in ("_rescued", "_document")]  # a VARIANT equals nothing
     return sorted(map(tuple, history(ctx).select(*columns, F.hex("_document")).collect()), key=repr)
 
 
