@@ -15,7 +15,7 @@ from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.swap import discard, swap
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, table_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
@@ -128,7 +128,7 @@ def _require_stopped(ctx: JobContext) -> None:
 def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
     present = SilverTable(ctx.tables, table)
     namespace = present.namespace()
-    if namespace is None:
+    if namespace is None or table_of(namespace, ctx.settings.silver) != table:
         raise ConfigurationError(f"there is no silver table {table.name}", next_step="strandline status lists them")
     return present, namespace
 
