@@ -101,7 +101,7 @@ points = (
     .encode(
         x=alt.X("average_age:Q", title="average age in 2013, years"),
         y=alt.Y("seats_per_plane:Q", title="seats per plane"),
-        size=alt.Size("planes:Q", title="planes", scale=alt.Scale(range=[40, 1200])),
+        size=alt.Size("planes:Q", title="planes", scale=alt.Scale(range=[150, 1300])),
         color=alt.Color("manufacturer:N", title="manufacturer"),
     )
 )

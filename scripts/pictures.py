@@ -7,6 +7,8 @@ import base64
 import io
 import re
 import shutil
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ import jupytext
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 from pipelines.jobs.demo import DATABASE, run_demo
@@ -33,6 +34,7 @@ CHARTS = {
 
 _FORGET = "%reset -f"  # the next notebook must not live on what an earlier one named
 _TERMINAL_WIDTH = 100
+_SIGNATURE, _PIXELS = b"\x89PNG\r\n\x1a\n", b"IDAT"
 
 
 def lake_environment(lake: Path) -> dict[str, str]:
@@ -71,27 +73,52 @@ def drawn_charts(notebook: NotebookNode) -> list[bytes]:
     return [base64.b64decode(picture) for picture in outputs(notebook, "image/png")]
 
 
+def packed(png: bytes) -> bytes:
+    """The same picture with its pixels compressed as well as can be; the renderer is in more of a hurry. Pure."""
+    chunks, at = [], len(_SIGNATURE)
+    while at < len(png):
+        (length,) = struct.unpack_from(">I", png, at)
+        chunks.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
+        at += 12 + length
+    pixels = zlib.decompress(b"".join(content for kind, content in chunks if kind == _PIXELS))
+    kept = [chunk for chunk in chunks if chunk[0] != _PIXELS]
+    kept.insert(-1, (_PIXELS, zlib.compress(pixels, 9)))
+    return _SIGNATURE + b"".join(
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)) for kind, content in kept
+    )
+
+
+class _Picture(Console):
+    """A terminal that is only looked at: long lines are folded, and paths begin in the checkout, wherever that is."""
+
+    def __init__(self) -> None:
+        super().__init__(record=True, width=_TERMINAL_WIDTH, file=io.StringIO(), color_system="truecolor")
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:  # noqa: ARG002  # why: that is folded
+        here = f"{Path.cwd()}/"
+        super().print(*(shown.replace(here, "") if isinstance(shown, str) else shown for shown in objects), **options)
+
+
 def terminal(lake: Path, rows: int | None) -> str:
     """Run the demo; return its terminal as SVG, which asks for no font from elsewhere."""
-    console = Console(record=True, width=_TERMINAL_WIDTH, file=io.StringIO(), force_terminal=False, color_system="truecolor")
+    console = _Picture()
     run_demo(Settings(), lake=lake, rows=rows, console=console)
-    without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    return console.export_svg(title="strandline demo", code_format=without_fonts)
+    return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="strandline demo"), flags=re.DOTALL)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--lake", type=Path, default=Path("lake/demo"), help="an earlier demo's is replaced")
+    options.add_argument("--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced")
     options.add_argument("--rows", type=int, help="as of the demo")
     given = options.parse_args()
-    lake = given.lake.resolve()
-    picture = terminal(lake, given.rows)
+    pictures = {"demo.svg": terminal(given.lake, given.rows).encode()}
+    for stem, notebook in executed(NOTEBOOKS, lake_environment(given.lake.resolve())).items():
+        charts = zip(CHARTS.get(stem, ()), drawn_charts(notebook), strict=False)  # those that come after are not for the documents
+        pictures |= {f"{name}.png": packed(chart) for name, chart in charts}
     shutil.rmtree(PICTURES, ignore_errors=True)
     PICTURES.mkdir()
-    (PICTURES / "demo.svg").write_text(picture, encoding="utf-8")
-    for stem, notebook in executed(NOTEBOOKS, lake_environment(lake)).items():
-        for name, chart in zip(CHARTS.get(stem, ()), drawn_charts(notebook), strict=False):
-            (PICTURES / f"{name}.png").write_bytes(chart)
+    for name, content in pictures.items():
+        (PICTURES / name).write_bytes(content)
 
 
 if __name__ == "__main__":

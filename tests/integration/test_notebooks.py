@@ -21,7 +21,7 @@ from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE
 from pipelines.jobs.notebook import checkout_of
 from pipelines.model.tables import Lake
-from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs
+from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
 
 _CHARTS_AS_JSON = "import json; print(json.dumps([shown.to_dict() for shown in Out.values() if isinstance(shown, alt.TopLevelMixin)]))"
 
@@ -72,6 +72,7 @@ def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spa
         for chart, picture in zip(charts, pictures, strict=True):
             assert picture == drawn(chart)
             assert picture != drawn({**chart, "datasets": {key: [] for key in chart["datasets"]}}), "its data can be seen"
+            assert len(packed(picture)) < 100_000
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
