@@ -39,7 +39,8 @@ _SIGNATURE, _PIXELS = b"\x89PNG\r\n\x1a\n", b"IDAT"
 
 def lake_environment(lake: Path) -> dict[str, str]:
     """What leads the command and the notebooks to the demo's lake."""
-    return {"STRANDLINE_LAKE__ROOT": str(lake), "STRANDLINE_SOURCE__NAME": DATABASE}
+    pages = lake / "quality-docs"
+    return {"STRANDLINE_LAKE__ROOT": str(lake), "STRANDLINE_SOURCE__NAME": DATABASE, "STRANDLINE_QUALITY__DOCS_DIR": str(pages)}
 
 
 def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cell: str = "") -> dict[str, NotebookNode]:
