@@ -69,11 +69,11 @@ def strandline_commands(line: str) -> Iterator[list[str]]:
     """Arguments of the commands of one line: ``NAME=value .venv/bin/strandline run && strandline gold  # why``."""
     if "strandline" not in line:
         return
-    lexer = shlex.shlex(_UNIT.sub("", line.strip()), posix=True, punctuation_chars="&;")
+    lexer = shlex.shlex(_UNIT.sub("", line.strip()), posix=True, punctuation_chars="&;|")
     lexer.whitespace_split = True
     words = [word for word in lexer if not re.match(r"[A-Z_]+=", word)]
     while words:
-        end = next((number for number, word in enumerate(words) if set(word) <= {"&", ";"}), len(words))
+        end = next((number for number, word in enumerate(words) if set(word) <= set("&;|")), len(words))
         command, words = words[:end], words[end + 1 :]
         if command and re.fullmatch(r"(.*bin/)?strandline", command[0]):
             yield command[1:]

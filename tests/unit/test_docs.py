@@ -11,7 +11,9 @@ from documented_sql import unknown_columns
 from documents import DECISIONS, PAGES, ROOT, Page, strandline_commands
 from pydantic import BaseModel
 
+from pipelines.model.columns import BRONZE_DDL
 from pipelines.settings import CaptureSettings, Settings, SourceSettings, load_settings
+from scripts.reference import columns_of
 
 _NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8"))
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -25,7 +27,7 @@ _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 # Names of the same shape that are no settings: tables, columns, and what other tools call theirs.
 _TABLES = {"silver.flights", "silver.orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
-_COLUMNS = {"source.lsid", "source.txn_number", "source.wall_time"}
+_COLUMNS = {f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])}
 _FOREIGN = {"spark.readStream", "source.json"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -73,6 +75,7 @@ def refusal(arguments: list[str]) -> str:
 def test_commands_are_found_however_they_are_written() -> None:
     line = """ENV=1 .venv/bin/strandline stop && strandline offsets reset --why "a; b" # then; more"""
     assert list(strandline_commands(line)) == [["stop"], ["offsets", "reset", "--why", "a; b"]]
+    assert list(strandline_commands("strandline pause | resume")) == [["pause"]]
     assert list(strandline_commands("ExecStart=/opt/strandline/.venv/bin/strandline run")) == [["run"]]
     assert list(strandline_commands("databricks secrets put-secret strandline mongodb-uri")) == []
     assert sum(len(page.commands()) for page in PAGES) > 20
