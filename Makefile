@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults bench docs lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults bench docs pictures lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench: setup ## Throughput against the limits of this machine
 
 docs: setup ## Write conf/README.md and docs/tables.md anew, from the code
 	@$(bin)/python -m scripts.reference
+
+pictures: setup ## Make docs/pictures anew, from a run of the demo
+	@$(bin)/python -m scripts.pictures $(ARGS)
 
 lock: setup ## Compile requirements/*.txt anew
 	@scripts/lock.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from pipelines.model.columns import bronze_table
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import Settings
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo that has ended: its lake, and what its terminal showed."""
+
+    lake: Path
+    shown: str
+
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 

@@ -10,13 +10,19 @@ from importlib import resources
 from importlib.resources import as_file
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+
 from pipelines.errors import ConfigurationError
+from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
+from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.quality.expectations import Checker
-from pipelines.quality.gate import Run, load_suites, record, release_orphans, versions_of
+from pipelines.quality.gate import Run, latest_run, load_suites, record, release_orphans, versions_of
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
+
+_SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
 
 
 def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = False) -> QualityReport:
@@ -62,6 +68,13 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
         release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
     held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
     return _run(ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True)
+
+
+def latest_checks(ctx: JobContext) -> DataFrame:
+    """I/O: reads ``control.quality``: what every suite found when it last checked its table; no rows where none ever has."""
+    if not ctx.tables.exists(QUALITY):
+        return ctx.spark.createDataFrame([], schema_of(QUALITY_DDL)).select(*_SHOWN)
+    return latest_run(ctx.tables.read(QUALITY)).select(*_SHOWN)
 
 
 def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:

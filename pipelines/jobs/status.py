@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.bronze.offsets import Committed, newest_times
@@ -59,6 +61,15 @@ class TableStatus:
     newest_change: datetime | None
 
 
+@dataclass(frozen=True)
+class ColumnType:
+    """One column of a silver table that the documents brought."""
+
+    table: TableName
+    column: str
+    type: str
+
+
 def show_offset(ctx: JobContext) -> Offset:
     """I/O: reads bronze, and asks the source, where one is configured, how long it will remember the position.
 
@@ -101,10 +112,7 @@ def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Of
 def silver_status(ctx: JobContext) -> list[TableStatus]:
     """I/O: one small aggregate for each silver table."""
     found = []
-    for table in ctx.tables.names("silver"):
-        rows = ctx.tables.read(table)
-        if not set(BOOKKEEPING) <= set(rows.columns):
-            continue  # somebody else's table in the same schema
+    for table, rows in _silver_tables(ctx):
         counts = rows.agg(
             F.count_if(~F.col("_deleted")),
             F.count_if(F.col("_deleted")),
@@ -115,6 +123,19 @@ def silver_status(ctx: JobContext) -> list[TableStatus]:
         assert counts is not None  # an aggregate has one row
         found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], utc(counts[4])))
     return found
+
+
+def silver_columns(ctx: JobContext) -> list[ColumnType]:
+    """I/O: reads the schema of each silver table; its bookkeeping is left out."""
+    return [
+        ColumnType(table, column, kind) for table, rows in _silver_tables(ctx) for column, kind in rows.dtypes if column not in BOOKKEEPING
+    ]
+
+
+def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:
+    """All but somebody else's in the same schema."""
+    read = ((table, ctx.tables.read(table)) for table in ctx.tables.names("silver"))
+    return ((table, rows) for table, rows in read if set(BOOKKEEPING) <= set(rows.columns))
 
 
 def docs_page(ctx: JobContext) -> Path | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
@@ -121,6 +122,17 @@ def record(tables: Tables, report: QualityReport) -> None:
     if report.checks:
         found = tables.spark.createDataFrame(rows(report), schema)
         tables.append(QUALITY, found, options={"mergeSchema": "true"})  # a lake of an earlier version has fewer columns
+
+
+def latest_run(recorded: DataFrame) -> DataFrame:
+    """The rows of every suite's newest run: one for each of its expectations. Pure, lazy.
+
+    Args:
+        recorded: As ``control.quality``.
+    """
+    newest_first = Window.partitionBy("table", "suite").orderBy(F.col("ran_at").desc(), F.col("run_id"))
+    ranked = recorded.where("NOT scope <=> 'quarantined'").withColumn("_rank", F.rank().over(newest_first))
+    return ranked.where("_rank = 1").drop("_rank")
 
 
 def release_orphans(tables: Tables, suites: Sequence[Suite], names: Iterable[TableName]) -> None:

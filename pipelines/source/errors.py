@@ -132,6 +132,7 @@ def _configuration_error(code: int | None, what: str, error: mongo.PyMongoError)
         return ConfigurationError("MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource")
     if code == 13:
         return ConfigurationError(
-            f"{what}: a privilege is missing", next_step="grant the user 'read' on the captured databases (find and changeStream)"
+            f"{what}: a privilege is missing",
+            next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )
     return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from command_line import parsed
 from databricks.bundles.jobs import Job
 
-from pipelines.cli import app
 from pipelines.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -60,19 +59,6 @@ def wheel_tasks() -> list[Any]:
 def resolved(text: str, target: str) -> str:
     """As the bundle would: its files lie where the conf folder is."""
     return text.replace("${bundle.target}", target).replace("${workspace.file_path}", str(ROOT))
-
-
-def parsed(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """The verb's path and the values of the global options, by the command's own parser; nothing is executed."""
-    command: Any = typer.main.get_command(app)
-    context = command.make_context("strandline", list(arguments))
-    options, path = dict(context.params), []
-    while hasattr(command, "resolve_command"):
-        # why private: Click fills it on every version; the public name for the same list warns
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        path.append(name)
-        context = command.make_context(name, rest, parent=context)
-    return path, options
 
 
 def test_every_include_matches_and_every_resource_is_included() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lakehouse import Demo
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
@@ -29,17 +30,8 @@ def a_console() -> Console:
     return Console(file=io.StringIO(), width=160, no_color=True)
 
 
-def shown_by(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_a_small_demo_ends_with_every_document_equal(spark: SparkSession, tmp_path: Path) -> None:
-    lake, console = tmp_path / "demo", a_console()
-    (lake / "bronze" / "left_by_an_earlier_demo").mkdir(parents=True)
-    run_demo(Settings(), lake=lake, rows=300, console=console)
-    shown = shown_by(console)
-
+def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSession) -> None:
+    lake, shown = demo.lake, demo.shown
     proofs = re.findall(r"^ +(\w+) +([\d,]+) +([\d,]+) +([\d,]+) +0 +0 +0 *$", shown, re.MULTILINE)
     assert [proof[0] for proof in proofs] == list(COLLECTIONS), shown
     assert all(source == silver == equal != "0" for _, source, silver, equal in proofs), shown

@@ -1,136 +1,84 @@
-"""The notebook runs from its first cell to its last on a lake that the pipeline made, in a kernel of its own."""
+"""The notebooks run from the first cell to the last on the demo's lake, in a kernel of their own, and their charts are drawn."""
 
 from __future__ import annotations
 
 import ast
-import datetime as dt
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import bson
-import jupytext
 import pytest
 import vl_convert
-from nbclient import NotebookClient
+from lakehouse import Demo
 from nbformat import NotebookNode
+from pyspark.sql import SparkSession
 
+from pipelines.bronze.gaps import commit_gap
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.io.tables import Tables
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import run_gold
-from pipelines.jobs.silver import run_silver
-from pipelines.settings import Settings
+from pipelines.jobs.demo import COLLECTIONS, DATABASE
+from pipelines.jobs.notebook import checkout_of
+from pipelines.model.tables import Lake
+from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-DEPARTURE = dt.datetime(2013, 1, 1, 10, 15, tzinfo=dt.UTC)
-
-
-def flight(number: int, carrier: str, late: int) -> dict[str, Any]:
-    return {
-        "_id": f"2013-01-01-{carrier}-{number}-EWR-0515",
-        "carrier": carrier,
-        "flight": number,
-        "tailnum": "N14228",
-        "origin": "EWR",
-        "dest": "IAH",
-        "scheduled": {"departure": DEPARTURE, "arrival": DEPARTURE + dt.timedelta(hours=4)},
-        "status": "arrived",
-        "delay": {"departure": late, "arrival": late},
-        "events": [{"type": "arrived", "at": DEPARTURE}],
-    }
+_CHARTS_AS_JSON = "import json; print(json.dumps([shown.to_dict() for shown in Out.values() if isinstance(shown, alt.TopLevelMixin)]))"
 
 
-DOCUMENTS: dict[str, list[dict[str, Any]]] = {
-    "airlines": [{"_id": "UA", "name": "United Air Lines Inc."}, {"_id": "B6", "name": "JetBlue Airways"}],
-    "flights": [flight(1, "UA", 3), flight(2, "UA", 40), flight(3, "B6", -5)],
-    "planes": [{"_id": "N14228", "year": 1999, "manufacturer": "BOEING", "seats": 149}],
-    "weather": [
-        {"_id": {"origin": "EWR", "time": DEPARTURE.replace(minute=0)}, "temp": 39.0, "precip": 0.0, "visib": 10.0, "wind_speed": 9.2}
-    ],
-}
+def add_trouble(tables: Tables) -> None:
+    """What a demo has none of: a gap, and a document that could not be taken."""
+    writer = BronzeWriter(tables, DATABASE, "run-2", clock_us=lambda: 1_800_000_000_000_000)
+    last = writer.open(tables.properties(writer.table)["strandline.cluster"], None)
+    assert last is not None
+    assert last.resume_token is not None
+    commit_gap(writer, last, "altered", to_token=last.resume_token, present=(1_800_000_000, 1), snapshot_id=None, why="lost on purpose")
+    at = datetime(2027, 1, 15, tzinfo=UTC)
+    DeadLetters(tables).note([DeadLetter(DATABASE, "read", "Oversize", "too large", "p", DATABASE, "flights", None, "k", 1, at, b"")])
 
 
-def insertions() -> list[bytes]:
-    """Change events as a server sends them, in stream order."""
-    found = []
-    for collection, documents in DOCUMENTS.items():
-        for document in documents:
-            number = len(found) + 1
-            event = {
-                "_id": {"_data": f"82{number:08X}"},
-                "operationType": "insert",
-                "clusterTime": bson.Timestamp(1_357_035_300 + number, 1),
-                "wallTime": DEPARTURE,
-                "fullDocument": document,
-                "ns": {"db": "airline", "coll": collection},
-                "documentKey": {"_id": document["_id"]},
-            }
-            found.append(bson.encode(event))
+def text_of(notebook: NotebookNode) -> str:
+    return "\n".join(outputs(notebook, "text/plain") + outputs(notebook, "text/html"))
+
+
+def specifications(notebook: NotebookNode) -> list[dict[str, Any]]:
+    """Its charts in Vega-Lite, as the cell after its last one prints them."""
+    (printed,) = notebook.cells[-1].outputs
+    found: list[dict[str, Any]] = json.loads(printed.text)
     return found
 
 
-@pytest.fixture
-def airline(tables: Tables) -> Tables:
-    """Bronze, silver and gold of a very small airline."""
-    captured = int(DEPARTURE.timestamp() * 1_000_000) + 250_000
-    writer = BronzeWriter(tables, "airline", "run-1", clock_us=lambda: captured)
-    writer.open("cluster-1", None)
-    writer.commit(insertions(), batch=1, resume_token='{"_data": "82FF"}', snapshot_id=None)
-    settings = Settings(source={"name": "airline"}, lake={"root": tables.lake.root})  # type: ignore[arg-type]  # why: pydantic builds the sections
-    ctx = JobContext(settings, tables.spark, tables)
-    assert len(run_silver(ctx)) == len(DOCUMENTS)
-    assert {result.status for result in run_gold(ctx)} == {"built"}
-    return tables
-
-
-def executed(notebook: Path) -> NotebookNode:
-    """As Jupyter runs it: cell by cell, from the notebook's folder; the first error of a cell is raised."""
-    cells = jupytext.read(notebook)
-    NotebookClient(cells, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(notebook.parent)}}).execute()
-    return cells
-
-
-def outputs(notebook: NotebookNode, kind: str) -> list[str]:
-    return [output["data"][kind] for cell in notebook.cells for output in cell.get("outputs", []) if kind in output.get("data", {})]
-
-
-def chart_in(notebook: NotebookNode) -> dict[str, Any]:
-    """The one Vega-Lite specification that a cell shows."""
-    start = '{"config":'
-    (page,) = [html for html in outputs(notebook, "text/html") if start in html]
-    specification: dict[str, Any] = json.JSONDecoder().raw_decode(page, page.index(start))[0]
-    return specification
-
-
-def test_it_shows_the_lake_and_draws_the_carriers(airline: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STRANDLINE_LAKE__ROOT", str(airline.lake.root))
-    monkeypatch.setenv("STRANDLINE_SOURCE__NAME", "airline")
-    monkeypatch.setenv("STRANDLINE_SPARK__CONF", json.dumps({"spark.driver.memory": "1g"}))  # a second JVM beside the tests' own
-    notebook = executed(NOTEBOOKS / "explore_lake.py")
-
-    shown = "\n".join(outputs(notebook, "text/plain"))
-    assert '"_data": "82FF"' in shown, "the committed token"
-    assert "silver.flights" in shown
-    assert "0.25" in shown, "the lag in seconds"
-
-    chart = chart_in(notebook)
-    assert chart["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
-    (carriers,) = chart["datasets"].values()
-    assert {row["airline"]: row["percent_on_time"] for row in carriers} == {"JetBlue Airways": 100.0, "United Air Lines Inc.": 50.0}
-    assert drawn(chart) != drawn({**chart, "datasets": {name: [] for name in chart["datasets"]}}), "the data can be seen"
-
-
 def drawn(chart: dict[str, Any]) -> bytes:
-    picture: bytes = vl_convert.vegalite_to_png(json.dumps(chart))
-    assert picture.startswith(b"\x89PNG")
+    picture: bytes = vl_convert.vegalite_to_png(json.dumps(chart), scale=2)
     return picture
 
 
-@pytest.mark.parametrize("file", sorted(NOTEBOOKS.glob("*.py")), ids=lambda file: file.stem)
+def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spark: SparkSession) -> None:
+    add_trouble(Tables(spark, Lake(root=str(demo.lake))))
+    small = {"STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})}  # a second JVM beside the tests' own
+    shown = executed(NOTEBOOKS, lake_environment(demo.lake) | small, last_cell=_CHARTS_AS_JSON)
+
+    for name, expected in {
+        "explore_bronze": ["update or replace", "resume_token", "median_seconds", "lost on purpose", *COLLECTIONS],
+        "explore_silver": ["silver.flights", "tombstones", "struct<departure:timestamp,arrival:timestamp>", "arrival_delay"],
+        "explore_gold": ["JetBlue Airways", "median_departure_delay", "BOEING"],
+        "operate": ["completed", "holds", "expect_column_values_to_be_between", "Oversize", "index.html", "total-record-failures"],
+    }.items():
+        assert [text for text in expected if text not in text_of(shown[name])] == [], name
+
+    for name, notebook in shown.items():
+        charts, pictures = specifications(notebook), drawn_charts(notebook)
+        assert len(charts) == len(pictures) >= max(1, len(CHARTS.get(name, ()))), name
+        for chart, picture in zip(charts, pictures, strict=True):
+            assert picture == drawn(chart)
+            assert picture != drawn({**chart, "datasets": {key: [] for key in chart["datasets"]}}), "its data can be seen"
+            assert len(packed(picture)) < 100_000
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_only_imports_and_shows(file: Path) -> None:
     source = file.read_text(encoding="utf-8")
-    assert source.startswith("# Databricks notebook source\n")
+    assert source.startswith("# Databricks notebook source\n# MAGIC %md\n# MAGIC # ")
     logic = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.For, ast.While, ast.If, ast.Try)
     assert [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, logic)] == []
     assert [
@@ -138,5 +86,14 @@ def test_a_notebook_only_imports_and_shows(file: Path) -> None:
     ] == []
 
 
-def test_there_is_a_notebook() -> None:
-    assert (NOTEBOOKS / "explore_lake.py").is_file()
+def test_there_are_the_four_notebooks() -> None:
+    assert [file.stem for file in NOTEBOOKS] == ["explore_bronze", "explore_gold", "explore_silver", "operate"]
+
+
+def test_a_notebook_finds_the_configuration_above_it(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "base.yml").touch()
+    deep = tmp_path / "notebooks" / "mine"
+    deep.mkdir(parents=True)
+    assert checkout_of(deep) == checkout_of(tmp_path) == tmp_path
+    assert checkout_of(tmp_path.parent) == tmp_path.parent

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.errors import ConfigurationError, QualityGateClosed
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.quality import run_quality
+from pipelines.jobs.quality import latest_checks, run_quality
 from pipelines.jobs.status import docs_page, held_rows
 from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
@@ -120,6 +120,9 @@ expectations:
         run_quality(ctx, ["whole"], accept=True)
     with pytest.raises(QualityGateClosed, match="1 blocking expectation did not pass"):
         run_quality(ctx)
+    latest = {row["expectation"]: row["outcome"] for row in latest_checks(ctx).collect()}
+    assert sorted(latest.values()) == ["failed", "passed", "passed"], "of five runs the last one"
+    assert latest["expect_table_to_be_fresh"] == "failed"
 
 
 def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobContext) -> None:

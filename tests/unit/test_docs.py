@@ -1,4 +1,4 @@
-"""What the documents name is there."""
+"""What the documents name is there: tests, files, headings, commands, settings, columns."""
 
 from __future__ import annotations
 
@@ -6,11 +6,31 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import parsed
+from documented_sql import unknown_columns
+from documents import DECISIONS, PAGES, ROOT, Page, strandline_commands
+from pydantic import BaseModel
 
-from pipelines.settings import CaptureSettings, SourceSettings
+from pipelines.model.columns import BRONZE_DDL
+from pipelines.settings import CaptureSettings, Settings, SourceSettings, load_settings
+from scripts.reference import columns_of
 
-ROOT = Path(__file__).parents[2]
 _NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8"))
+_SECTIONS: dict[str, type[BaseModel]] = {
+    name: field.annotation
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+_SETTING = re.compile(rf"^({'|'.join(_SECTIONS)})\.(\w+)(?:: (.+))?$")
+_LINKING = [*(page.file for page in [*PAGES, *DECISIONS]), *sorted(ROOT.glob("notebooks/*.py"))]
+_LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
+
+# Names of the same shape that are no settings: tables, columns, and what other tools call theirs.
+_TABLES = {"silver.flights", "silver.orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
+_COLUMNS = {f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])}
+_FOREIGN = {"spark.readStream", "source.json", "source.connector"}
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @pytest.mark.parametrize(("file", "test"), _NAMED)
@@ -19,10 +39,94 @@ def test_every_promise_names_a_test_that_exists(file: str, test: str) -> None:
     assert f"def {test}(" in source if test else source
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
-def test_every_link_between_the_pages_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+@pytest.mark.parametrize(
+    "file", [*(page.file for page in [*PAGES, *DECISIONS]), *sorted(ROOT.glob("notebooks/*.py"))], ids=lambda file: file.name
+)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(file: Path) -> None:
+    for target, anchor in _LINK.findall(file.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        linked = file.parent / target if target else file
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in Page(linked.resolve()).anchors(), f"{target}#{anchor}"
+
+
+@pages
+def test_every_command_is_understood(page: Page) -> None:
+    wrong = [(" ".join(arguments), problem) for arguments in page.commands() if (problem := refusal(arguments))]
+    wrong += [
+        (" ".join(arguments), problem)
+        for arguments in page.mentioned()
+        if (problem := refusal(arguments)) and not problem.startswith(("Missing", "NoArgs"))
+    ]
+    assert wrong == []
+
+
+def refusal(arguments: list[str]) -> str:
+    """What the command's parser says against them; nothing where it takes them."""
+    try:
+        parsed(arguments)
+    except Exception as error:  # noqa: BLE001  # why: the parser has exceptions of its own
+        return type(error).__name__ if type(error).__name__.startswith("NoArgs") else str(error)
+    return ""
+
+
+def test_commands_are_found_however_they_are_written() -> None:
+    line = """ENV=1 .venv/bin/strandline stop && strandline offsets reset --why "a; b" # then; more"""
+    assert list(strandline_commands(line)) == [["stop"], ["offsets", "reset", "--why", "a; b"]]
+    assert list(strandline_commands("strandline pause | resume")) == [["pause"]]
+    assert list(strandline_commands("ExecStart=/opt/strandline/.venv/bin/strandline run")) == [["run"]]
+    assert list(strandline_commands("databricks secrets put-secret strandline mongodb-uri")) == []
+    assert sum(len(page.commands()) for page in PAGES) > 20
+    assert sum(len(page.mentioned()) for page in PAGES) > 30
+
+
+@pages
+def test_every_make_target_exists(page: Page) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^make ([a-z-]+)", "\n".join([*page.lines_of_code, *page.inline_code]), re.MULTILINE):
+        assert f"\n{target}:" in makefile, target
+
+
+@pages
+def test_every_setting_exists_and_takes_the_value(page: Page) -> None:
+    for code in page.inline_code:
+        if (found := _SETTING.match(code)) is None or code in _TABLES | _COLUMNS | _FOREIGN:
+            continue
+        section, key, value = found.groups()
+        assert key in {field.alias or name for name, field in _SECTIONS[section].model_fields.items()}, code
+        if value is not None:
+            _SECTIONS[section].model_validate({key: value})
+    for section, key in re.findall(r"\bSTRANDLINE_([A-Z]+)__([A-Z_]+)\b", page.text):
+        names = {field.alias or name for name, field in _SECTIONS[section.lower()].model_fields.items()}
+        assert key.lower() in names, f"STRANDLINE_{section}__{key}"
+
+
+@pages
+def test_every_configuration_that_is_shown_loads(page: Page, tmp_path: Path) -> None:
+    for block in page.blocks("yaml"):
+        if (file := re.match(r"# (conf/\w+\.yml)\n", block)) is not None:
+            (tmp_path / "conf").mkdir(exist_ok=True)
+            (tmp_path / "conf" / "base.yml").touch()
+            (tmp_path / file[1]).write_text(block, encoding="utf-8")
+            load_settings(Path(file[1]).stem, tmp_path / "conf")
+
+
+@pages
+def test_every_query_names_columns_that_exist(page: Page) -> None:
+    for query in page.queries():
+        assert unknown_columns(query) == [], query
+
+
+def test_a_column_that_does_not_exist_would_be_seen() -> None:
+    assert unknown_columns("select opp, max(source.wall_time) as t from bronze.shop group by all order by t") == ["opp"]
+    assert unknown_columns("with a as (select _key as k from silver.orders where total > 1) select k, _kee from a, silver.orders") == [
+        "_kee"
+    ]
+    assert unknown_columns("select f.delay.arrival, f.delayed from silver.flights f") == ["delayed"]
+    assert unknown_columns("select airline, punctuality from gold.on_time_performance") == ["punctuality"]
+    assert unknown_columns("select * from control.nothing") == ["control.nothing"]
 
 
 def test_every_setting_that_stands_for_one_of_debeziums_exists() -> None:
@@ -31,3 +135,10 @@ def test_every_setting_that_stands_for_one_of_debeziums_exists() -> None:
     known = set(CaptureSettings.model_fields) | {f"source.{name}" for name in SourceSettings.model_fields}
     assert len(named) > 40
     assert set(named) - known == set()
+
+
+def test_pictures_are_small_and_used() -> None:
+    text = "".join(page.text for page in PAGES)
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        assert picture.stat().st_size < 100_000, picture.name
+        assert f"pictures/{picture.name})" in text, picture.name

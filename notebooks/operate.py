@@ -1,0 +1,120 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Operate: is all well?
+# MAGIC
+# MAGIC Where the source stands, what the snapshots read, what quality found, and what could not be taken as it is. This notebook reads and
+# MAGIC shows; it writes nothing. What to do about it, by symptom: [docs/runbook.md](../docs/runbook.md).
+# MAGIC How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
+
+# COMMAND ----------
+
+from dataclasses import asdict
+
+import altair as alt
+import pandas as pd
+
+from pipelines.jobs.dead_letters import error_metrics, list_dead_letters
+from pipelines.jobs.notebook import open_notebook
+from pipelines.jobs.quality import latest_checks
+from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
+from pipelines.jobs.sql import run_sql
+from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
+from pipelines.model.columns import bronze_table
+
+alt.renderers.enable("png", scale_factor=2)
+ctx = open_notebook()
+bronze = bronze_table(ctx.settings.source.name)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Status
+# MAGIC
+# MAGIC `headroom_seconds` is the time until the source forgets the position. It and the position's age are known only where
+# MAGIC `STRANDLINE_SOURCE__URI` names the source, and it answers.
+
+# COMMAND ----------
+
+pd.Series(asdict(show_offset(ctx)), name="committed").to_frame()
+
+# COMMAND ----------
+
+pd.DataFrame([asdict(status) | {"table": str(status.table)} for status in silver_status(ctx)])
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What landed when
+# MAGIC
+# MAGIC Rows by the second in which they were captured.
+
+# COMMAND ----------
+
+landed = run_sql(
+    ctx,
+    f"""
+    SELECT date_trunc('SECOND', captured_at) AS captured_at, if(op = 'r', 'snapshot', 'stream') AS way, count(*) AS changes
+    FROM {bronze}
+    WHERE op IN ('c', 'u', 'd', 'r')
+    GROUP BY ALL
+    """,
+).toPandas()
+
+alt.Chart(landed, title="Landed in bronze", width=520).mark_bar().encode(
+    x=alt.X("captured_at:T", title="captured at (UTC)"),
+    y=alt.Y("changes:Q", title="rows per second"),
+    color=alt.Color("way:N", title=None),
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Snapshots
+# MAGIC
+# MAGIC How far each is, and, of the newest, whether its chunks reach from one end of every collection to the other and stand in bronze whole.
+
+# COMMAND ----------
+
+snapshots = list_snapshots(ctx)
+pd.DataFrame([asdict(state) for state in snapshots])
+
+# COMMAND ----------
+
+pd.DataFrame(
+    [asdict(check) | {"holds": check.holds} for newest in snapshots[:1] for check in verify_snapshot(ctx, newest.snapshot_id)]
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Quality
+# MAGIC
+# MAGIC What every suite found when it was last checked, the rows that are held in quarantine, and the page with the whole report.
+
+# COMMAND ----------
+
+latest_checks(ctx).toPandas()
+
+# COMMAND ----------
+
+pd.Series(held_rows(ctx), name="rows in quarantine", dtype="int64").to_frame()
+
+# COMMAND ----------
+
+docs_page(ctx)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Dead letters
+# MAGIC
+# MAGIC What could not be taken as it is, newest first; the stream went on. `strandline dead-letters show ID` tells all of one,
+# MAGIC `strandline dead-letters replay` reads its document again from the source.
+
+# COMMAND ----------
+
+pd.DataFrame(list_dead_letters(ctx, limit=20))
+
+# COMMAND ----------
+
+pd.Series(error_metrics(ctx), name="errors").to_frame()

@@ -1,0 +1,126 @@
+"""Makes docs/pictures: the demo's terminal as SVG, and the notebooks' charts as PNG, all from one run of the demo."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import re
+import shutil
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jupytext
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
+from rich.console import Console
+
+from pipelines.jobs.demo import DATABASE, run_demo
+from pipelines.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = tuple(sorted((ROOT / "notebooks").glob("*.py")))
+PICTURES = ROOT / "docs" / "pictures"
+
+# Which notebook's charts become which pictures, in order.
+CHARTS = {
+    "explore_bronze": ("operations", "lag"),
+    "explore_gold": ("on-time", "weather", "fleet"),
+}
+
+_FORGET = "%reset -f"  # the next notebook must not live on what an earlier one named
+_TERMINAL_WIDTH = 100
+_SIGNATURE, _PIXELS = b"\x89PNG\r\n\x1a\n", b"IDAT"
+
+
+def lake_environment(lake: Path) -> dict[str, str]:
+    """What leads the command and the notebooks to the demo's lake."""
+    pages = lake / "quality-docs"
+    return {"STRANDLINE_LAKE__ROOT": str(lake), "STRANDLINE_SOURCE__NAME": DATABASE, "STRANDLINE_QUALITY__DOCS_DIR": str(pages)}
+
+
+def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cell: str = "") -> dict[str, NotebookNode]:
+    """Run notebooks one after the other in one kernel, and so with one Spark session; return them with their outputs, by name.
+
+    I/O: starts a kernel in the notebooks' folder; a cell's error is raised.
+
+    Args:
+        notebooks: Databricks-source files of one folder.
+        environment: On top of the process's own.
+        last_cell: Code that is run at the end of each.
+    """
+    parts = [[*jupytext.read(file).cells, new_code_cell(last_cell), new_code_cell(_FORGET)] for file in notebooks]
+    whole = new_notebook(cells=[cell for part in parts for cell in part])
+    place = {"metadata": {"path": str(notebooks[0].parent)}}
+    NotebookClient(whole, timeout=300, kernel_name="python3", resources=place).execute(env=dict(environment))
+    found, start = {}, 0
+    for file, part in zip(notebooks, parts, strict=True):
+        found[file.stem] = new_notebook(cells=whole.cells[start : start + len(part) - 1])
+        start += len(part)
+    return found
+
+
+def outputs(notebook: NotebookNode, kind: str) -> list[Any]:
+    """What its cells show of one MIME type, in order."""
+    return [output["data"][kind] for cell in notebook.cells for output in cell.get("outputs", []) if kind in output.get("data", {})]
+
+
+def drawn_charts(notebook: NotebookNode) -> list[bytes]:
+    """Its pictures as PNG files."""
+    return [base64.b64decode(picture) for picture in outputs(notebook, "image/png")]
+
+
+def packed(png: bytes) -> bytes:
+    """The same picture with its pixels compressed as well as can be; the renderer is in more of a hurry. Pure."""
+    chunks, at = [], len(_SIGNATURE)
+    while at < len(png):
+        (length,) = struct.unpack_from(">I", png, at)
+        chunks.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
+        at += 12 + length
+    pixels = zlib.decompress(b"".join(content for kind, content in chunks if kind == _PIXELS))
+    kept = [chunk for chunk in chunks if chunk[0] != _PIXELS]
+    kept.insert(-1, (_PIXELS, zlib.compress(pixels, 9)))
+    return _SIGNATURE + b"".join(
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)) for kind, content in kept
+    )
+
+
+class _Picture(Console):
+    """A terminal that is only looked at: long lines are folded, and paths begin in the checkout, wherever that is."""
+
+    def __init__(self) -> None:
+        super().__init__(record=True, width=_TERMINAL_WIDTH, file=io.StringIO(), color_system="truecolor")
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:  # noqa: ARG002  # why: that is folded
+        here = f"{Path.cwd()}/"
+        super().print(*(shown.replace(here, "") if isinstance(shown, str) else shown for shown in objects), **options)
+
+
+def terminal(lake: Path, rows: int | None) -> str:
+    """Run the demo; return its terminal as SVG, which asks for no font from elsewhere."""
+    console = _Picture()
+    run_demo(Settings(), lake=lake, rows=rows, console=console)
+    return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="strandline demo"), flags=re.DOTALL)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced")
+    options.add_argument("--rows", type=int, help="as of the demo")
+    given = options.parse_args()
+    pictures = {"demo.svg": terminal(given.lake, given.rows).encode()}
+    for stem, notebook in executed(NOTEBOOKS, lake_environment(given.lake.resolve())).items():
+        charts = zip(CHARTS.get(stem, ()), drawn_charts(notebook), strict=False)  # those that come after are not for the documents
+        pictures |= {f"{name}.png": packed(chart) for name, chart in charts}
+    shutil.rmtree(PICTURES, ignore_errors=True)
+    PICTURES.mkdir()
+    for name, content in pictures.items():
+        (PICTURES / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

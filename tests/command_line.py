@@ -1,0 +1,23 @@
+"""The command's own parser, asked without executing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from pipelines.cli import app
+
+
+def parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The verb's path and the values of the global options. Raises the parser's own exceptions."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("strandline", list(arguments))
+    options, path = dict(context.params), []
+    while hasattr(command, "resolve_command"):
+        # why private: Click fills it on every version; the public name for the same list warns
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        path.append(name)
+        context = command.make_context(name, rest, parent=context)
+    return path, options

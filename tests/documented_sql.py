@@ -1,0 +1,70 @@
+"""Whether a query names columns that its tables have, as far as that can be told without Spark."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import sqlglot
+from sqlglot import exp
+
+from pipelines.demo.dataset import load_dataset
+from pipelines.demo.replay import completed
+from pipelines.gold.statement import DIALECT
+from pipelines.model import columns
+from scripts.reference import columns_of
+
+_CONTROL = {
+    str(columns.SCHEMA_CHANGES): columns.SCHEMA_CHANGES_DDL,
+    str(columns.SOURCES): columns.SOURCES_DDL,
+    str(columns.DEAD_LETTERS): columns.DEAD_LETTERS_DDL,
+    str(columns.QUALITY): columns.QUALITY_DDL,
+    str(columns.SILVER_PROGRESS): columns.SILVER_PROGRESS_DDL,
+}
+_IN_ANOTHER_SHAPE = "_debezium"
+"""In the name of a view over bronze whose columns another tool has chosen."""
+
+
+def unknown_columns(query: str) -> list[str]:
+    """Names that no table of *query* has; a table that does not exist. Of a silver table that is not the demo's only the bookkeeping is
+    known, so there every name without an underscore in front may be a field.
+    """
+    tree = sqlglot.parse_one(query, dialect=DIALECT)
+    made = {each.alias for each in tree.find_all(exp.CTE, exp.Subquery, exp.Alias, exp.Table) if each.alias}
+    made |= {alias.name for each in tree.find_all(exp.CTE) for alias in each.args["alias"].columns}
+    tables = [f"{table.db}.{table.name}" for table in tree.find_all(exp.Table) if table.db]
+    if any(_IN_ANOTHER_SHAPE in table for table in tables):
+        return []
+    known = {table: columns_of_table(table) for table in tables}
+    missing = [table for table, names in known.items() if not names]
+    names = set().union(*known.values())
+    has_fields = any(table.startswith("silver.") and "carrier" not in names for table, names in known.items())
+    for column in tree.find_all(exp.Column):
+        parts = [part.name for part in column.parts]
+        name = parts[1] if len(parts) > 1 and parts[0] not in names else parts[0]
+        may_be_a_field = has_fields and not name.startswith("_")
+        if name not in names | made and not may_be_a_field:
+            missing.append(name)
+    return missing
+
+
+def columns_of_table(table: str) -> set[str]:
+    """Names of its columns; none where there is no such table."""
+    layer, _, name = table.partition(".")
+    if layer == "gold":
+        file = resources.files("pipelines.gold") / "sql" / f"{name}.sql"
+        return set(sqlglot.parse_one(file.read_text(encoding="utf-8"), dialect=DIALECT).named_selects) if file.is_file() else set()
+    if layer == "silver":
+        return _names(columns.SILVER_BOOKKEEPING_DDL) | {"_id"} | _fields(name)
+    if layer == "bronze":
+        return _names(columns.BRONZE_DDL)
+    return _names(_CONTROL[table]) if table in _CONTROL else set()
+
+
+def _fields(collection: str) -> set[str]:
+    if collection != "flights":
+        return set()
+    return {field for flight in load_dataset(50).flights for field in completed(flight)}
+
+
+def _names(ddl: str) -> set[str]:
+    return {name for name, _, _ in columns_of(ddl)}

@@ -1,0 +1,113 @@
+"""docs/start.md, followed on a MongoDB that asks for a password: its commands are run as they stand there, and its user captures."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from documents import ROOT, Page
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+from pipelines.cli import app
+from pipelines.source.client import ConnectionOptions, captured_collections, open_client
+from pipelines.source.mongod import EmbeddedMongod
+from pipelines.source.oplog import Oplog
+from pipelines.source.ranges import plan_chunks
+from pipelines.source.stages import Selection
+
+PAGE = Page(ROOT / "docs" / "start.md")
+_COMMAND = re.compile(r'db\.getSiblingDB\("(\w+)"\)\.runCommand\((\{.+\})\)')
+_OF_THE_SHELL_ALONE = {"rs.printReplicationInfo()"}
+
+Client = MongoClient[dict[str, Any]]
+
+
+def shell_commands() -> list[tuple[str, dict[str, Any]]]:
+    """Database and document of every command for mongosh on the page, in order; what only the shell knows is replaced by a value."""
+    lines = [line for block in PAGE.blocks("js") for line in block.splitlines() if line not in _OF_THE_SHELL_ALONE]
+    found = [re.fullmatch(_COMMAND, line) for line in lines]
+    assert found
+    assert None not in found, lines
+    known = [(match[1], re.sub(r"Double\((\d+)\)", r"\1.0", match[2]).replace("passwordPrompt()", "password")) for match in found if match]
+    return [(database, yaml.safe_load(document)) for database, document in known]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[Client, EmbeddedMongod]]:
+    """A server with users, and its administrator."""
+    key = tmp_path / "key"
+    key.write_text("k" * 32, encoding="utf-8")
+    key.chmod(0o600)
+    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
+        with Client(server.uri) as first:
+            first.admin.command({"createUser": "root", "pwd": "root", "roles": ["root"]})
+        with Client(server.uri, username="root", password="root") as administrator:
+            yield administrator, server
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    """`run` takes Ctrl-C for itself."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def uri_of(server: EmbeddedMongod, user: str, password: str) -> str:
+    return server.uri.replace("mongodb://", f"mongodb://{user}:{password}@") + "&authSource=admin"
+
+
+# scenario: U04
+@pytest.mark.usefixtures("spark", "signals_restored")
+def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
+    guarded: tuple[Client, EmbeddedMongod], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    administrator, server = guarded
+    administrator.shop.orders.insert_many([{"_id": number, "total": number * 1.5} for number in range(20)])
+    administrator.secrets.salaries.insert_one({"_id": 1})
+    for database, command in shell_commands():
+        administrator[database].command(command)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "base.yml").touch()
+    (tmp_path / "conf" / "local.yml").write_text(PAGE.blocks("yaml")[0], encoding="utf-8")
+    uri = uri_of(server, "strandline", "password")
+    monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
+    steps = [command for command in PAGE.commands() if command[-1] != "run"]
+    assert [command[0] for command in steps] == ["doctor", "run", "status", "snapshot", "sql", "sql", "sql"]
+    for command in steps:
+        assert app(command, standalone_mode=False) in (None, 0), command
+    shown = capsys.readouterr().out
+    for expected in ("1 collections", "headroom seconds", "shop.orders", "28.5", "schema"):
+        assert expected in shown, shown
+
+    with closing(open_client(ConnectionOptions(uri))) as client:
+        with pytest.raises(OperationFailure, match="not authorized"):
+            client.shop.orders.insert_one({"_id": "written"})
+        with pytest.raises(OperationFailure, match="not authorized"):
+            client.secrets.salaries.find_one()
+
+
+def test_the_three_actions_that_the_page_names_are_enough(guarded: tuple[Client, EmbeddedMongod]) -> None:
+    administrator, server = guarded
+    administrator.shop.orders.insert_one({"_id": 1})
+    actions = ["find", "changeStream", "listCollections"]
+    assert set(actions) <= set(PAGE.inline_code)
+    privileges = [{"resource": {"db": "shop", "collection": ""}, "actions": actions}]
+    administrator.admin.command({"createRole": "reads_shop", "privileges": privileges, "roles": []})
+    administrator.admin.command({"createUser": "narrow", "pwd": "narrow", "roles": ["reads_shop"]})
+    options, selection = ConnectionOptions(uri_of(server, "narrow", "narrow")), Selection.of("database", "shop")
+    with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw:
+        (orders,) = captured_collections(client, selection)
+        assert len(plan_chunks(raw, orders, 10)) == 1
+        oplog = Oplog(raw, selection, expanded_events=True)
+        assert oplog.reach(oplog.token_at()).age_seconds is not None
