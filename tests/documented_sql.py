@@ -20,8 +20,8 @@ _CONTROL = {
     str(columns.QUALITY): columns.QUALITY_DDL,
     str(columns.SILVER_PROGRESS): columns.SILVER_PROGRESS_DDL,
 }
-_IN_ANOTHER_SHAPE = "_debezium"
-"""In the name of a view over bronze whose columns another tool has chosen."""
+_IN_ANOTHER_SHAPE = ("_debezium", "_transactions")
+"""In the names of views over bronze whose columns another tool has chosen."""
 
 
 def unknown_columns(query: str) -> list[str]:
@@ -32,7 +32,7 @@ def unknown_columns(query: str) -> list[str]:
     made = {each.alias for each in tree.find_all(exp.CTE, exp.Subquery, exp.Alias, exp.Table) if each.alias}
     made |= {alias.name for each in tree.find_all(exp.CTE) for alias in each.args["alias"].columns}
     tables = [f"{table.db}.{table.name}" for table in tree.find_all(exp.Table) if table.db]
-    if any(_IN_ANOTHER_SHAPE in table for table in tables):
+    if any(shape in table for table in tables for shape in _IN_ANOTHER_SHAPE):
         return []
     known = {table: columns_of_table(table) for table in tables}
     missing = [table for table, names in known.items() if not names]
