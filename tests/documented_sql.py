@@ -11,14 +11,13 @@ from pipelines.demo.dataset import load_dataset
 from pipelines.demo.replay import completed
 from pipelines.gold.statement import DIALECT
 from pipelines.model import columns
+from pipelines.model.tables import TableName
 from scripts.reference import columns_of
 
 _CONTROL = {
-    str(columns.SCHEMA_CHANGES): columns.SCHEMA_CHANGES_DDL,
-    str(columns.SOURCES): columns.SOURCES_DDL,
-    str(columns.DEAD_LETTERS): columns.DEAD_LETTERS_DDL,
-    str(columns.QUALITY): columns.QUALITY_DDL,
-    str(columns.SILVER_PROGRESS): columns.SILVER_PROGRESS_DDL,
+    str(table): getattr(columns, f"{name}_DDL")
+    for name, table in vars(columns).items()
+    if isinstance(table, TableName) and hasattr(columns, f"{name}_DDL")
 }
 _IN_ANOTHER_SHAPE = ("_debezium", "_transactions")
 """In the names of views over bronze whose columns another tool has chosen."""
