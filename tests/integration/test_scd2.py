@@ -141,7 +141,7 @@ def assert_images_chain(ctx: JobContext) -> None:
         assert ended[row["key"], row["position"]] == bson.encode(bson.decode(bytes(row["envelope"]))["fullDocumentBeforeChange"])
 
 
-# scenario: H01, H05; a switch in the middle of a life
+# scenario: H03, H07; a switch in the middle of a life
 @pytest.mark.long
 def test_a_history_begun_later_is_filled_from_bronze_and_drops_and_renames_end_it(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
