@@ -245,7 +245,11 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
         batch = [messy.pop() for _ in range(min(len(messy), chance.randint(1, 4)))]
         if arriving and (chance.random() < 0.3 or not messy):
             known = Ends(tuple(sorted((*known.known, arriving.pop()))))
-            lives = [(known.above(version.position, version.uuid), version) for version in table.versions if version.captured_at]
+            lives = [
+                (known.above(version.position, version.uuid), version)
+                for version in table.versions
+                if version.captured_at and version.op != "b"
+            ]
             over = [(position, v.uuid) for position, v in lives if position is not None and (v.until is None or v.until > position)]
             batch += [Fact(position, "d", uuid, None) for position, uuid in over]
         if batch:
