@@ -132,13 +132,13 @@ class Ends:
         return min(found, default=None)
 
     def column(self) -> Column:
-        """The same for each row of a history."""
+        """The same for each row of a history; null for a version that is such an end itself, or that a pre-image alone tells of."""
         uuid, nowhere = F.col("_collection_uuid"), F.lit(None).cast("STRING")
         found = (
             F.when((F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _NAMELESS)), F.lit(end))
             for end, ended in self.known
         )
-        return F.least(nowhere, nowhere, *found)
+        return F.when(F.col("_captured_at").isNotNull() & (F.col("_op") != "b"), F.least(nowhere, nowhere, *found))
 
 
 def tombstone_at(position: Column, seconds: Column) -> dict[str, Column]:

@@ -177,12 +177,13 @@ def _in_order(facts: Iterable[Fact], settled: Version | None, ends: Ends) -> lis
     """One fact for each position, and the end of every life that they belong to."""
     told: dict[str, Fact] = {}
     ended: set[tuple[str, str | None]] = set()
-    lives = [] if settled is None else [(settled.position, settled.uuid)]
+    lives = [] if settled is None or settled.captured_at is None else [(settled.position, settled.uuid)]
     for fact in facts:
-        lives.append((fact.position, fact.uuid))
         if fact.is_end:
             ended.add((fact.position, fact.uuid))
-        elif (other := told.get(fact.position)) is None:
+            continue
+        lives.append((fact.position, fact.uuid))
+        if (other := told.get(fact.position)) is None:
             told[fact.position] = fact
         else:
             images = [image for image in (fact.before, other.before) if image is not None]

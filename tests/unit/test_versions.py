@@ -171,6 +171,11 @@ def test_the_end_of_a_life_ends_its_documents_and_no_others() -> None:
     table.merge([read(2, "a", v=2)], ends)  # late, of the life that is over
     table.merge([insert(7, "b", v=7)], ends)
     assert told(table.versions) == [(1, "c", 1), (2, "r", 2), (5, "d", None), (7, "c", 7)]
+    twice = Ends(((at(5), ""), (at(8), "")))  # a server that names no incarnations
+    table = Table()
+    table.merge([insert(1, v=1), end(5)], twice)
+    table.merge([insert(6, v=6)], twice)
+    assert told(table.versions) == [(1, "c", 1), (5, "d", None), (6, "c", 6), (8, "d", None)]
     other = Table()
     other.merge([insert(4, "b", v=4), insert(3, "a", v=3)], ends)
     assert told(other.versions) == [(3, "c", 3), (4, "c", 4)]
@@ -200,7 +205,7 @@ def random_facts(chance: random.Random) -> tuple[list[Fact], Ends, dict[int, byt
     facts: list[Fact] = []
     states: dict[int, bytes | None] = {}
     ends: list[tuple[str, str]] = []
-    uuid, now = "a", None
+    uuid, now, named = "a", None, chance.random() < 0.7
     for moment in range(1, chance.randint(2, 14)):
         before, choice = now, chance.random()
         if now is None:
@@ -210,7 +215,7 @@ def random_facts(chance: random.Random) -> tuple[list[Fact], Ends, dict[int, byt
             now = None
             facts.append(Fact(at(moment), "d", uuid, _AT, before=chance.choice([before, None])))
         elif choice < 0.25:
-            ends.append((at(moment), uuid))
+            ends.append((at(moment), uuid if named else ""))
             uuid, now = chr(ord(uuid) + 1), None
         elif choice < 0.6:
             now = document(v=moment)
@@ -240,7 +245,11 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
         batch = [messy.pop() for _ in range(min(len(messy), chance.randint(1, 4)))]
         if arriving and (chance.random() < 0.3 or not messy):
             known = Ends(tuple(sorted((*known.known, arriving.pop()))))
-            lives = [(known.above(version.position, version.uuid), version) for version in table.versions]
+            lives = [
+                (known.above(version.position, version.uuid), version)
+                for version in table.versions
+                if version.captured_at and version.op != "b"
+            ]
             over = [(position, v.uuid) for position, v in lives if position is not None and (v.until is None or v.until > position)]
             batch += [Fact(position, "d", uuid, None) for position, uuid in over]
         if batch:
