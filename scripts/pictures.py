@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import os
 import re
 import shutil
 import struct
@@ -56,7 +57,7 @@ def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cel
     parts = [[*jupytext.read(file).cells, new_code_cell(last_cell), new_code_cell(_FORGET)] for file in notebooks]
     whole = new_notebook(cells=[cell for part in parts for cell in part])
     place = {"metadata": {"path": str(notebooks[0].parent)}}
-    NotebookClient(whole, timeout=300, kernel_name="python3", resources=place).execute(env=dict(environment))
+    NotebookClient(whole, timeout=300, kernel_name="python3", resources=place).execute(env={**os.environ, **environment})
     found, start = {}, 0
     for file, part in zip(notebooks, parts, strict=True):
         found[file.stem] = new_notebook(cells=whole.cells[start : start + len(part) - 1])

@@ -29,7 +29,7 @@ _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 _TABLES = {"silver.flights", "silver.orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
 _COLUMNS = {f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])}
 _FOREIGN = {"spark.readStream", "source.json"} | {
-    f"source.{name}" for name in ["connector", "db", "collection", "rs", "txnNumber", "wallTime"]
+    f"source.{name}" for name in ("connector", "db", "collection", "txnNumber", "wallTime", "rs")
 }
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
