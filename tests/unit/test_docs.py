@@ -41,9 +41,7 @@ def test_every_promise_names_a_test_that_exists(file: str, test: str) -> None:
     assert f"def {test}(" in source if test else source
 
 
-@pytest.mark.parametrize(
-    "file", [*(page.file for page in [*PAGES, *DECISIONS]), *sorted(ROOT.glob("notebooks/*.py"))], ids=lambda file: file.name
-)
+@pytest.mark.parametrize("file", _LINKING, ids=lambda file: file.name)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(file: Path) -> None:
     for target, anchor in _LINK.findall(file.read_text(encoding="utf-8")):
         if "://" in target:
