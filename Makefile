@@ -21,7 +21,7 @@ demo: setup ## Real flights through MongoDB, bronze, silver and gold; ends with 
 	@$(bin)/strandline demo $(ARGS)
 
 test: lint typecheck contracts ## Everything but the long tests
-	@$(pytest) tests -m "not long" $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 test-long: setup ## The tests that take minutes
 	@$(pytest) tests -m long $(ARGS)

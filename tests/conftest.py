@@ -23,10 +23,10 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
-# A test has a handful of rows: compiling code for them, Spark's and the JVM's own, took more than a third of the time that all tests need.
+# A test has a handful of rows: generating and compiling code for each query took a third of the time that all tests need.
 # What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SMALL_JVM = "-XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
     """The one session of the process."""
     from pipelines.io.session import build_session
 
-    session = build_session("strandline-tests", master="local[2]", conf=_NO_CODE_GENERATION, java_options=_QUICK_JVM)
+    session = build_session("strandline-tests", master="local[2]", conf=_NO_CODE_GENERATION, java_options=_SMALL_JVM)
     yield session
     session.stop()
 
