@@ -121,7 +121,17 @@ alt.Chart(lag, title="Lag of every batch", width=520).mark_circle(opacity=0.7).e
 
 # COMMAND ----------
 
-run_sql(ctx, f"SELECT captured_at, operation_type AS kind, position, after AS says FROM {bronze} WHERE op = 'gap' ORDER BY batch").toPandas()
+run_sql(
+    ctx,
+    f"""
+    SELECT batch, captured_at, operation_type AS kind, get_json_object(after, '$.after') AS after_position,
+        get_json_object(after, '$.before') AS before_position,
+        coalesce(get_json_object(after, '$.why'), get_json_object(after, '$.reason')) AS why
+    FROM {bronze}
+    WHERE op = 'gap'
+    ORDER BY batch
+    """,
+).toPandas()
 
 # COMMAND ----------
 

@@ -7,7 +7,6 @@ import base64
 import io
 import os
 import re
-import shutil
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -112,13 +111,13 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced")
     options.add_argument("--rows", type=int, help="as of the demo")
+    options.add_argument("--charts", action="store_true", help="only those, from the lake as it is")
     given = options.parse_args()
-    pictures = {"demo.svg": terminal(given.lake, given.rows).encode()}
-    for stem, notebook in executed(NOTEBOOKS, lake_environment(given.lake.resolve())).items():
-        charts = zip(CHARTS.get(stem, ()), drawn_charts(notebook), strict=False)  # those that come after are not for the documents
-        pictures |= {f"{name}.png": packed(chart) for name, chart in charts}
-    shutil.rmtree(PICTURES, ignore_errors=True)
-    PICTURES.mkdir()
+    pictures = {} if given.charts else {"demo.svg": terminal(given.lake, given.rows).encode()}
+    drawing = [file for file in NOTEBOOKS if file.stem in CHARTS]
+    for stem, notebook in executed(drawing, lake_environment(given.lake.resolve())).items():
+        pictures |= {f"{name}.png": packed(chart) for name, chart in zip(CHARTS[stem], drawn_charts(notebook), strict=True)}
+    PICTURES.mkdir(exist_ok=True)
     for name, content in pictures.items():
         (PICTURES / name).write_bytes(content)
 

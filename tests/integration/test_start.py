@@ -87,7 +87,7 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
     for command in steps:
         assert app(command, standalone_mode=False) in (None, 0), command
     shown = capsys.readouterr().out
-    for expected in ("1 collections", "headroom seconds", "shop.orders", "28.5", "schema"):
+    for expected in ("1 collections", "headroom seconds", "shop.orders", "silver.orders", "DOUBLE"):
         assert expected in shown, shown
 
     with closing(open_client(ConnectionOptions(uri))) as client:
