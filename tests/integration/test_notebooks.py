@@ -53,6 +53,15 @@ def drawn(chart: dict[str, Any]) -> bytes:
     return picture
 
 
+def flattened(chart: dict[str, Any]) -> dict[str, Any]:
+    """The same chart of nothing but zeros."""
+    rows = {
+        name: [{key: 0 if isinstance(value, int | float) else value for key, value in row.items()} for row in rows]
+        for name, rows in chart["datasets"].items()
+    }
+    return {**chart, "datasets": rows}
+
+
 def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spark: SparkSession) -> None:
     add_trouble(Tables(spark, Lake(root=str(demo.lake))))
     small = {"STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})}  # a second JVM beside the tests' own
@@ -71,7 +80,7 @@ def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spa
         assert len(charts) == len(pictures) >= max(1, len(CHARTS.get(name, ()))), name
         for chart, picture in zip(charts, pictures, strict=True):
             assert picture == drawn(chart)
-            assert picture != drawn({**chart, "datasets": {key: [] for key in chart["datasets"]}}), "its data can be seen"
+            assert picture != drawn(flattened(chart)), "its data can be seen"
             assert len(packed(picture)) < 100_000
 
 
