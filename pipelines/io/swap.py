@@ -9,24 +9,32 @@ from pathlib import Path
 from pipelines.io.tables import Tables, literal
 from pipelines.model.tables import TableName, quoted
 
+CHANGE_FEED = "delta.enableChangeDataFeed"
+
 _ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.")
 """What Delta notes of the columns and files that a table has now: it means nothing for others."""
 
 
 def swap(tables: Tables, table: TableName, by: TableName, *, properties: Mapping[str, str], cluster_by: Sequence[str]) -> None:
-    """I/O: one commit that gives *table* the rows and columns of another one, and *properties*. A reader sees the old table or the new one;
-    the old one stays in the table's history.
+    """I/O: one commit that gives *table* the rows and columns of another one, and *properties*; a second one switches the change feed on,
+    where it was. A reader sees the old table or the new one; the old one stays in the table's history.
 
     Args:
         properties: All that the table has afterwards.
+
+    Effects on failure:
+        The feed may be off.
     """
-    own = {key: value for key, value in sorted(properties.items()) if not key.startswith(_ITS_OWN)}
+    feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
+    own = {key: value for key, value in sorted(properties.items()) if not key.startswith(_ITS_OWN) and key not in feed}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     tables.spark.sql(
         f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta CLUSTER BY ({', '.join(map(quoted, cluster_by))}) "
         f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in own.items())}) "
         f"AS SELECT * FROM {tables.lake.sql(by)}"
     )
+    if feed:  # Delta refuses to replace columns of a table while its feed is on (DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION)
+        tables.set_properties(table, feed)
 
 
 def discard(tables: Tables, table: TableName) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
+from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
@@ -22,7 +23,7 @@ PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",  # any legal field name is a legal column
     "delta.enableTypeWidening": "true",
     "delta.enableDeletionVectors": "true",
-    "delta.enableChangeDataFeed": "true",
+    CHANGE_FEED: "true",
     "delta.feature.variantType": "supported",
     "delta.dataSkippingStatsColumns": "_key,_position",
 }
@@ -64,6 +65,8 @@ class TypedTable:
             raise ContractError(
                 f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}", next_step=self._next_step_when_shared()
             )
+        if found.get(CHANGE_FEED) != "true":  # a swap was cut off
+            self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
         return found
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
