@@ -33,6 +33,7 @@ def caught_up(ctx: JobContext) -> None:
 
 
 # scenario: S02, O11
+@pytest.mark.long
 def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
     database.orders.insert_many([{"_id": number, "price": number} for number in range(20)])
