@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
@@ -42,15 +42,24 @@ class Cut:
         return None if self.position is None else datetime.fromtimestamp(cluster_seconds(self.position), UTC)
 
 
-def cuts(tables: Tables, bronze: str | None = None, *, limit: int) -> list[Cut]:
-    """I/O: the newest *limit* cuts, newest first; of one bronze table (its id), or of any."""
+def cuts(tables: Tables, *, limit: int) -> list[Cut]:
+    """I/O: the newest *limit* cuts of any source, newest first."""
+    return [_cut(row) for row in _newest_first(tables).limit(limit).collect()] if tables.exists(CUTS) else []
+
+
+def newest_cut(tables: Tables, bronze: str) -> Cut | None:
+    """I/O: the newest cut of one bronze table (its id)."""
     if not tables.exists(CUTS):
-        return []
-    rows = tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
-    if bronze is not None and (newest := rows.first()) is not None and newest["bronze"] == bronze and limit == 1:
-        return [_cut(newest)]  # the usual case, without a look through the statistics of many small files
-    wanted = rows if bronze is None else rows.where(F.col("bronze") == bronze)
-    return [_cut(row) for row in wanted.limit(limit).collect()]
+        return None
+    rows = _newest_first(tables)
+    row = rows.first()
+    if row is not None and row["bronze"] != bronze:  # asked last: Delta looks through the statistics of many small files for it
+        row = rows.where(F.col("bronze") == bronze).first()
+    return None if row is None else _cut(row)
+
+
+def _newest_first(tables: Tables) -> DataFrame:
+    return tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
 
 
 def publish(tables: Tables, cut: Cut) -> None:

@@ -73,11 +73,13 @@ def _stand_ins(
     travelling = {reference.table for reference in statement.references if reference.travels}
     for table in statement.tables():
         if table in shown:
-            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
-            shown[table]().createTempView(views[table])
+            rows = shown[table]()
         elif table not in travelling and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
-            views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
-            reader(tables.read(table)).createTempView(views[table])
+            rows = reader(tables.read(table))
+        else:
+            continue
+        views[table] = f"strandline_{table.layer}_{uuid.uuid4().hex}"
+        rows.createTempView(views[table])
     return views
 
 

@@ -33,7 +33,7 @@ def feed(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     try:
         rows = reader.load(tables.lake.path(table)) if tables.lake.by_path else reader.table(tables.lake.sql(table))
         _ = rows.schema  # a remote session has not looked at the table yet
-    except Exception as error:
+    except Exception as error:  # of whatever class: Delta's errors about the feed have none in common, so the log is asked
         if _reaches_back_to(tables, table, first):
             raise
         raise FeedLost(
@@ -48,19 +48,17 @@ def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFra
     From the very first version on, and where the log no longer goes back to *first*: all rows of version *last*, as if it had brought
     them. More than was asked for, never less, so only for readers to whom a row that comes again is no news.
     """
-    whole = tables.read(table, version=last).withColumn("_commit_version", F.lit(last).cast("BIGINT"))
-    if first <= 0:
-        return whole
-    try:
-        rows = feed(tables, table, first, last)
-    except FeedLost as lost:
-        _log.warning("%s; all of its rows are read instead", lost.message)
-        return whole
-    return rows.where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
+    if first > 0:
+        try:
+            rows = feed(tables, table, first, last)
+            return rows.where(F.col("_change_type") == "insert").drop("_change_type", "_commit_timestamp")
+        except FeedLost as lost:
+            _log.warning("%s; all of its rows are read instead", lost.message)
+    return tables.read(table, version=last).withColumn("_commit_version", F.lit(last).cast("BIGINT"))
 
 
 def _reaches_back_to(tables: Tables, table: TableName, version: int) -> bool:
-    """Whether the log still says what *table* was at *version*: Delta's errors about the feed have no class that tells."""
+    """Whether the log still says what *table* was at *version*."""
     try:
         _ = tables.read(table, version=version).schema
     except AnalysisException as error:

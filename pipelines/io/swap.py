@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.io.tables import Tables, literal
+from pipelines.io.tables import Tables, properties_clause
 from pipelines.model.tables import TableName, quoted
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -26,12 +26,11 @@ def swap(tables: Tables, table: TableName, by: TableName, *, properties: Mapping
         The feed may be off.
     """
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
-    own = {key: value for key, value in sorted(properties.items()) if not key.startswith(_ITS_OWN) and key not in feed}
+    own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     tables.spark.sql(
         f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta CLUSTER BY ({', '.join(map(quoted, cluster_by))}) "
-        f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in own.items())}) "
-        f"AS SELECT * FROM {tables.lake.sql(by)}"
+        f"{properties_clause(own)} AS SELECT * FROM {tables.lake.sql(by)}"
     )
     if feed:  # Delta refuses to replace columns of a table while its feed is on (DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION)
         tables.set_properties(table, feed)
@@ -43,7 +42,7 @@ def discard(tables: Tables, table: TableName) -> None:
         return
     if not tables.lake.by_path:
         tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
-    elif ":" in (tables.lake.root or ""):
+    elif tables.lake.in_object_store:
         tables.delta(table).delete()
     else:
         shutil.rmtree(Path(tables.lake.path(table)))

@@ -104,10 +104,10 @@ class Tables:
         self._create_schema(table)
         sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({schema.toDDL()}) USING delta"
         if properties:
-            sql += f" TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
+            sql += f" {properties_clause(properties)}"
         if cluster_by:
             sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
-        self.spark.sql(sql + (f" COMMENT {literal(comment)}" if comment else ""))
+        self.spark.sql(sql + (f" COMMENT {_literal(comment)}" if comment else ""))
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
@@ -156,8 +156,7 @@ class Tables:
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
-        self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET TBLPROPERTIES ({pairs})")
+        self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET {properties_clause(properties)}")
 
     def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
         """I/O: one commit that appends *rows*. Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
@@ -214,7 +213,7 @@ class Tables:
         if not self.exists(table):
             self.create(table, rows.schema, comment=comment)
         elif comment and (self.detail(table)["description"] or "") != comment:
-            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {literal(comment)}")
+            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {_literal(comment)}")
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.lake.by_path:
             writer.save(self.lake.path(table))
@@ -233,8 +232,8 @@ class Tables:
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
         self._create_schema(table)
-        listed = ", ".join(f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items())
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {literal(comment)} AS {query}")
+        listed = ", ".join(f"{quoted(name)} COMMENT {_literal(text)}" if text else quoted(name) for name, text in columns.items())
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {_literal(comment)} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
         """Every table of *layer*, sorted by name."""
@@ -257,7 +256,12 @@ def schema_of(ddl: str) -> T.StructType:
     return schema
 
 
-def literal(text: str) -> str:
+def properties_clause(properties: Mapping[str, str]) -> str:
+    """``TBLPROPERTIES (…)``, by name; values may hold anything."""
+    return f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in sorted(properties.items()))})"
+
+
+def _literal(text: str) -> str:
     """A string in SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -265,7 +269,7 @@ def literal(text: str) -> str:
 def _folders(lake: Lake, layer: str) -> list[str]:
     """Sub-folders of a layer that hold a Delta log."""
     root = Path(lake.root or "lake") / layer
-    if ":" in (lake.root or ""):
+    if lake.in_object_store:
         raise ConfigurationError(
             f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
         )
@@ -275,7 +279,7 @@ def _folders(lake: Lake, layer: str) -> list[str]:
 def _removed_half_creation(lake: Lake, table: TableName) -> bool:
     """Whether *table*'s local folder held nothing but a log without a commit, as a process that was killed leaves it; it is gone then."""
     folder = Path(lake.path(table))
-    if ":" in (lake.root or "") or not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
+    if lake.in_object_store or not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
         return False
     if any(file.suffix == ".json" for file in (folder / "_delta_log").iterdir()):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pyspark.sql import functions as F
@@ -15,10 +16,14 @@ _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration
 _LOG_HOURS = 30 * 24
 
 
-def keep_for(tables: Tables, table: TableName, hours: int) -> None:
-    """I/O: tells the table how long its old files are needed: whoever vacuums it obeys. One commit; none where it says so already."""
+def keep_for(tables: Tables, table: TableName, hours: int, known: Mapping[str, str]) -> None:
+    """I/O: tells the table how long its old files are needed: whoever vacuums it obeys. One commit; none where it says so already.
+
+    Args:
+        known: The table's properties.
+    """
     wanted = {_FILES: f"interval {hours} hours", _LOG: f"interval {max(hours, _LOG_HOURS)} hours"}
-    if not wanted.items() <= tables.properties(table).items():
+    if not wanted.items() <= known.items():
         tables.set_properties(table, wanted)
 
 

@@ -77,5 +77,5 @@ class Beside:
 
     def close(self) -> int:
         """Let the chunks in hand end, start no other; documents landed by this run."""
-        documents = self.run.close() if self.run is not None else 0
-        return self._documents + documents
+        self.end()
+        return self._documents

@@ -65,8 +65,7 @@ class CaughtUp:
         found = []
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(namespace, settings)).progress()
-            own = ledger.own_progress(progress)
-            complete = ledger.complete_through if progress is None else ledger.effective(namespace, own)
+            complete = ledger.complete_through if progress is None else ledger.reached(namespace, progress)
             if complete < version:
                 found.append(namespace)
         return found

@@ -37,7 +37,7 @@ def open_context(settings: Settings) -> JobContext:
 
 def _writable(lake: Lake) -> None:
     """Say so now, in one line, and not from the depth of the first commit."""
-    if not lake.by_path or ":" in (lake.root or ""):
+    if not lake.by_path or lake.in_object_store:
         return  # a catalog or an object store judges for itself
     root = Path(lake.root or "lake")
     try:

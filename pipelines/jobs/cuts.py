@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.control.cuts import Cut, cuts, publish
+from pipelines.control.cuts import Cut, cuts, newest_cut, publish
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import gaps_of
@@ -30,8 +30,7 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut
     Effects on failure:
         The cut is missing; while *now* is not stored, the next run publishes it.
     """
-    newest = cuts(ctx.tables, now.bronze_id, limit=1)
-    last = newest[0] if newest else None
+    last = newest_cut(ctx.tables, now.bronze_id)
     known = -1 if last is None else last.bronze_version
     changed = [namespace for namespace, own in now.own.items() if own > known]
     if not changed:

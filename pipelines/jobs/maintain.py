@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +25,7 @@ class Maintained:
     """Why something was left out."""
 
 
-def run_maintain(ctx: JobContext, *, report: Callable[[Maintained], None] = lambda _: None) -> list[Maintained]:
+def run_maintain(ctx: JobContext) -> list[Maintained]:
     """I/O: for each table, one commit with the retention where it was another, one that compacts small files, and the removal of files
     that no version of the last ``maintenance.retention_hours`` needs.
 
@@ -38,8 +37,9 @@ def run_maintain(ctx: JobContext, *, report: Callable[[Maintained], None] = lamb
     found = []
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
     for table in names:
-        keep_for(tables, table, hours)
-        before = int(tables.detail(table)["numFiles"])
+        detail = tables.detail(table)
+        keep_for(tables, table, hours, detail["properties"])
+        before = int(detail["numFiles"])
         compacted = compact(tables, table)
         reader = _late_reader(ctx, table, hours) if table == bronze else None
         if reader is None:
@@ -47,9 +47,7 @@ def run_maintain(ctx: JobContext, *, report: Callable[[Maintained], None] = lamb
         notes = ["a writer was at work: compact it another time"] if compacted is None else []
         notes += [f"{reader} has not read it for more than {hours} hours: no file is removed"] if reader is not None else []
         removed, added = compacted or (0, 0)
-        maintained = Maintained(str(table), before, before - removed + added, reader is None, "; ".join(notes))
-        report(maintained)
-        found.append(maintained)
+        found.append(Maintained(str(table), before, before - removed + added, reader is None, "; ".join(notes)))
     return found
 
 
@@ -59,7 +57,7 @@ def _late_reader(ctx: JobContext, bronze: TableName, hours: int) -> TableName | 
     progress: dict[TableName, int] = {}
     for namespace in ledger.own:
         for each in tables_of(ctx, namespace):
-            progress[each.name] = ledger.effective(namespace, ledger.own_progress(each.progress()))
+            progress[each.name] = ledger.reached(namespace, each.progress())
     behind = {table: version for table, version in progress.items() if 0 <= version < newest}
     if not behind:
         return None

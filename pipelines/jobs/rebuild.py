@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 
 from pyspark.sql import DataFrame
@@ -13,10 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.swap import discard, swap
-from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, table_of
-from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of
+from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.settings import SilverSettings
@@ -84,7 +82,9 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run
     if not dry_run:
         _require_stopped(ctx)
         _put_in_place(ctx, present, shadow, namespace, keys)
-        _note_types(ctx, result)
+        if result.retyped:
+            retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
+            note_schema_changes(ctx, table, retypings, version)
         result = replace(result, swapped=True)
     discard(ctx.tables, shadow.name)
     return result
@@ -137,7 +137,7 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
     """The version of bronze to which the table is complete, and bronze's id."""
     bronze_id = ctx.tables.id(bronze_table(ctx.settings.source.name))
     ledger = Ledger.read(ctx.tables, bronze_id)
-    version = ledger.effective(namespace, ledger.own_progress(present.progress()))
+    version = ledger.reached(namespace, present.progress())
     if version < 0:
         raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
     return version, bronze_id
@@ -164,10 +164,3 @@ def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, na
     merge = ctx.tables.delta(present.name).alias("t").merge(ctx.tables.read(shadow.name).alias("s"), "t._key <=> s._key")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
     merge.whenNotMatchedBySourceDelete(F.col("t._key").isin(*keys)).execute()
-
-
-def _note_types(ctx: JobContext, result: Rebuilt) -> None:
-    if result.retyped:
-        now = datetime.now(UTC)
-        rows = [(now, result.table, name, before, after, result.bronze_version) for name, before, after in result.retyped]
-        ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))

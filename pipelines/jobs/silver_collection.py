@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.increments import inserted
@@ -23,7 +23,7 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.latest import READS, latest_per_key, without_deleted_values
+from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
 from pipelines.silver.patches import folded_per_key, is_patch
@@ -64,10 +64,6 @@ class BronzeRange:
         restored begins anew, from bronze itself: the files of the commits that it has missed may be gone."""
         return (after, self.news) if after >= self.news.after else (-1, News.read(tables, self.bronze, -1, self.through.version))
 
-    def is_of(self, namespace: Namespace) -> Column:
-        """Whether a bronze row bears the collection's name."""
-        return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
-
     def rows(self, tables: Tables, *, after: int = -1) -> DataFrame:
         """What bronze got after version *after*; by default all of it."""
         return inserted(tables, self.bronze, after + 1, self.through.version)
@@ -106,7 +102,7 @@ class CollectionRun:
         """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.range.through
-        after = self.range.ledger.effective(self.namespace, self.range.ledger.own_progress(opened.progress))
+        after = self.range.ledger.reached(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
         after, news = self.range.catch_up(self.ctx.tables, after)
@@ -124,7 +120,7 @@ class CollectionRun:
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
-        is_its_own = self.range.is_of(self.namespace)
+        is_its_own = is_of(self.namespace)
         changes = self.range.rows(self.ctx.tables, after=after).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
@@ -185,9 +181,14 @@ class CollectionRun:
         return sum(self._table.sweep(met, position, deletes=self._settings.deletes) for met, position in sweeps)
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
-        now, version = datetime.now(UTC), self.range.through.version
-        rows = [(now, str(self._table.name), ".".join(change.path), change.before, change.after, version) for change in changes]
-        self.ctx.tables.append(SCHEMA_CHANGES, self.ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
+        note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)
+
+
+def note_schema_changes(ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int) -> None:
+    """I/O: one commit to ``control.schema_changes``, which is there."""
+    now = datetime.now(UTC)
+    rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
+    ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
 
 
 def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[tuple[DataFrame, str]]:

@@ -17,6 +17,7 @@ from pipelines.model.tables import history_of
 from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
+from pipelines.silver.latest import is_of
 from pipelines.silver.shape import Shape
 from pipelines.silver.typed_table import TypedTable
 from pipelines.silver.writer import SilverTable
@@ -51,7 +52,7 @@ class HistoryRun:
             The history ends with a whole MERGE and its old progress: the next run repeats it, whatever the silver table has noted.
         """
         opened, of, tables = self._opened, self.range, self.ctx.tables
-        after = of.ledger.effective(self.namespace, of.ledger.own_progress(opened.progress))
+        after = of.ledger.reached(self.namespace, opened.progress)
         if after >= of.through.version:
             return 0
         settings = self.ctx.settings.silver
@@ -75,7 +76,7 @@ class HistoryRun:
         that came just now, all there ever was."""
         of, tables = self.range, self.ctx.tables
         new = of.rows(tables, after=after)
-        facts = facts_in(new.where(of.is_of(self.namespace)))
+        facts = facts_in(new.where(is_of(self.namespace)))
         arrived = Incarnations(came=lives.newer_than(self._opened.incarnations).came)
         for came, rows in ((lives, new), (arrived, of.rows(tables))):
             if came.came:

@@ -20,7 +20,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import RetriableError, StrandlineError
 from pipelines.jobs.means import Means
-from pipelines.jobs.snapshot_plan import Chunk, Plan, make_plan
+from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.snapshot_policy import query_document
@@ -62,10 +62,8 @@ class SnapshotRun:
         read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
         done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
         words = [row["operation_type"] for row in found]
-        held = [word for word in words if word in ("paused", "resumed")]
-        return SnapshotRun(
-            means, last.snapshot_id, Plan.from_json(plans[0]), done, paused=held[-1:] == ["paused"], ended="completed" in words
-        )
+        plan = Plan.from_json(plans[0])
+        return SnapshotRun(means, last.snapshot_id, plan, done, paused=is_held(words), ended="completed" in words)
 
     @staticmethod
     def begin(means: Means, snapshot_id: str, plan: Plan) -> SnapshotRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -111,6 +111,11 @@ def make_plan(
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*left, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list
     return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal)
+
+
+def is_held(words: Sequence[str]) -> bool:
+    """Whether a snapshot waits: what its control rows say (``operation_type``), oldest first."""
+    return next((word == "paused" for word in reversed(words) if word in ("paused", "resumed")), False)
 
 
 def captured_for_snapshots(means: Means) -> list[Collection]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.snapshot_plan import Plan
+from pipelines.jobs.snapshot_plan import Plan, is_held
 from pipelines.model.columns import bronze_table
 from pipelines.model.moments import utc
 from pipelines.source.ranges import tiles_completely
@@ -136,8 +136,7 @@ def _control_rows(ctx: JobContext) -> list[Row]:
 def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
     plan = Plan.from_json(planned["after"])
     words = [row["operation_type"] for row in sorted(rows, key=lambda row: row["captured_at"])]
-    held = [word for word in words if word in ("paused", "resumed")]
-    going_on = "paused" if held[-1:] == ["paused"] else "running"
+    going_on = "paused" if is_held(words) else "running"
     ended = next((word for word in ("completed", "stopped") if word in words), None)
     completed = next((row["captured_at"] for row in rows if row["operation_type"] == "completed"), None)
     landed = [json.loads(row["after"])["documents"] for row in rows if row["operation_type"] == "chunk"]

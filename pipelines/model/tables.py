@@ -67,10 +67,15 @@ class Lake:
     def by_path(self) -> bool:
         return self.catalog is None
 
+    @property
+    def in_object_store(self) -> bool:
+        """Whether ``root`` is a URI (``s3://…``, ``dbfs:/…``) and no folder of this machine."""
+        return ":" in (self.root or "")
+
     def path(self, table: TableName) -> str:
         """Absolute folder of *table* (or its URI, for a root such as ``s3://…`` or ``dbfs:/…``)."""
         root = self.root or "lake"
-        base = root.rstrip("/") if ":" in root else str(Path(root).absolute())
+        base = root.rstrip("/") if self.in_object_store else str(Path(root).absolute())
         return f"{base}/{table.layer}/{table.name}"
 
     def sql(self, table: TableName) -> str:

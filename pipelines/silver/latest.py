@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
 from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.namespaces import Namespace
 
 READS: Final = ("key", "position", "op", "cluster_time", "collection_uuid", "document_size", "envelope", "_commit_version")
 
@@ -65,6 +66,11 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
             F.when(its_own, F.col("base.envelope")).alias("envelope"),
         )
     )
+
+
+def is_of(namespace: Namespace) -> Column:
+    """Whether a bronze row bears the collection's name."""
+    return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
 
 
 def same_incarnation(one: str, other: str) -> Column:

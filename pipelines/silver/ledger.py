@@ -61,6 +61,10 @@ class Ledger:
         trusted = own >= self.own.get(namespace, -1)
         return max(own, self.complete_through) if trusted else own
 
+    def reached(self, namespace: Namespace, progress: Progress | None) -> int:
+        """The same, of a table that notes *progress* itself."""
+        return self.effective(namespace, self.own_progress(progress))
+
     def advanced(
         self, namespaces: Iterable[Namespace], through: int, moved: Mapping[str, Namespace], versions: Mapping[str, int]
     ) -> Ledger:

@@ -13,6 +13,7 @@ from pipelines.io.tables import Tables
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 from pipelines.model.tables import TableName
+from pipelines.silver.latest import is_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Completed:
     def met(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
         """Keys that the snapshot read (``key``); those of documents that nobody could decode, too."""
         rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
-        return rows.where((F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)).select("key")
+        return rows.where(is_of(namespace)).select("key")
 
 
 def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
