@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from pipelines.errors import ConfigurationError
 from pipelines.model.namespaces import Namespace
 from pipelines.model.snapshot_policy import SnapshotMode, SnapshotPolicy, query_problems
 from pipelines.selection_settings import Names, Section, split_names
+
+_SNAPSHOTTERS = "strandline.snapshotters"
 
 
 class SnapshotSettings(Section):
@@ -18,7 +23,11 @@ class SnapshotSettings(Section):
     snapshot_mode: SnapshotMode = Field(
         "initial",
         description="When what exists already is read: at the first start (initial; initial_only ends then), at every start (always), "
-        "also when the history is lost (when_needed), never (no_data), or by the three flags below (configuration_based).",
+        "also when the history is lost (when_needed), never (no_data), by the three flags below (configuration_based), or as your own code "
+        "says (custom).",
+    )
+    snapshot_mode_custom_name: str | None = Field(
+        None, min_length=1, description="For mode custom: an installed entry point of the group `strandline.snapshotters`."
     )
     snapshot_mode_configuration_based_snapshot_data: bool = Field(False, description="Read what exists at the first start.")
     snapshot_mode_configuration_based_start_stream: bool = Field(True, description="Capture changes after that.")
@@ -60,8 +69,8 @@ class SnapshotSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _channels(self) -> SnapshotSettings:
-        problems = []
+    def _what_needs_each_other(self) -> SnapshotSettings:
+        problems = list(self._snapshotter_problems())
         for channel, key in (("file", "signal_file"), ("source", "signal_data_collection")):
             is_open, is_named = channel in self.signal_enabled_channels, getattr(self, key) is not None
             if is_open != is_named:
@@ -71,6 +80,13 @@ class SnapshotSettings(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    def _snapshotter_problems(self) -> Iterator[str]:
+        name, installed = self.snapshot_mode_custom_name, entry_points(group=_SNAPSHOTTERS).names
+        if (self.snapshot_mode == "custom") != (name is not None):
+            yield "snapshot_mode: custom and snapshot_mode_custom_name need each other"
+        if name is not None and name not in installed:
+            yield f"no snapshotter {name!r} is installed, {', '.join(sorted(installed)) or 'none'} is"
 
     @property
     def signal_namespace(self) -> Namespace | None:
@@ -82,10 +98,27 @@ class SnapshotSettings(Section):
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:
-        """What ``snapshot_mode`` means, as a plain value."""
+        """What ``snapshot_mode`` means now, as a plain value.
+
+        Raises:
+            ConfigurationError: The code of mode ``custom`` failed.
+        """
+        if self.snapshot_mode == "custom":
+            return _policy_of_snapshotter(self.snapshot_mode_custom_name or "")
         return SnapshotPolicy.of(
             self.snapshot_mode,
             data=self.snapshot_mode_configuration_based_snapshot_data,
             stream=self.snapshot_mode_configuration_based_start_stream,
             on_data_error=self.snapshot_mode_configuration_based_snapshot_on_data_error,
         )
+
+
+def _policy_of_snapshotter(name: str) -> SnapshotPolicy:
+    found = next(iter(entry_points(group=_SNAPSHOTTERS, name=name)))
+    try:
+        return SnapshotPolicy.from_snapshotter(found.load()())
+    except Exception as error:  # of whatever class: it is somebody else's code
+        raise ConfigurationError(
+            f"the snapshotter {name} ({found.value}) failed: {type(error).__name__}: {error}",
+            next_step="mend it, or set capture.snapshot_mode",
+        ) from error

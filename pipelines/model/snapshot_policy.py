@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import bson
 from bson import json_util
 from bson.errors import BSONError
 
-SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_needed", "configuration_based"]
+SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_needed", "configuration_based", "custom"]
 
 _CODE = ("$where", "$function", "$accumulator")
 _OUTSIDE = ("$out", "$merge", "$expr")
 """Not in a query from outside either. An ``$expr`` may fail at any document, and would end in the middle what it was asked for."""
+
+
+class Snapshotter(Protocol):
+    """What mode ``custom`` asks; Debezium's ``Snapshotter``. An entry point of the group ``strandline.snapshotters`` makes one, from no
+    arguments. Asked when a capture starts, and again when the source has forgotten the history: answers may depend on anything."""
+
+    def should_snapshot_data(self, *, offset_exists: bool) -> bool:
+        """Whether this start reads what exists. *offset_exists*: it is not the first one, nor the first after a reset."""
+
+    def should_stream(self) -> bool:
+        """Whether changes are captured after the snapshot."""
+
+    def should_snapshot_on_data_error(self) -> bool:
+        """Whether what exists is read when the source has forgotten the history."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,11 @@ class SnapshotPolicy:
 
     @staticmethod
     def of(mode: SnapshotMode, *, data: bool = False, stream: bool = True, on_data_error: bool = False) -> SnapshotPolicy:
-        """*data*, *stream*, *on_data_error*: the flags of ``configuration_based``."""
+        """Of every mode but ``custom``. *data*, *stream*, *on_data_error*: the flags of ``configuration_based``.
+
+        Raises:
+            ValueError: Mode ``custom``.
+        """
         match mode:
             case "always":
                 return SnapshotPolicy(first=True, every=True)
@@ -49,6 +67,18 @@ class SnapshotPolicy:
                 return SnapshotPolicy(first=True, heals=True)
             case "configuration_based":
                 return SnapshotPolicy(first=data, streams=stream, heals=on_data_error)
+            case "custom":
+                raise ValueError("mode custom is what its snapshotter says")
+
+    @staticmethod
+    def from_snapshotter(snapshotter: Snapshotter) -> SnapshotPolicy:
+        """What *snapshotter* answers now."""
+        return SnapshotPolicy(
+            first=snapshotter.should_snapshot_data(offset_exists=False),
+            every=snapshotter.should_snapshot_data(offset_exists=True),
+            streams=snapshotter.should_stream(),
+            heals=snapshotter.should_snapshot_on_data_error(),
+        )
 
 
 def query_problems(query: str, *, from_outside: bool = False) -> list[str]:
