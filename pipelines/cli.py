@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,9 @@ from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from pipelines.jobs.context import JobContext
 
 app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(cuts, name="cuts")
@@ -56,7 +59,7 @@ def capture(context: typer.Context, once: Once = False) -> None:
     """Land change stream and snapshot in bronze."""
     from pipelines.jobs.capture import run_capture
 
-    result = run_capture(open_pipeline(context), once=once, stop=_stop_on_signal(), report=_log_landed)
+    result = run_capture(_open_and_serve(context), once=once, stop=_stop_on_signal(), report=_log_landed)
     out.print(f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}")
 
 
@@ -79,7 +82,7 @@ def run(context: typer.Context, once: Once = False) -> None:
     """Everything in one process: capture, silver, gold."""
     from pipelines.jobs.run import run_continuously, run_once
 
-    ctx, stop = open_pipeline(context), _stop_on_signal()
+    ctx, stop = _open_and_serve(context), _stop_on_signal()
     if once:
         run_once(ctx, report=_log_landed, silver_report=_log_merged)
     else:
@@ -103,6 +106,14 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
         return
     print_record({**record, "quality_pages": pages or "none yet"})
     print_rows(tables)
+
+
+@app.command()
+def metrics(context: typer.Context) -> None:
+    """The same for Prometheus, in its text format."""
+    from pipelines.jobs.metrics import exposition
+
+    typer.echo(exposition(open_pipeline(context)), nl=False)
 
 
 @app.command()
@@ -140,6 +151,16 @@ def demo(
 def version() -> None:
     """Print the version."""
     out.print(__version__)
+
+
+def _open_and_serve(context: typer.Context) -> JobContext:
+    """The pipeline, with its counters served where ``metrics.port`` says."""
+    from pipelines.io.metrics import serve
+
+    chosen = settings_of(context).metrics
+    if chosen.port is not None:
+        serve(chosen.port, chosen.address)
+    return open_pipeline(context)
 
 
 def _stop_on_signal() -> threading.Event:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.io import metrics
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import DEAD_LETTERS, DEAD_LETTERS_DDL
 from pipelines.model.tables import TableName
@@ -52,6 +53,8 @@ class DeadLetters:
         if letters:
             schema = schema_of(_SCHEMA_OF_NEW)
             self.note_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
+            metrics.count_failures(0, retries=sum(letter.attempts - 1 for letter in letters))
+            metrics.RECORDS_SKIPPED.inc(sum(letter.stage == "read" for letter in letters))
 
     def note_rows(self, rows: DataFrame) -> None:
         """I/O: one commit with those that are not there yet. Idempotent.
@@ -66,7 +69,10 @@ class DeadLetters:
         identity = F.concat_ws("\0", *(F.coalesce(F.col(name), F.lit("")) for name in _IDENTITY))
         never = F.lit(None).cast("timestamp")
         complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
-        self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
+        with metrics.LETTER_FAILURES.count_exceptions():
+            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
+        metrics.LETTERS_PRODUCED.inc(noted)
+        metrics.count_failures(noted)
 
     def read(self, source: str) -> DataFrame:
         """All rows of *source*; none where nothing has ever failed."""

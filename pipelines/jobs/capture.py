@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pipelines.bronze.event import parse_event
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
 from pipelines.control.signals import Inbox
 from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
+from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
 from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.means import Means, Report
@@ -186,7 +189,18 @@ class _Loop:
         if arrived:
             self._beside.start()
         self._events += len(change.events)
+        _count(change.events)
         self._means.report("events", len(change.events))
+
+
+def _count(events: Sequence[bytes]) -> None:
+    EVENTS.inc(len(events))
+    if not events:
+        BEHIND_SOURCE.set(0)
+        return
+    seconds = parse_event(events[-1]).seconds
+    LAST_EVENT.set(seconds)
+    BEHIND_SOURCE.set(max(0.0, time.time() - seconds))
 
 
 def clock_us() -> int:

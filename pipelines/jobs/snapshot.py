@@ -19,6 +19,7 @@ from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import RetriableError, StrandlineError
+from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
@@ -164,6 +165,7 @@ class SnapshotRun:
         rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
         landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
+        DOCUMENTS.inc(documents)
         self._means.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents

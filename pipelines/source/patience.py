@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type
 
 from pipelines.errors import RetriableError
+from pipelines.io.metrics import RETRIES, count_failures
 from pipelines.source.errors import NoAnswer
 
 T = TypeVar("T")
@@ -81,6 +82,8 @@ def _wait(stop: threading.Event, seconds: float) -> None:
 def _log_retry(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome is not None else None
     delay = state.next_action.sleep if state.next_action is not None else 0.0
+    count_failures()
+    RETRIES.inc()
     context: dict[str, Any] = {
         "stage": "read",
         "class": type(error).__name__,

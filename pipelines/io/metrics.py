@@ -1,0 +1,47 @@
+"""What this process counts, for Prometheus. The first seven are KIP-298's (``total-retries`` is ``strandline_retries_total``)."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics, start_http_server
+
+from pipelines.errors import ConfigurationError
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # why: the library has no types there
+
+RECORD_FAILURES = Counter("strandline_record_failures", "Failures seen, each attempt.")
+RECORDS_SKIPPED = Counter("strandline_records_skipped", "Events that landed without their document, because it could not be had.")
+RETRIES = Counter("strandline_retries", "Attempts after the first.")
+FAILURES_LOGGED = Counter("strandline_failures_logged", "Failures that stand in the log or in control.dead_letters.")
+LETTERS_PRODUCED = Counter("strandline_deadletterqueue_records_produced", "Rows noted in control.dead_letters.")
+LETTER_FAILURES = Counter("strandline_deadletterqueue_produce_failures", "Commits to control.dead_letters that failed.")
+LAST_FAILURE = Gauge("strandline_last_failure_timestamp_seconds", "When the last failure was seen; 0: never.")
+
+EVENTS = Counter("strandline_events", "Change events that landed in bronze.")
+DOCUMENTS = Counter("strandline_snapshot_documents", "Documents that snapshots landed in bronze.")
+COMMIT_SECONDS = Histogram("strandline_commit_seconds", "Commits of the stream to bronze, proof included.")
+BEHIND_SOURCE = Gauge("strandline_behind_source_seconds", "Age of the newest event when it landed; 0 where there was none to land.")
+LAST_EVENT = Gauge("strandline_last_event_timestamp_seconds", "Cluster time of the newest event that landed.")
+SILVER_ROWS = Counter("strandline_silver_rows", "Rows that silver runs wrote.", ["table", "done"])
+SILVER_SECONDS = Histogram("strandline_silver_seconds", "One table's share of a silver run.", ["table"])
+
+
+def count_failures(logged: int = 1, *, retries: int = 0) -> None:
+    """Count failures that are in the log or in a dead letter, and those that were only tried again."""
+    RECORD_FAILURES.inc(logged + retries)
+    FAILURES_LOGGED.inc(logged)
+    RETRIES.inc(retries)
+    LAST_FAILURE.set_to_current_time()
+
+
+def serve(port: int, address: str) -> None:
+    """I/O: answers ``GET /metrics`` in a thread, until the process ends.
+
+    Raises:
+        ConfigurationError: The port is taken.
+    """
+    try:
+        start_http_server(port, address)
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics cannot be served at {address}:{port} ({error.strerror})", next_step="choose another metrics.port"
+        ) from error
