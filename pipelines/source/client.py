@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
+
+_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
         raw: Documents stay the server's bytes (`RawBSONDocument`); decoding would raise on what MongoDB stores without a word.
 
     Raises:
-        ConfigurationError: The URI cannot be read (it is not quoted).
+        ConfigurationError: The URI cannot be read (it is not quoted), or a certificate that it names cannot.
     """
     try:
         return MongoClient(
@@ -69,11 +73,21 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             document_class=RawBSONDocument if raw else dict,
             tz_aware=True,
         )
+    except OSError as error:  # of TLS, too: ssl.SSLError is one
+        raise _tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None
     except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
+        if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
+            raise _tls_error("certificate and key do not match, or the key's password is wrong") from None
         raise ConfigurationError(
             f"the MongoDB URI cannot be read ({type(error).__name__})",
             next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
         ) from None
+
+
+def _tls_error(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"no TLS connection to MongoDB can be made ({why})", next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI"
+    )
 
 
 @contextmanager
@@ -120,10 +134,12 @@ def inspect(client: AnyClient) -> Deployment:
     with asking("hello"):
         try:
             hello = client.admin.command("hello")
-        except mongo.ServerSelectionTimeoutError:
+        except mongo.ServerSelectionTimeoutError as error:
+            if (refused := _TLS_REASON.search(str(error))) is not None:
+                raise _tls_error(refused[1]) from None
             raise RetriableError(
                 "MongoDB does not answer at the configured address",
-                next_step="check STRANDLINE_SOURCE__URI, the network and that mongod is up",
+                next_step="check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up",
             ) from None
         sharded = hello.get("msg") == "isdbgrid"
         if not sharded and not hello.get("setName"):

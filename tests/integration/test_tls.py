@@ -1,0 +1,136 @@
+"""TLS and x.509, as the URI asks for them: on the driver and on the executors; what is wrong with a certificate is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from lakehouse import assert_equal_to_source, pipeline
+from pymongo import MongoClient
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.source.client import ConnectionOptions, inspect, open_client
+from pipelines.source.mongod import EmbeddedMongod, configured_uri
+
+pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="needs a server with certificates of its own, the embedded one")
+
+PASSWORD = "s3cret-canary"
+
+
+class Authority:
+    """Signs certificates; writes each as one PEM file, as mongod and pymongo read them."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.file, self._folder, self._key, self._name = (
+            folder / f"{name}.pem",
+            folder,
+            ec.generate_private_key(ec.SECP256R1()),
+            _name(name),
+        )
+        certificate = self._signed(self._name, self._key).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.file.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, name: str, *, password: str | None = None) -> Path:
+        """For this machine, as server or client."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        here = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+        certificate = self._signed(_name(name), key).add_extension(here, critical=False).sign(self._key, hashes.SHA256())
+        sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        file = self._folder / f"{name}.pem"
+        file.write_bytes(key.private_bytes(pem, form, sealed) + certificate.public_bytes(pem))
+        return file
+
+    def _signed(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        built = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key.public_key())
+        built = built.serial_number(x509.random_serial_number())
+        return built.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+
+
+def _name(text: str) -> x509.Name:
+    """Server and client must not share an organization, or mongod takes the client for a member of the set."""
+    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, f"of {text}"), x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A server with a certificate."""
+
+    uri: str
+    authority: Authority
+    stranger: Authority
+
+    def with_options(self, **options: Path | str) -> str:
+        return "&".join([self.uri, "tls=true", *(f"{key}={value}" for key, value in options.items())])
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = Authority(folder, "authority")
+    files = ["--tlsCertificateKeyFile", str(authority.issue("server")), "--tlsCAFile", str(authority.file)]
+    with EmbeddedMongod(extra_args=["--tlsMode", "preferTLS", "--tlsAllowConnectionsWithoutCertificates", *files]) as server:
+        yield Secured(server.uri, authority, Authority(folder, "stranger"))
+
+
+# scenario: U09
+def test_a_certificate_instead_of_a_password_on_driver_and_executors(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
+    client_file = secured.authority.issue("strandline", password=PASSWORD)
+    with MongoClient(secured.uri) as plain:
+        plain["$external"].command("createUser", "CN=strandline,O=of strandline", roles=[{"role": "read", "db": "shop"}])
+        plain.shop.a.insert_many([{"_id": number} for number in range(10)])
+        uri = secured.with_options(
+            authMechanism="MONGODB-X509",
+            tlsCAFile=secured.authority.file,
+            tlsCertificateKeyFile=client_file,
+            tlsCertificateKeyFilePassword=PASSWORD,
+        )
+        with open_client(ConnectionOptions(uri)) as client:
+            authenticated = client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
+            assert [user["user"] for user in authenticated] == ["CN=strandline,O=of strandline"]
+        encrypted_before = _encrypted_connections(plain)
+        ctx = pipeline(spark, uri, "shop", tmp_path / "lake")
+        run_capture(ctx, once=True)
+        plain.shop.a.delete_one({"_id": 3})
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert_equal_to_source(ctx, plain.shop, "a")
+        assert _encrypted_connections(plain) >= encrypted_before + 3  # two captures, and the executors' workers
+
+
+def _encrypted_connections(client: MongoClient[dict[str, int]]) -> int:
+    return sum(client.admin.command("serverStatus")["transportSecurity"].values())
+
+
+# scenario: U09
+def test_what_is_wrong_with_a_certificate_is_one_line(secured: Secured, tmp_path: Path) -> None:
+    sealed = secured.authority.issue("sealed", password=PASSWORD)
+    (tmp_path / "empty.pem").write_text("")
+    wrong = {
+        "CERTIFICATE_VERIFY_FAILED": {"tlsCAFile": secured.stranger.file},
+        "No such file or directory: .*missing.pem": {"tlsCAFile": tmp_path / "missing.pem"},
+        "SSLError": {"tlsCAFile": tmp_path / "empty.pem"},
+        "certificate and key do not match": {
+            "tlsCAFile": secured.authority.file,
+            "tlsCertificateKeyFile": sealed,
+            "tlsCertificateKeyFilePassword": f"not-{PASSWORD}",
+        },
+    }
+    for why, options in wrong.items():
+        connection = ConnectionOptions(secured.with_options(**options), server_selection_timeout_ms=3000)
+        with pytest.raises(ConfigurationError, match=why) as refused, open_client(connection) as client:
+            inspect(client)
+        assert "\n" not in str(refused.value)
+        assert PASSWORD not in "".join(map(repr, (refused.value, refused.value.__cause__, str(refused.value))))
