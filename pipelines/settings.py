@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
+from pipelines.model.shape import Shape, declared_columns
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Names, Section, SelectionSettings, split_names
 from pipelines.snapshot_settings import SnapshotSettings
@@ -114,6 +115,17 @@ class SilverSettings(Section):
         "none", description="Whether `<table>_history` keeps every version of every document; switched on later, it is filled from bronze."
     )
     history_collections: Names = Field((), description="Only these keep one, as plain names database.collection; empty: all.")
+    schema_mode: Literal["infer", "declared", "variant"] = Field(
+        "infer",
+        description="Where columns come from: from what the documents hold, beside those declared below; from the declaration alone, in "
+        "collections that have one (what else there is goes to `_rescued`); or the whole document is one VARIANT, `document`.",
+    )
+    columns: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="By database.collection, the type of a field whatever is met: `int`, `long`, `double`, `decimal(2)`, `string`, "
+        "`objectId`, `bool`, `date`, `binary`, `uuid`, `json`, `variant`, `[type]` for an array, `{field: type}` for a document. "
+        "What does not fit goes to `_rescued`.",
+    )
     max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
     max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
@@ -122,6 +134,23 @@ class SilverSettings(Section):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return split_names(value)
+
+    @field_validator("columns")
+    @classmethod
+    def _types(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        problems = []
+        for collection, said in value.items():
+            try:
+                declared_columns(said)
+            except ValueError as error:
+                problems.append(f"{collection}: {error}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value
+
+    def declared(self, collection: str) -> dict[str, Shape]:
+        """Columns that are declared for a collection (``database.collection``)."""
+        return declared_columns(self.columns.get(collection, {}))
 
     def keeps_history(self, collection: str) -> bool:
         """Whether every version of this collection's documents is kept (``database.collection``)."""
@@ -146,6 +175,13 @@ class QualitySettings(Section):
     docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")
 
 
+class MetricsSettings(Section):
+    """What `capture` and `run` tell Prometheus about themselves."""
+
+    port: int | None = Field(None, ge=1, le=65_535, description="Serve `/metrics` there while it runs; none: do not.")
+    address: str = Field("127.0.0.1", description="Of which interface; `0.0.0.0`: all.")
+
+
 class Settings(BaseSettings):
     """The whole configuration of one target, validated and frozen."""
 
@@ -168,6 +204,7 @@ class Settings(BaseSettings):
     gold: GoldSettings = GoldSettings()
     quality: QualitySettings = QualitySettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -12,6 +12,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import ContractError
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
@@ -20,16 +21,17 @@ from pipelines.jobs.selection import selection_of
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
+from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import SilverSettings
+from pipelines.silver.census import Census
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
-from pipelines.silver.schema import Guards, SchemaChange, evolve
-from pipelines.silver.shape import Shape
+from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import Merged, Opened, SilverTable
 
@@ -153,7 +155,7 @@ class CollectionRun:
             state = latest_per_key(changes)
         if census.holds_poison:
             note_poison(self.ctx, self.namespace, state)
-        shape, schema_changes = evolve(shape, census, Guards(settings.max_columns, settings.max_depth))
+        shape, schema_changes = self._evolved(shape, census)
         if schema_changes:
             table.change_schema(shape, schema_changes)
             self._note(schema_changes)
@@ -162,6 +164,16 @@ class CollectionRun:
             state = without_deleted_values(state)
         merged = table.merge(typed_rows(state, shape, exact_updates=self._exact_updates), deletes=settings.deletes)
         return shape, merged, len(schema_changes)
+
+    def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
+        settings = self._settings
+        plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
+        try:
+            return evolve(shape, census, Guards(settings.max_columns, settings.max_depth), plan)
+        except ValueError as error:
+            raise ContractError(
+                f"{self._table.name}: {error}", next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze"
+            ) from None
 
     def _folds(self, changes: DataFrame) -> bool:
         """Whether the table holds patches or gets its first ones. Where updates are looked up there are none: a document that was gone by

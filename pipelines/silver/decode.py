@@ -17,8 +17,8 @@ from bson.decimal128 import Decimal128
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.poison import LARGEST_JSON, has_doubles
+from pipelines.model.shape import Shape
 from pipelines.silver.census import binary_kind
-from pipelines.silver.shape import Shape
 
 Rescued = dict[str, dict[str, Any]]
 
@@ -43,7 +43,9 @@ class Decoder:
 
     def __init__(self, shape: Shape) -> None:
         self.names = [name for name, _ in shape.columns()]
-        self._fields = {name.encode(): (index, inner) for index, (name, inner) in enumerate(shape.columns())}
+        columns = [(name, index, inner) for index, (name, inner) in enumerate(shape.columns())]
+        self._fields = {name.encode(): (index, inner) for name, index, inner in columns if inner.kind != "whole"}
+        self._whole = next((index for _, index, inner in columns if inner.kind == "whole"), None)
 
     def decode(self, document: bytes) -> tuple[list[Any], str | None]:
         """One value for each column, and what was rescued as the JSON of ``{path: {"type": …, "value": …}}`` (None: all fit).
@@ -56,12 +58,16 @@ class Decoder:
         seen: set[bytes] = set()
         for kind, name, value, end in rb.elements(document):
             known = self._fields.get(name)
+            if known is None and self._whole is not None:
+                continue
             if known is None or name in seen:
                 _rescue(rescued, _path_of(name), document, kind, value, end)
                 continue
             seen.add(name)
             index, shape = known
             values[index] = _read(shape, document, kind, value, end, _path_of(name), rescued)
+        if self._whole is not None:
+            values[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
         return values, json.dumps(rescued) if rescued else None
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.model.shape import Shape
 from pipelines.model.tables import quoted
 from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
-from pipelines.silver.shape import Shape
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -131,7 +131,7 @@ def _parsed(column: Column, shape: Shape) -> Column:
     """Turn the JSON texts inside *column* into VARIANT, wherever the shape has one."""
     if not shape.holds_variant:
         return column
-    if shape.kind == "variant":
+    if shape.is_variant:
         return F.parse_json(column)
     if shape.kind == "array":
         assert shape.element is not None  # holds_variant

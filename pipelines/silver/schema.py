@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
-from pipelines.model.columns import BOOKKEEPING, HISTORY_BOOKKEEPING
+from pipelines.model.shape import RESERVED, Shape, can_be_column
 from pipelines.silver.census import Census
-from pipelines.silver.shape import Shape
 
 _DECIMAL_DIGITS = 38
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
 
-_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING}
+SchemaMode = Literal["infer", "declared", "variant"]
+
+WHOLE: Final = "document"
+"""The one column beside ``_id`` in mode ``variant``."""
 
 # What Delta widens in place. Everything else that does not fit is rescued until a rebuild re-types the column.
 _WIDENINGS = {("int", "long"), ("int", "double")}
@@ -35,28 +39,66 @@ class Guards:
     max_depth: int = 8
 
 
-def evolve(shape: Shape, census: Census, guards: Guards) -> tuple[Shape, list[SchemaChange]]:
+@dataclass(frozen=True)
+class ColumnPlan:
+    """What of a collection is decided by a person, and not by what is met."""
+
+    mode: SchemaMode = "infer"
+    declared: Mapping[str, Shape] = field(default_factory=dict)
+
+    def infers(self, name: str) -> bool:
+        """Whether a field becomes a column as its values say. Where nothing is declared, mode ``declared`` has nothing to go by."""
+        return name not in self.declared and (name == "_id" or self.mode == "infer" or (self.mode == "declared" and not self.declared))
+
+    @property
+    def columns(self) -> Mapping[str, Shape]:
+        """Those that are there whatever is met."""
+        return {**self.declared, WHOLE: Shape("whole")} if self.mode == "variant" else self.declared
+
+
+def evolve(shape: Shape, census: Census, guards: Guards, plan: ColumnPlan = ColumnPlan()) -> tuple[Shape, list[SchemaChange]]:
     """The table's next shape, and the changes that lead there, in the order in which they can be applied.
 
     Args:
         shape: The table's root as it is; an empty struct for a new table.
         census: What was met at the root.
+        plan: The columns that it names are as it says, whatever is met: what does not fit is rescued.
 
     Returns:
         A new root; *shape* itself when nothing changes. Fields that cannot be a column (a bookkeeping name, a case twin, a name no
         table can hold, one too many) are left out: the decoder rescues their values.
+
+    Raises:
+        ValueError: A column is of another type than *plan* says, and cannot be widened to it.
     """
     changes: list[SchemaChange] = []
-    root = _evolve_struct(shape, census, (), changes, guards)
+    left = {name: met for name, met in census.fields.items() if plan.infers(name)}
+    root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), changes, guards)
+    root = _evolve_struct(_planned(root, plan, changes), left, (), changes, guards)
     return (root, changes) if root != shape else (shape, [])
 
 
-def _evolve_struct(shape: Shape, census: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
+def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Shape:
+    if (plan.mode == "variant") != any(inner.kind == "whole" for inner in shape.fields.values()) and set(shape.fields) - {"_id"}:
+        raise ValueError("the table was made in another silver.schema_mode")
+    fields = dict(shape.fields)
+    names = {name.lower(): name for name, inner in fields.items() if inner.has_column}
+    for name, wanted in plan.columns.items():
+        known = names.get(name.lower())
+        if known is None:
+            changes.append(SchemaChange((name,), "", wanted.spark_type()))
+        elif known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind, (name,), changes) != wanted):
+            raise ValueError(f"column {known} is {fields[known].spark_type()}, and silver.columns says {name} {wanted.spark_type()}")
+        fields[name] = wanted
+    return Shape("struct", fields=fields)
+
+
+def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
     fields = dict(shape.fields)
     taken = {name.lower() for name in fields}
-    for name, met in census.fields.items():
+    for name, met in found.items():
         known = fields.get(name)
-        if known is None and (not _can_be_column(name, top=not path) or name.lower() in taken or len(fields) >= guards.max_columns):
+        if known is None and (not can_be_column(name, top=not path) or name.lower() in taken or len(fields) >= guards.max_columns):
             continue
         evolved = _evolve(known or Shape(), met, (*path, name), changes, guards)
         if known is None and evolved.kind == "null":
@@ -73,7 +115,7 @@ def followed(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
         other: The root of a table whose bookkeeping columns may have other names.
     """
     changes: list[SchemaChange] = []
-    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if name not in _RESERVED})
+    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if name not in RESERVED})
     return _followed(shape, root, (), changes), changes
 
 
@@ -97,12 +139,6 @@ def _widened(shape: Shape, kind: str, path: tuple[str, ...], changes: list[Schem
     return Shape(kind)
 
 
-def _can_be_column(name: str, *, top: bool) -> bool:
-    # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it.
-    printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
-    return printable and not (top and name in _RESERVED)
-
-
 def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
     if shape.kind == "null":
         inferred = infer(met, guards, is_id=path == ("_id",))
@@ -112,7 +148,7 @@ def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[Sche
     if shape.kind == "struct" and met.fields:
         if not shape.has_column:
             return _evolve(Shape(), met, path, changes, guards)
-        return _evolve_struct(shape, met, path, changes, guards)
+        return _evolve_struct(shape, met.fields, path, changes, guards)
     if shape.kind == "array" and met.element is not None:
         if not shape.has_column:
             return _evolve(Shape(), met, path, changes, guards)
@@ -132,7 +168,7 @@ def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:
     if not types:
         return Shape()
     if types == {"struct"}:
-        inner = _evolve_struct(Shape("struct"), met, ("",), [], guards)
+        inner = _evolve_struct(Shape("struct"), met.fields, ("",), [], guards)
         return Shape("variant") if len(met.fields) > guards.max_columns else inner
     if types == {"array"}:
         return Shape("array", element=infer(met.element or Census(), guards))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import uuid
 from typing import Any
 
@@ -13,9 +14,11 @@ from bson.codec_options import CodecOptions, UuidRepresentation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.model import raw_bson as rb
+from pipelines.model.shape import Shape, declared_columns
 from pipelines.silver.census import Census, count
-from pipelines.silver.schema import Guards, SchemaChange, evolve, followed
-from pipelines.silver.shape import Shape
+from pipelines.silver.decode import Decoder
+from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve, followed
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
@@ -197,3 +200,80 @@ def test_one_tables_columns_follow_anothers() -> None:
         (("l",), "", "ARRAY<INT>"),
     ]
     assert followed(shape, other) == (shape, [])
+
+
+def planned(plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = None) -> tuple[Shape, list[SchemaChange]]:
+    return evolve(shape or Shape("struct"), count(encoded(*documents), max_depth=8), Guards(), plan)
+
+
+# scenario: S01, T03
+def test_a_declared_column_is_what_it_is_declared_as_whatever_comes() -> None:
+    said = {"total": "decimal(2)", "lines": [{"sku": "string", "qty": "long"}], "later": "date", "any": "variant"}
+    plan = ColumnPlan("infer", declared_columns(said))
+    shape, changes = planned(plan, {"_id": 1, "total": "free", "lines": [{"sku": 1, "more": 2}], "seen": True, "Later": 1})
+    assert column_types(shape) == {
+        "_id": "INT",
+        "total": "DECIMAL(38,2)",
+        "lines": "ARRAY<STRUCT<`sku`: STRING, `qty`: BIGINT>>",
+        "later": "TIMESTAMP",
+        "any": "VARIANT",
+        "seen": "BOOLEAN",
+    }
+    assert [change.path for change in changes] == [("_id",), ("total",), ("lines",), ("later",), ("any",), ("seen",)]
+    assert planned(plan, {"_id": 1, "total": long(5), "lines": {"now": "a document"}}, shape=shape) == (shape, [])
+
+
+def test_in_mode_declared_nothing_else_becomes_a_column_but_the_id() -> None:
+    shape, _ = planned(ColumnPlan("declared", declared_columns({"a": "string"})), {"_id": 1, "a": 1, "b": 2})
+    assert column_types(shape) == {"_id": "INT", "a": "STRING"}
+    shape, _ = planned(ColumnPlan("declared"), {"_id": 1, "b": 2})
+    assert column_types(shape) == {"_id": "INT", "b": "INT"}, "where nothing is declared, the documents decide"
+
+
+def test_in_mode_variant_the_document_is_one_column() -> None:
+    shape, changes = planned(ColumnPlan("variant"), {"_id": 1, "a": 1, "document": 2})
+    assert column_types(shape) == {"_id": "INT", "document": "VARIANT"}
+    assert planned(ColumnPlan("variant"), {"_id": long(2), "b": 1}, shape=shape)[1] == [SchemaChange(("_id",), "INT", "BIGINT")]
+    assert [change.path for change in changes] == [("_id",), ("document",)]
+    values, rescued = Decoder(shape).decode(raw := encoded({"_id": 7, "a": [1.5], "document": "of its own"})[0])
+    assert (values[0], json.loads(values[1]), rescued) == (7, json.loads(rb.canonical_json(raw)), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (ColumnPlan(), ColumnPlan("infer", declared_columns({"a": "string"})), "column a is INT, and silver.columns says a STRING"),
+        (ColumnPlan(), ColumnPlan("infer", declared_columns({"A": "int"})), "column a is INT, and silver.columns says A INT"),
+        (ColumnPlan(), ColumnPlan("variant"), "another silver.schema_mode"),
+        (ColumnPlan("variant"), ColumnPlan(), "another silver.schema_mode"),
+    ],
+)
+def test_a_table_of_other_types_is_not_bent(before: ColumnPlan, after: ColumnPlan, why: str) -> None:
+    shape, _ = planned(before, {"_id": 1, "a": 1})
+    with pytest.raises(ValueError, match=re.escape(why)):
+        planned(after, {"_id": 2, "a": 1}, shape=shape)
+
+
+def test_a_declaration_widens_a_column_where_delta_can() -> None:
+    shape, _ = planned(ColumnPlan(), {"_id": 1, "a": 1})
+    wider, changes = planned(ColumnPlan("infer", declared_columns({"a": "long"})), {"_id": 1, "a": 1}, shape=shape)
+    assert (column_types(wider)["a"], changes) == ("BIGINT", [SchemaChange(("a",), "INT", "BIGINT")])
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"a": "money"}, "a is no type: binary, bool"),
+        ({"a": "decimal(39)"}, "a is no type"),
+        ({"a": "whole"}, "a is no type"),
+        ({"a": {"b": [{"c": 1}]}}, "a.b.c is no type"),
+        ({"a": []}, "a is no type"),
+        ({"a": {}}, "a is no type"),
+        ({"_key": "string"}, "_key cannot be a column"),
+        ({"a": {"x`y": "int"}}, "x`y cannot be a column"),
+        ({"a": "int", "A": "int"}, "a and A differ in case alone"),
+    ],
+)
+def test_what_is_no_declaration_is_told(said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        declared_columns(said)

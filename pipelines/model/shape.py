@@ -6,16 +6,19 @@
     variant     canonical Extended JSON as VARIANT (mixed or rare types, or too deep)
     struct      a document, by field name
     array       of one element shape
+    whole       the whole document, as VARIANT: no field of it, but all of them
 
 Pure; stored with the table, so that RESTORE takes it back along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.model.columns import BOOKKEEPING, HISTORY_BOOKKEEPING
 from pipelines.model.tables import quoted
 
 _SPARK_TYPES = {
@@ -30,7 +33,15 @@ _SPARK_TYPES = {
     "uuid": "STRING",
     "json": "STRING",
     "variant": "VARIANT",
+    "whole": "VARIANT",
 }
+
+DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
+"""Words that a person may write for a column's type; and ``decimal(2)``."""
+
+_DIGITS = 38
+_DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
+RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING}
 
 
 @dataclass
@@ -68,11 +79,15 @@ class Shape:
 
     def arrow_type(self) -> str:
         """As Spark DDL of what the decoder yields: VARIANT travels as the JSON text that Spark then parses."""
-        return self.spark_type().replace("VARIANT", "STRING") if self.kind == "variant" else _textual(self)
+        return "STRING" if self.is_variant else _textual(self)
+
+    @property
+    def is_variant(self) -> bool:
+        return self.kind in ("variant", "whole")
 
     @property
     def holds_variant(self) -> bool:
-        if self.kind == "variant":
+        if self.is_variant:
             return True
         inner = [*self.fields.values(), *([self.element] if self.element else [])]
         return any(shape.holds_variant for shape in inner)
@@ -95,6 +110,47 @@ class Shape:
             {name: Shape.from_json(inner) for name, inner in stored.get("fields", {}).items()},
             Shape.from_json(stored["element"]) if "element" in stored else None,
         )
+
+
+def declared_shape(said: Any) -> Shape:
+    """The shape that a person writes: ``long``, ``decimal(2)``, a list of one for an array, a mapping for a document.
+
+    Raises:
+        ValueError: What is wrong with it, and where in it.
+    """
+    if isinstance(said, Mapping) and said:
+        return Shape("struct", fields={str(name): _declared_inside(str(name), inner, top=False) for name, inner in said.items()})
+    if isinstance(said, list) and len(said) == 1:
+        return Shape("array", element=declared_shape(said[0]))
+    if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= _DIGITS:
+        return Shape("decimal", scale=int(scaled[1]))
+    if isinstance(said, str) and said in DECLARABLE:
+        return Shape(said)
+    raise ValueError(f"is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type")
+
+
+def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
+    """Columns of one collection, by name. Raises ValueError as `declared_shape`, and for a name that no column can have."""
+    twins = [name for name in said if [other.lower() for other in said].count(name.lower()) > 1]
+    if twins:
+        raise ValueError(f"{' and '.join(twins)} differ in case alone")
+    return {name: _declared_inside(name, inner, top=True) for name, inner in said.items()}
+
+
+def _declared_inside(name: str, said: Any, *, top: bool) -> Shape:
+    if not can_be_column(name, top=top):
+        raise ValueError(f"{name} cannot be a column")
+    try:
+        return declared_shape(said)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}" if str(error).startswith("is no") else f"{name}.{error}") from None
+
+
+def can_be_column(name: str, *, top: bool) -> bool:
+    """Whether a field's name can be a column's."""
+    # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it.
+    printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
+    return printable and not (top and name in RESERVED)
 
 
 def _textual(shape: Shape) -> str:
