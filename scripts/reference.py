@@ -45,7 +45,6 @@ _TABLES = (
     (str(columns.QUALITY), "Outcome of every expectation of every quality run.", columns.QUALITY_DDL),
     ("silver.&lt;table&gt;_quarantine", "For each suite exactly the rows that do not meet it; gold leaves them out.", QUARANTINE_DDL),
     (str(columns.RECONCILE), "Documents in which silver and source differed, each time somebody looked.", columns.RECONCILE_DDL),
-    (str(columns.SILVER_PROGRESS), "How far silver has read bronze.", columns.SILVER_PROGRESS_DDL),
     (str(columns.CUTS), "Versions of all silver tables that belong together, one row a silver run.", columns.CUTS_DDL),
 )
 

@@ -13,6 +13,7 @@ from pipelines.bronze.envelope import BatchEnd, Note, Stamp
 from pipelines.bronze.offsets import Committed, committed, last_before_hole, was_restored
 from pipelines.bronze.stream_rows import control_rows, stream_rows
 from pipelines.errors import ConfigurationError, ContractError, FencedError
+from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, bronze_table
 from pipelines.model.deployment import same_deployment
@@ -69,6 +70,7 @@ class BronzeWriter:
 
         Raises:
             ConfigurationError: The table belongs to another source, or to another stream of it.
+            ContractError: It holds rows and no position: to begin anew in silence would lose what happened since.
         """
         properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity}
         properties |= ({_STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
@@ -83,6 +85,11 @@ class BronzeWriter:
         if was_restored(commits):
             return self._after_restore()
         last = committed(self.tables, self.table)
+        if last is None and not self.tables.read(self.table).isEmpty():
+            raise ContractError(
+                f"{self.table} holds rows and none that ends a batch, so nobody knows where its source was",
+                next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one, or choose another source.name",
+            )
         self.lineage = last.lineage if last is not None else 1
         return last
 
@@ -148,7 +155,8 @@ class BronzeWriter:
         return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note, beside=beside), batch, end)
 
     def _ended(self, rows: DataFrame, batch: int, end: BatchEnd) -> Committed:
-        self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+        with COMMIT_SECONDS.time():
+            self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage)
 
     def open_lineage(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:

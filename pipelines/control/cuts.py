@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from pipelines.io.conflicts import retrying
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import CUTS, CUTS_DDL
 from pipelines.model.moments import utc
 from pipelines.model.position import cluster_seconds
+
+_PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits a run, and hardly anybody reads them all
 
 
 @dataclass(frozen=True)
@@ -44,29 +48,20 @@ class Cut:
 
 def cuts(tables: Tables, *, limit: int) -> list[Cut]:
     """I/O: the newest *limit* cuts of any source, newest first."""
-    return [_cut(row) for row in _newest_first(tables).limit(limit).collect()] if tables.exists(CUTS) else []
-
-
-def newest_cut(tables: Tables, bronze: str) -> Cut | None:
-    """I/O: the newest cut of one bronze table (its id)."""
     if not tables.exists(CUTS):
-        return None
-    rows = _newest_first(tables)
-    row = rows.first()
-    if row is not None and row["bronze"] != bronze:  # asked last: Delta looks through the statistics of many small files for it
-        row = rows.where(F.col("bronze") == bronze).first()
-    return None if row is None else _cut(row)
+        return []
+    newest_first = tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
+    return [_cut(row) for row in newest_first.limit(limit).collect()]
 
 
-def _newest_first(tables: Tables) -> DataFrame:
-    return tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
+def open_cuts(tables: Tables) -> None:
+    """I/O: creates the table if it is not there. Idempotent."""
+    tables.create(CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together")
 
 
 def publish(tables: Tables, cut: Cut) -> None:
-    """I/O: one commit that appends a row; the first of a bronze table creates the table where it is not there."""
+    """I/O: one commit that appends a row."""
     schema = schema_of(CUTS_DDL)
-    if cut.number == 1:
-        tables.create(CUTS, schema, comment="Versions of all silver tables that belong together")
     row = (
         cut.number,
         cut.bronze,
@@ -79,7 +74,9 @@ def publish(tables: Tables, cut: Cut) -> None:
         list(cut.because),
         sorted(cut.tables.items()),
     )
-    tables.append(CUTS, tables.spark.createDataFrame([row], schema))
+    for attempt in retrying():
+        with attempt:
+            tables.append(CUTS, tables.spark.createDataFrame([row], schema))
 
 
 def _cut(row: Row) -> Cut:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.control.cuts import Cut, cuts, newest_cut, publish
+from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import gaps_of
 from pipelines.model.tables import TableName
-from pipelines.silver.ledger import Ledger
+from pipelines.silver.ledger import LastCut, Ledger
 from pipelines.silver.news import News, Reach
 from pipelines.silver.sweep import completed_snapshot
 
 
-def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut | None:
+def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Ledger:
     """I/O: one commit; none where no table changed since the last cut, or bronze may end in the middle of a transaction: then the next run
     that ends outside of one publishes it.
 
@@ -27,19 +28,22 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut
         now: As it left it.
         news: What it read.
 
+    Returns:
+        *now*, with the cut.
+
     Effects on failure:
-        The cut is missing; while *now* is not stored, the next run publishes it.
+        The cut may be there; while the ledger is not stored, the next run publishes one of the same number, and the newer one counts.
     """
-    last = newest_cut(ctx.tables, now.bronze_id)
+    last = before.cut
     known = -1 if last is None else last.bronze_version
     changed = [namespace for namespace, own in now.own.items() if own > known]
     if not changed:
-        return None
+        return now
     waiting = any(own > known for own in before.own.values())  # of an earlier run that published none
     bronze = bronze_table(ctx.settings.source.name)
     found = (News.read(ctx.tables, bronze, known, now.complete_through) if waiting else news).reach
     if not found.whole:
-        return None
+        return now
     if last is not None:
         found = found.beside(last.position, last.read_position)
     cut = Cut(
@@ -49,11 +53,11 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Cut
         position=found.position,
         read_position=found.read_position,
         because=tuple(_doubts(ctx, bronze, found)),
-        tables={**({} if last is None else last.tables), **now.versions},
+        tables=now.versions,
         published_at=datetime.now(UTC),
     )
     publish(ctx.tables, cut)
-    return cut
+    return replace(now, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
 
 
 def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
+from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
+from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import publish_cut
@@ -47,6 +49,7 @@ def run_silver(
         result = CollectionRun(ctx, namespace, of_bronze).run()
         if ctx.settings.silver.keeps_history(str(namespace)):
             result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
+        _count(result)
         report(result)
         return result
 
@@ -59,9 +62,17 @@ def run_silver(
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
         advanced = ledger.advanced(namespaces, through.version, moved, _versions(ctx, namespaces))
-        publish_cut(ctx, ledger, advanced, news)
-        advanced.store(ctx.tables, lambda namespace: [each.name for each in tables_of(ctx, namespace)])
+        if advanced.own:
+            open_cuts(ctx.tables)
+            publish_cut(ctx, ledger, advanced, news).store(ctx.tables)
     return results
+
+
+def _count(result: SilverResult) -> None:
+    name = str(result.table)
+    for done, rows in (("inserted", result.inserted), ("updated", result.updated), ("versions", result.versions)):
+        SILVER_ROWS.labels(name, done).inc(rows)
+    SILVER_SECONDS.labels(name).observe(result.seconds)
 
 
 def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSettings) -> None:

@@ -13,12 +13,12 @@ from pipelines.jobs.silver_collection import BronzeRange, sweeps_of, table_of
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
+from pipelines.model.shape import Shape
 from pipelines.model.tables import history_of
 from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.latest import is_of
-from pipelines.silver.shape import Shape
 from pipelines.silver.typed_table import TypedTable
 from pipelines.silver.writer import SilverTable
 

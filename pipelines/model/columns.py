@@ -181,17 +181,6 @@ confirmed BOOLEAN COMMENT 'the second look, at a later cluster time, found the s
 repaired_at TIMESTAMP COMMENT 'when the document, or its absence, was read again into bronze'
 """
 
-SILVER_PROGRESS: Final = TableName("control", "silver_progress")
-SILVER_PROGRESS_DDL: Final = """
-bronze STRING COMMENT 'id of the bronze table',
-db STRING COMMENT 'database',
-collection STRING COMMENT 'collection',
-own_version BIGINT COMMENT 'progress that the silver table itself had noted',
-through_version BIGINT COMMENT 'no row of the collection stands in bronze between the two: the table is complete up to here',
-came ARRAY<STRING> COMMENT 'UUIDs that came to the collection by a rename: their late rows bear an older name',
-tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'its tables, as the last run over all collections left them'
-"""
-
 CUTS: Final = TableName("control", "cuts")
 CUTS_DDL: Final = """
 cut BIGINT COMMENT '1, 2, 3… per bronze table',

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import Gap
 from pipelines.model.position import cluster_seconds
+from pipelines.model.shape import Shape
 from pipelines.silver.incarnations import Ends
 from pipelines.silver.rows import decoded_rows
-from pipelines.silver.shape import Shape
 from pipelines.silver.versions import Change, Fact, Version, changed_versions, fact_of
 
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope")

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.columns import SILVER_HISTORY_DDL
+from pipelines.model.shape import Shape
 from pipelines.silver.history import reaches
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.schema import followed
-from pipelines.silver.shape import Shape
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.ends"

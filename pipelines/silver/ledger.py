@@ -3,21 +3,33 @@
 Each silver table carries its own progress and is believed before anything else. A table without news is not touched, so its progress
 falls behind; the ledger says of such a table "no row of it in bronze versions (own, through]". It is trusted only while the table's own
 progress is not below *own*: a table that was dropped or restored begins anew. Losing the ledger costs one longer read.
+
+It is a property of ``control.cuts``, one for each bronze table: read and written without a Spark job, as a table of its own would need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-from pyspark.sql import Row
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from pipelines.io.conflicts import retrying
-from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import SILVER_PROGRESS, SILVER_PROGRESS_DDL
+from pipelines.io.tables import Tables
+from pipelines.model.columns import CUTS
 from pipelines.model.namespaces import Namespace
-from pipelines.model.tables import TableName
 from pipelines.silver.typed_table import Progress
+
+_LEDGER = "strandline.ledger."
+
+
+@dataclass(frozen=True)
+class LastCut:
+    """The newest row of ``control.cuts`` of a bronze table, as far as the next one needs it."""
+
+    number: int
+    bronze_version: int
+    position: str | None
+    read_position: str | None
 
 
 @dataclass(frozen=True)
@@ -32,25 +44,13 @@ class Ledger:
     """Where each renamed collection is now, by UUID."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """As which version the last run left each table: one that still is at it needs no look at its progress."""
-    others: Sequence[Row] = ()
-    """Rows of the lake's other sources, as they were found."""
+    cut: LastCut | None = None
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> Ledger:
         """I/O: what the last run over all collections noted of this bronze table."""
-        if not tables.exists(SILVER_PROGRESS):
-            return Ledger(bronze_id, {}, -1)
-        found = tables.read(SILVER_PROGRESS).collect()  # all of it: a filter would make Delta look through the statistics of its few files
-        rows = [row for row in found if row["bronze"] == bronze_id]
-        own = {Namespace(row["db"], row["collection"]): int(row["own_version"]) for row in rows}
-        return Ledger(
-            bronze_id,
-            own,
-            complete_through=min((int(row["through_version"]) for row in rows), default=-1),
-            moved={uuid: Namespace(row["db"], row["collection"]) for row in rows for uuid in row["came"]},
-            versions={table["name"]: table["version"] for row in rows for table in row["tables"]},
-            others=[row for row in found if row["bronze"] != bronze_id],
-        )
+        stored = tables.properties(CUTS).get(_LEDGER + bronze_id) if tables.exists(CUTS) else None
+        return Ledger(bronze_id, {}, -1) if stored is None else _from_json(bronze_id, stored)
 
     def own_progress(self, progress: Progress | None) -> int:
         """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
@@ -76,23 +76,38 @@ class Ledger:
         own = self.own | dict.fromkeys(namespaces, through)
         return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
 
-    def store(self, tables: Tables, tables_of: Callable[[Namespace], Iterable[TableName]]) -> None:
-        """I/O: one small commit; none while nothing is known. Of two sources that store at the same moment one may be set back: it reads
-        more the next time."""
+    def store(self, tables: Tables) -> None:
+        """I/O: one small commit to ``control.cuts``, which is there; none while nothing is known."""
         if not self.own:
             return
-        rows = [
-            (
-                self.bronze_id,
-                *namespace,
-                own,
-                self.complete_through,
-                [uuid for uuid, now in self.moved.items() if now == namespace],
-                [(str(table), self.versions[str(table)]) for table in tables_of(namespace) if str(table) in self.versions],
-            )
-            for namespace, own in sorted(self.own.items())
-        ]
-        frame = tables.spark.createDataFrame([*rows, *map(tuple, self.others)], schema_of(SILVER_PROGRESS_DDL))
         for attempt in retrying():
             with attempt:
-                tables.replace(SILVER_PROGRESS, frame)
+                tables.set_properties(CUTS, {_LEDGER + self.bronze_id: self._to_json()})
+
+    def _to_json(self) -> str:
+        return json.dumps(
+            {
+                "own": {str(namespace): own for namespace, own in sorted(self.own.items())},
+                "complete_through": self.complete_through,
+                "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.moved.items())},
+                "versions": dict(sorted(self.versions.items())),
+                "cut": None if self.cut is None else asdict(self.cut),
+            }
+        )
+
+
+def _from_json(bronze_id: str, text: str) -> Ledger:
+    stored = json.loads(text)
+    return Ledger(
+        bronze_id,
+        own={_namespace(name): own for name, own in stored["own"].items()},
+        complete_through=stored["complete_through"],
+        moved={uuid: _namespace(name) for uuid, name in stored["moved"].items()},
+        versions=stored["versions"],
+        cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
+    )
+
+
+def _namespace(text: str) -> Namespace:
+    database, _, collection = text.partition(".")
+    return Namespace(database, collection)

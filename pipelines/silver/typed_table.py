@@ -13,9 +13,9 @@ from pyspark.sql import types as T
 from pipelines.errors import ContractError
 from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
+from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
-from pipelines.silver.shape import Shape
 
 _SHAPE, _PROGRESS, _NAMESPACE = "strandline.shape", "strandline.bronze", "strandline.namespace"
 

@@ -13,9 +13,9 @@ from pipelines.io.conflicts import retrying
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
+from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.incarnations import Incarnations, tombstone_at
-from pipelines.silver.shape import Shape
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
 _FOLDS, _INCARNATIONS = "strandline.folds", "strandline.incarnations"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 import threading
 import time
@@ -27,9 +28,12 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import show_offset, silver_status
 from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName, safe_name
+from pipelines.settings import SilverSettings
 
 Db = Database[dict[str, Any]]
 
@@ -232,6 +236,61 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
     assert '"_key"' in texts["3"]
     assert "$bson" in texts["6"]
     assert "$bson" in texts["7"]
+
+
+# scenario: S01, S03, T03
+def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+
+    def with_silver(**silver: Any) -> JobContext:
+        return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
+
+    declaring = with_silver(columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})
+    whole = with_silver(schema_mode="variant", naming="database_collection")
+    database.a.insert_many([{"_id": 1, "total": bson.Decimal128("1.5")}, {"_id": "x", "total": "free", "lines": [{"sku": "s", "n": 1}]}])
+    run_capture(ctx, once=True)
+    run_silver(declaring)
+    run_silver(whole)
+    database.a.update_one({"_id": 1}, {"$set": {"total": 7, "more": {"a": 1.5}, "document": "its own"}})
+    run_capture(ctx, once=True)
+    run_silver(declaring)
+    run_silver(whole)
+    assert_equal_to_source(ctx, database, "a")
+
+    table = silver(ctx, "a")
+    types = dict(table.dtypes)
+    assert (types["total"], types["lines"], types["later"]) == ("decimal(38,2)", "array<struct<sku:string>>", "timestamp")
+    rows = {row["_key"]: row for row in table.select("_key", "total", "lines.sku", F.col("_rescued").cast("string").alias("r")).collect()}
+    assert (rows["1"]["total"], rows["1"]["r"]) == (7, None)
+    assert (rows['"x"']["total"], rows['"x"']["sku"]) == (None, ["s"])
+    assert json.loads(rows['"x"']["r"]) == {
+        "total": {"type": "string", "value": "free"},
+        "lines.0.n": {"type": "int", "value": {"$numberInt": "1"}},
+    }
+
+    documents = ctx.tables.read(TableName("silver", safe_name(database.name, "a")))
+    assert [name for name, _ in documents.dtypes if not name.startswith("_")] == ["document"]
+    shown = (
+        documents.where("_key = '1'").selectExpr("document:document::string", "document:more.a.`$numberDouble`::string", "_rescued").first()
+    )
+    assert shown is not None
+    assert tuple(shown) == ("its own", "1.5", None)
+    with pytest.raises(ContractError, match=r"silver\.a: .*another silver\.schema_mode.*strandline rebuild silver\.a"):
+        database.a.insert_one({"_id": 2})
+        run_capture(ctx, once=True)
+        run_silver(with_silver(schema_mode="variant"))
+
+
+# scenario: O09
+def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    run_capture(ctx, once=True)
+    table = bronze_table("test")
+    ctx.tables.set_properties(table, {"delta.appendOnly": "false"})
+    ctx.tables.delta(table).delete("batch IS NOT NULL")
+    with pytest.raises(ContractError, match="holds rows and none that ends a batch"):
+        run_capture(ctx, once=True)
 
 
 # scenario: O08, and the lake of another source

@@ -26,12 +26,12 @@ from pipelines.io.tables import Tables
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
+from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.census import count
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import Guards, evolve
-from pipelines.silver.shape import Shape
 from pipelines.silver.writer import SilverTable
 
 _CHANGES = (

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
+from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.history import facts_in, history_changes
 from pipelines.silver.history_table import HistoryTable
 from pipelines.silver.incarnations import Ends
-from pipelines.silver.shape import Shape
 
 _BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY"
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})

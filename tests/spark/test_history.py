@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from pipelines.model.shape import Shape
 from pipelines.silver.history import ends_at, facts_in, history_changes
 from pipelines.silver.incarnations import Ends
-from pipelines.silver.shape import Shape
 
 _BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY"
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})

@@ -43,3 +43,12 @@ def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch:
     with pytest.raises(ConfigurationError, match=r"photos is not empty and no Delta table; .* → remove that folder"):
         tables.create(table, schema_of("a INT"))
     assert (folder / "cat.jpg").exists()
+
+
+def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
+    table = TableName("control", "t")
+    tables.create(table, schema_of("a INT"), properties={"strandline.shape": "my password, and a url"})
+    tables.set_properties(table, {"strandline.token": "it's \\ here"})
+    assert tables.properties(table).items() >= {"strandline.shape": "my password, and a url", "strandline.token": "it's \\ here"}.items()
+    tables.set_properties(table, {"strandline.shape": "short", "strandline.token": "1"})
+    assert tables.properties(table)["strandline.shape"] == "short"

@@ -14,10 +14,10 @@ from bson.codec_options import CodecOptions, DatetimeConversion, UuidRepresentat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.model.shape import Shape
 from pipelines.silver.census import count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.schema import Guards, evolve
-from pipelines.silver.shape import Shape
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_MS
