@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline
+from lakehouse import SHORT_LIVED, assert_equal_to_source, assert_streamed_exactly_once, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -39,6 +39,7 @@ def environment(uri: str, database: str, root: Path) -> dict[str, str]:
         "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
         "STRANDLINE_LAKE__ROOT": str(root),
         "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
+        **SHORT_LIVED,
     }
 
 

@@ -76,7 +76,7 @@ def silver_name(ctx: Any) -> Any:
 
 
 # scenario: C01, C03, C04, C06, C08, A13, A18
-@pytest.mark.parametrize("chunk_size", [10, 1_000_000])
+@pytest.mark.parametrize("chunk_size", [20, 1_000_000])
 def test_every_document_changes_while_the_snapshot_runs(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, chunk_size: int
 ) -> None:
