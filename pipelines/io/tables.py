@@ -18,15 +18,15 @@ from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, retry_if_exception_type, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.conflicts import retrying
 from pipelines.model.tables import Lake, TableName, quoted
 
 _REDACTED = "*********(redacted)"
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
-_INSERT_ATTEMPTS = 10
 
 # What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
@@ -201,12 +201,7 @@ class Tables:
         Returns:
             How many they were.
         """
-        for attempt in Retrying(
-            retry=retry_if_exception_type(ConcurrentAppendException),
-            stop=stop_after_attempt(_INSERT_ATTEMPTS),
-            wait=wait_fixed(0.1),
-            reraise=True,
-        ):
+        for attempt in retrying():
             with attempt:
                 matching = f"t.{quoted(key)} = s.{quoted(key)}"
                 self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()

@@ -17,7 +17,6 @@ from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_sc
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
-from pipelines.settings import SilverSettings
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
@@ -25,6 +24,7 @@ from pipelines.silver.rebuilt import changed_rows, retyped
 from pipelines.silver.schema import SchemaChange
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import CLUSTERED_BY, SilverTable
+from pipelines.silver_settings import SilverSettings
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from pipelines.jobs.silver_history import HistoryRun, tables_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
-from pipelines.settings import SilverSettings
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
 from pipelines.silver.typed_table import Progress
+from pipelines.silver_settings import SilverSettings
 
 
 def run_silver(

@@ -23,7 +23,6 @@ from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
-from pipelines.settings import SilverSettings
 from pipelines.silver.census import Census
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
@@ -34,6 +33,7 @@ from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import Merged, Opened, SilverTable
+from pipelines.silver_settings import SilverSettings
 
 _log = logging.getLogger("strandline.silver")
 

@@ -33,7 +33,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import show_offset, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName, safe_name
-from pipelines.settings import SilverSettings
+from pipelines.silver_settings import SilverSettings
 
 Db = Database[dict[str, Any]]
 

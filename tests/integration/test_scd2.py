@@ -25,7 +25,7 @@ from pipelines.jobs.status import show_offset
 from pipelines.model.columns import HISTORY_BOOKKEEPING
 from pipelines.model.position import BEFORE_ALL, snapshot_position
 from pipelines.model.tables import TableName
-from pipelines.settings import SilverSettings
+from pipelines.silver_settings import SilverSettings
 from pipelines.source.client import operation_time
 
 Db = Database[dict[str, Any]]

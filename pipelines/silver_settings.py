@@ -1,0 +1,71 @@
+"""The section ``silver``: how its tables are named and typed, and what deletes, drops and renames do to them. Seen by `settings`, `cli` and
+`jobs` only."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from pipelines.model.shape import Shape, declared_columns
+from pipelines.selection_settings import Names, Section, split_names
+
+
+class SilverSettings(Section):
+    """How silver tables are named and typed."""
+
+    naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
+    deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
+    on_drop: Literal["soft_delete", "keep", "archive"] = Field(
+        "soft_delete",
+        description="What becomes of a dropped collection's rows: tombstones, as in the source; they stay; or a copy goes to "
+        "`<table>_dropped_<uuid>` first.",
+    )
+    on_rename: Literal["follow", "split"] = Field(
+        "follow",
+        description="Whether a renamed collection's rows leave the old table, or stay there as they were. The new one has them anyway.",
+    )
+    history: Literal["none", "scd2"] = Field(
+        "none", description="Whether `<table>_history` keeps every version of every document; switched on later, it is filled from bronze."
+    )
+    history_collections: Names = Field((), description="Only these keep one, as plain names database.collection; empty: all.")
+    schema_mode: Literal["infer", "declared", "variant"] = Field(
+        "infer",
+        description="Where columns come from: from what the documents hold, beside those declared below; from the declaration alone, in "
+        "collections that have one (what else there is goes to `_rescued`); or the whole document is one VARIANT, `document`.",
+    )
+    columns: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="By database.collection, the type of a field whatever is met: `int`, `long`, `double`, `decimal(2)`, `string`, "
+        "`objectId`, `bool`, `date`, `binary`, `uuid`, `json`, `variant`, `[type]` for an array, `{field: type}` for a document. "
+        "What does not fit goes to `_rescued`.",
+    )
+    max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
+    max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
+    max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
+
+    @field_validator("history_collections", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split_names(value)
+
+    @field_validator("columns")
+    @classmethod
+    def _types(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        problems = []
+        for collection, said in value.items():
+            try:
+                declared_columns(said)
+            except ValueError as error:
+                problems.append(f"{collection}: {error}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value
+
+    def declared(self, collection: str) -> dict[str, Shape]:
+        """Columns that are declared for a collection (``database.collection``)."""
+        return declared_columns(self.columns.get(collection, {}))
+
+    def keeps_history(self, collection: str) -> bool:
+        """Whether every version of this collection's documents is kept (``database.collection``)."""
+        return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)
