@@ -17,7 +17,7 @@ from pipelines.jobs.context import JobContext
 _COMMITS = ("the start", "the plan", "the chunk", "the completion", "the batch that tells of it")
 
 
-# promises 1 and 2; scenario: A01, A18, E01, E03
+# promises 1 and 2; scenario: A01, A18, E01, E03, E10
 def test_a_snapshot_survives_the_end_of_its_process_after_each_commit(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

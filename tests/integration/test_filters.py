@@ -216,6 +216,26 @@ def test_filters_that_select_nothing_are_loud(mongo: MongoClient[Any], database:
     assert inspect_selection(fine, mongo, deployment).warnings == ()
 
 
+# scenario: T02
+def test_more_collections_than_there_may_be_are_a_warning_or_an_end(
+    mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b", "c"):
+        database[name].insert_one({})
+    deployment = inspect(mongo)
+    settings: dict[str, Any] = {"scope": "database", "target": database.name}
+    with caplog.at_level(logging.WARNING, logger="strandline.capture"):
+        checked_selection(CaptureSettings(**settings, guardrail_collections_max=3), mongo, deployment)
+        assert caplog.text == ""
+        checked_selection(CaptureSettings(**settings, guardrail_collections_max=2), mongo, deployment)
+    assert "3 collections are captured, and capture.guardrail_collections_max is 2" in caplog.text
+    settings["guardrail_collections_limit_action"] = "fail"
+    with pytest.raises(ConfigurationError, match="3 collections"):
+        checked_selection(CaptureSettings(**settings, guardrail_collections_max=2), mongo, deployment)
+    narrowed = CaptureSettings(**settings, guardrail_collections_max=2, collection_exclude_list=f"{database.name}.c")
+    checked_selection(narrowed, mongo, deployment)
+
+
 PERSON: dict[str, Any] = {
     "_id": 1,
     "ssn": "SECRET-1",
@@ -249,7 +269,7 @@ def change_every_shape(database: Db) -> None:
     people.delete_one({"_id": 3})
 
 
-# scenario: M04, M06, B04
+# scenario: M04, M06, B04, S10
 def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     database.create_collection("people", **IMAGES)
     database.create_collection("other", **IMAGES)

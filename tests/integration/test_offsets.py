@@ -52,7 +52,7 @@ def tokens(ctx: JobContext) -> list[str | None]:
     return [ended.resume_token for ended in offset_history(ctx, 100)]
 
 
-# promise 8; scenario: O01, O03, O05, O06, O07
+# promise 8; scenario: O01, O03, O05, O06, O07, E08
 def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -176,3 +176,25 @@ def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: st
         database.a.insert_one({"_id": "last"})
         assert stream.until(number + 2)[-1] == "last"
         assert refused == [True]
+
+
+# scenario: R01, R04
+def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_nothing(mongo_uri: str, database: Db) -> None:
+    with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
+        database.a.insert_many([{"_id": number} for number in range(100)])
+        stream.until(1)
+        time.sleep(1)  # the writer is busy: one batch is ready, and the source keeps the others
+        assert stream.until(100) == list(range(100))
+        assert max(len(batch.events) for batch in stream.landed) == 7
+
+
+# scenario: B05
+def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str, database: Db) -> None:
+    with reading(mongo_uri, database) as stream:
+        database.a.insert_many([{"_id": number} for number in range(3)])
+        stream.until(3)
+        at = stream.events[1]["clusterTime"]
+        again = StreamReader(stream.client, stream.selection, ResumePoint(cluster_time=(at.time, at.inc)), expanded_events=False)
+        with closing(again.batches()) as batches:
+            first = next(batch for batch in batches if batch.events)
+        assert bson.decode(first.events[0])["documentKey"] == {"_id": 1}

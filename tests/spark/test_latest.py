@@ -65,6 +65,7 @@ def test_changes_collapse_to_the_newest_change_and_the_newest_document(spark: Sp
         assert_df_equality(collapsed(spark, *shuffled), spark.createDataFrame([expected], EXPECTED), ignore_nullable=True)
 
 
+# scenario: C11
 def test_order_batching_and_duplication_do_not_matter(spark: SparkSession) -> None:
     generator = random.Random(7)
     changes = [change(str(n % 5), f"{n:03}", generator.choice("cudr"), generator.choice([b"x%d" % n, None])) for n in range(60)]
