@@ -20,6 +20,7 @@ from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
 from pipelines.commands.rebuild import rebuild
 from pipelines.commands.reconcile import reconcile
+from pipelines.commands.schema import schema
 from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
@@ -35,6 +36,7 @@ app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
 app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
+app.add_typer(schema, name="schema")
 app.add_typer(snapshot, name="snapshot")
 for verb in (stop, start, pause, resume, delete, reconcile, rebuild, maintain):
     app.command()(verb)

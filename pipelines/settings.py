@@ -67,6 +67,8 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     cursor_oversize_skip_threshold: int = Field(
         0, ge=0, description="Bytes of a document that is not wanted either when skipping; 0: whatever MongoDB can send is."
     )
+    guardrail_collections_max: int = Field(0, ge=0, description="More collections than that are not meant to be captured; 0: no limit.")
+    guardrail_collections_limit_action: Literal["warn", "fail"] = Field("warn", description="What happens at the start if there are more.")
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )

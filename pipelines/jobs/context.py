@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from pipelines.io.session import build_session
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake
 from pipelines.settings import Settings
+
+_S3 = ("s3", "s3a", "s3n")
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,30 @@ def open_context(settings: Settings) -> JobContext:
     """I/O: starts or joins the Spark session that *settings* name; makes the lake's folder.
 
     Raises:
-        ConfigurationError: The folder cannot be made or written.
+        ConfigurationError: The folder cannot be made or written, or two writers could overwrite each other there.
     """
     _writable(settings.lake_location)
     spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf)
+    refuse_unfenced(settings.lake_location, lambda key: spark.conf.get(key, None))
     return JobContext(settings=settings, spark=spark, tables=Tables(spark, settings.lake_location))
+
+
+def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
+    """S3 in itself has no commit that only one of two can make: Delta's store for it counts on one driver, and so both would win.
+
+    Args:
+        conf: A setting of the session; None where there is none.
+
+    Raises:
+        ConfigurationError: The lake is a path on S3, and nobody has chosen a log store that keeps drivers apart.
+    """
+    scheme = (lake.root or "").partition(":")[0]
+    if not lake.by_path or scheme not in _S3 or conf(f"spark.delta.logStore.{scheme}.impl") or conf("spark.databricks.cloudProvider"):
+        return
+    raise ConfigurationError(
+        f"{lake.root} is a path on S3, where two drivers can overwrite each other's commits without a word",
+        next_step=f"set spark.delta.logStore.{scheme}.impl: io.delta.storage.S3DynamoDBLogStore in spark.conf, or set lake.catalog",
+    )
 
 
 def _writable(lake: Lake) -> None:

@@ -48,16 +48,25 @@ def stream_of(capture: CaptureSettings) -> str:
 
 
 def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
-    """I/O: lists the source's collections, where a filter or an image is asked for; logs what selects nothing.
+    """I/O: lists the source's collections, where a filter, an image or a limit is asked for; logs what selects nothing.
 
     Raises:
-        ConfigurationError: As `selection_of` and `inspect_selection`.
+        ConfigurationError: As `selection_of` and `inspect_selection`, or more collections are captured than there may be.
     """
-    selection = selection_of(capture)
-    if selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
-        for warning in inspect_selection(selection, client, deployment).warnings:
+    selection, most = selection_of(capture), capture.guardrail_collections_max
+    if most or selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
+        found = inspect_selection(selection, client, deployment)
+        for warning in found.warnings:
             log.warning("%s", warning)
+        if most and len(found.collections) > most:
+            _guard(f"{len(found.collections)} collections are captured, and capture.guardrail_collections_max is {most}", capture)
     return selection
+
+
+def _guard(what: str, capture: CaptureSettings) -> None:
+    if capture.guardrail_collections_limit_action == "fail":
+        raise ConfigurationError(what, next_step="narrow capture.collection_include_list, or raise the limit")
+    log.warning("%s", what)
 
 
 def inspect_selection(selection: Selection, client: AnyClient, deployment: Deployment) -> SelectionReport:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,7 +19,7 @@ from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import inspect_selection, selection_of
 from pipelines.jobs.sources import reach_of, required_offset
-from pipelines.model.columns import BOOKKEEPING, bronze_table
+from pipelines.model.columns import BOOKKEEPING, SCHEMA_CHANGES, bronze_table
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
@@ -130,6 +131,15 @@ def silver_columns(ctx: JobContext) -> list[ColumnType]:
     return [
         ColumnType(table, column, kind) for table, rows in _silver_tables(ctx) for column, kind in rows.dtypes if column not in BOOKKEEPING
     ]
+
+
+def schema_history(ctx: JobContext, table: str | None = None, *, limit: int) -> list[dict[str, Any]]:
+    """I/O: rows of ``control.schema_changes``, newest first; of one table (``silver.orders``), or of all."""
+    if not ctx.tables.exists(SCHEMA_CHANGES):
+        return []
+    rows = ctx.tables.read(SCHEMA_CHANGES)
+    rows = rows if table is None else rows.where(F.col("table") == table)
+    return [row.asDict() | {"at": utc(row["at"])} for row in rows.orderBy(F.col("at").desc(), "table", "path").limit(limit).collect()]
 
 
 def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:

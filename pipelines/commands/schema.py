@@ -1,0 +1,35 @@
+"""``strandline schema``: the columns of silver tables, and how they came about."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
+
+schema = typer.Typer(help="The columns of silver tables, and how they came about.", no_args_is_help=True)
+Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Such as silver.orders; default: all.")]
+
+
+@schema.command()
+def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -> None:
+    """Each column that the documents or a declaration brought, with its type."""
+    from pipelines.jobs.status import silver_columns
+
+    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_pipeline(context))]
+    print_rows([column for column in columns if table in (None, column["table"])], as_json=as_json)
+
+
+@schema.command()
+def history(
+    context: typer.Context,
+    table: Table = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Each column that came or was widened, newest first: its type before and after, and the version of bronze that asked for it."""
+    from pipelines.jobs.status import schema_history
+
+    print_rows(schema_history(open_pipeline(context), table, limit=limit), as_json=as_json)
