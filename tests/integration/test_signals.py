@@ -142,7 +142,7 @@ def _execute(name: str, query: str) -> str:
     return json.dumps({"data-collections": [".*"], "additional-conditions": [{"data-collection": name, "filter": query}]})
 
 
-# scenario: C01, C03, C04, C09, N04, N09
+# scenario: A21, C01, C03, C04, C09, N04, N09
 def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

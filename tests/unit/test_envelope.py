@@ -105,6 +105,14 @@ def test_an_event_without_its_token_is_refused() -> None:
         parse_event(bson.encode({"operationType": "insert"}))
 
 
+# scenario: B08
+def test_what_a_newer_server_says_lands_as_it_is() -> None:
+    raw = event("foldCollection", newField={"a": 1}, ns={"db": "shop", "coll": "a", "branch": "b", "kind": 7})
+    (row,) = rows(raw)
+    assert (row["op"], row["operation_type"], row["db"], row["collection"]) == ("ddl", "foldCollection", "shop", "a")
+    assert bytes(row["envelope"]) == raw
+
+
 # scenario: B11
 def test_stored_json_keeps_the_update_description() -> None:
     description = {
