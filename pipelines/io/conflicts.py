@@ -10,8 +10,10 @@ from delta.exceptions import (
     ConcurrentDeleteReadException,
     ConcurrentWriteException,
     MetadataChangedException,
+    ProtocolChangedException,
 )
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from pyspark.errors import AnalysisException
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 LOST_RACES: Final = (
     ConcurrentAppendException,
@@ -19,12 +21,19 @@ LOST_RACES: Final = (
     ConcurrentDeleteReadException,
     ConcurrentWriteException,
     MetadataChangedException,
+    ProtocolChangedException,
 )
+_ADDED_BY_ANOTHER: Final = ("FIELD_ALREADY_EXISTS", "FIELDS_ALREADY_EXISTS")
+"""What one hears who adds a column that somebody else has just added."""
 _ATTEMPTS = 5
 
 
 def retrying() -> Retrying:
     """Attempts of a commit that is planned anew each time: ``for attempt in retrying(): with attempt: …``; the last failure is raised."""
     return Retrying(
-        retry=retry_if_exception_type(LOST_RACES), stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(max=5), reraise=True
+        retry=retry_if_exception(_lost_a_race), stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(max=5), reraise=True
     )
+
+
+def _lost_a_race(error: BaseException) -> bool:
+    return isinstance(error, LOST_RACES) or (isinstance(error, AnalysisException) and error.getCondition() in _ADDED_BY_ANOTHER)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
+from pipelines.io.conflicts import retrying
 from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
@@ -46,9 +47,11 @@ def run_silver(
     of_bronze = BronzeRange(bronze, ledger, through, news)
 
     def run_one(namespace: Namespace) -> SilverResult:
-        result = CollectionRun(ctx, namespace, of_bronze).run()
-        if ctx.settings.silver.keeps_history(str(namespace)):
-            result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
+        for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew
+            with attempt:
+                result = CollectionRun(ctx, namespace, of_bronze).run()
+                if ctx.settings.silver.keeps_history(str(namespace)):
+                    result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
         _count(result)
         report(result)
         return result
