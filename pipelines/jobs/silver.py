@@ -65,7 +65,8 @@ def run_silver(
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
         advanced = ledger.advanced(namespaces, through.version, moved, _versions(ctx, namespaces))
-        if advanced.own:
+        # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
+        if advanced.own and Ledger.read(ctx.tables, through.bronze_id) == ledger:
             open_cuts(ctx.tables)
             publish_cut(ctx, ledger, advanced, news).store(ctx.tables)
     return results
