@@ -112,7 +112,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def metrics(context: typer.Context) -> None:
-    """The same for Prometheus, in its text format."""
+    """What `status` shows, for Prometheus, in its text format."""
     from pipelines.jobs.metrics import exposition
 
     typer.echo(exposition(open_pipeline(context)), nl=False)
