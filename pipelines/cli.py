@@ -158,11 +158,12 @@ def version() -> None:
 def _open_and_serve(context: typer.Context) -> JobContext:
     """The pipeline, with its counters served where ``metrics.port`` says."""
     from pipelines.io.metrics import serve
+    from pipelines.jobs.context import open_context
 
-    chosen = settings_of(context).metrics
-    if chosen.port is not None:
-        serve(chosen.port, chosen.address)
-    return open_pipeline(context)
+    settings = settings_of(context)
+    if settings.metrics.port is not None:  # before Spark starts: a port that is taken is told at once
+        serve(settings.metrics.port, settings.metrics.address)
+    return open_context(settings)
 
 
 def _stop_on_signal() -> threading.Event:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from pipelines.model.shape import Shape, declared_columns
+from pipelines.model.shape import SchemaMode, Shape, declared_columns
 from pipelines.selection_settings import Names, Section, split_names
 
 
@@ -29,7 +29,7 @@ class SilverSettings(Section):
         "none", description="Whether `<table>_history` keeps every version of every document; switched on later, it is filled from bronze."
     )
     history_collections: Names = Field((), description="Only these keep one, as plain names database.collection; empty: all.")
-    schema_mode: Literal["infer", "declared", "variant"] = Field(
+    schema_mode: SchemaMode = Field(
         "infer",
         description="Where columns come from: from what the documents hold, beside those declared below; from the declaration alone, in "
         "collections that have one (what else there is goes to `_rescued`); or the whole document is one VARIANT, `document`.",

@@ -82,19 +82,17 @@ class SnapshotSettings(Section):
         return self
 
     def _snapshotter_problems(self) -> Iterator[str]:
-        name, installed = self.snapshot_mode_custom_name, entry_points(group=_SNAPSHOTTERS).names
+        name = self.snapshot_mode_custom_name
         if (self.snapshot_mode == "custom") != (name is not None):
             yield "snapshot_mode: custom and snapshot_mode_custom_name need each other"
-        if name is not None and name not in installed:
+        # Only where one is named: every installed distribution is looked at.
+        if name is not None and name not in (installed := entry_points(group=_SNAPSHOTTERS).names):
             yield f"no snapshotter {name!r} is installed, {', '.join(sorted(installed)) or 'none'} is"
 
     @property
     def signal_namespace(self) -> Namespace | None:
         """``signal_data_collection`` as a plain value."""
-        if self.signal_data_collection is None:
-            return None
-        database, _, collection = self.signal_data_collection.partition(".")
-        return Namespace(database, collection)
+        return None if self.signal_data_collection is None else Namespace.parse(self.signal_data_collection)
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:

@@ -19,6 +19,7 @@ from pipelines.model.columns import bronze_table
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings import Settings
+from pipelines.silver_settings import SilverSettings
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
     settings = settings_for(uri, database, root, **capture)
     return JobContext(settings, spark, Tables(spark, settings.lake_location))
+
+
+def with_silver(ctx: JobContext, **silver: Any) -> JobContext:
+    """The same pipeline with other settings of silver."""
+    return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
 
 
 def bronze(ctx: JobContext) -> DataFrame:

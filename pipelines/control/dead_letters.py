@@ -53,7 +53,8 @@ class DeadLetters:
         if letters:
             schema = schema_of(_SCHEMA_OF_NEW)
             self.note_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
-            metrics.count_failures(0, retries=sum(letter.attempts - 1 for letter in letters))
+            repeated = sum(letter.attempts - 1 for letter in letters)
+            metrics.count_failures(repeated, retries=repeated)
             metrics.RECORDS_SKIPPED.inc(sum(letter.stage == "read" for letter in letters))
 
     def note_rows(self, rows: DataFrame) -> None:
@@ -70,9 +71,10 @@ class DeadLetters:
         never = F.lit(None).cast("timestamp")
         complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
         with metrics.LETTER_FAILURES.count_exceptions():
-            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
+            self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
+        (noted,) = self.tables.counted(self.table, "numTargetRowsInserted")
         metrics.LETTERS_PRODUCED.inc(noted)
-        metrics.count_failures(noted)
+        metrics.count_failures(noted, logged=noted)
 
     def read(self, source: str) -> DataFrame:
         """All rows of *source*; none where nothing has ever failed."""
@@ -90,4 +92,4 @@ class DeadLetters:
         if not self.tables.exists(self.table):
             return 0
         self.tables.delta(self.table).delete(chosen)
-        return int(self.tables.history(self.table)[0]["operationMetrics"].get("numDeletedRows", 0))
+        return self.tables.counted(self.table, "numDeletedRows")[0]

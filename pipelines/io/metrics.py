@@ -25,9 +25,14 @@ SILVER_ROWS = Counter("strandline_silver_rows", "Rows that silver runs wrote.", 
 SILVER_SECONDS = Histogram("strandline_silver_seconds", "One table's share of a silver run.", ["table"])
 
 
-def count_failures(logged: int = 1, *, retries: int = 0) -> None:
-    """Count failures that are in the log or in a dead letter, and those that were only tried again."""
-    RECORD_FAILURES.inc(logged + retries)
+def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:
+    """Count failures, each attempt.
+
+    Args:
+        logged: So many of them stand in the log or in a dead letter.
+        retries: So many were tried again.
+    """
+    RECORD_FAILURES.inc(seen)
     FAILURES_LOGGED.inc(logged)
     RETRIES.inc(retries)
     LAST_FAILURE.set_to_current_time()

@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from delta.exceptions import ConcurrentTransactionException
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -21,16 +15,16 @@ from pyspark.sql import types as T
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.conflicts import retrying
+from pipelines.io.conflicts import LOST_RACES, retrying
 from pipelines.model.tables import Lake, TableName, quoted
 
-_REDACTED = "*********(redacted)"
+_REDACTED = "*********(redacted)"  # instead of the value, wherever Spark takes it for a secret
+
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
 
 # What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
 # (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
-_CREATION_CONFLICTS = (ConcurrentAppendException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException)
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
 _CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: a cold JVM's first attempt alone can take longer
 
@@ -130,6 +124,11 @@ class Tables:
         """The newest commits, newest first: version, timestamp, operation, operationMetrics, …"""
         return self.delta(table).history(limit).collect()
 
+    def counted(self, table: TableName, *metrics: str) -> tuple[int, ...]:
+        """Operation metrics of the newest commit, such as ``numTargetRowsInserted``; 0 where it has none of that name."""
+        found = self.history(table)[0]["operationMetrics"]
+        return tuple(int(found.get(name, 0)) for name in metrics)
+
     def version(self, table: TableName) -> int:
         """The newest version of *table*."""
         return int(self.history(table)[0]["version"])
@@ -192,20 +191,16 @@ class Tables:
                 return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
         return None
 
-    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> int:
+    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> None:
         """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
 
         Args:
             rows: Unique by *key*.
-
-        Returns:
-            How many they were.
         """
         for attempt in retrying():
             with attempt:
                 matching = f"t.{quoted(key)} = s.{quoted(key)}"
                 self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()
-        return int(self.history(table)[0]["operationMetrics"].get("numTargetRowsInserted", 0))
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
@@ -291,6 +286,4 @@ def _removed_half_creation(lake: Lake, table: TableName) -> bool:
 
 def _lost_a_race(error: BaseException) -> bool:
     """Whether a table could not be created because somebody else was creating it: the next attempt finds it."""
-    return isinstance(error, _CREATION_CONFLICTS) or (
-        isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING
-    )
+    return isinstance(error, LOST_RACES) or (isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING)

@@ -23,6 +23,12 @@ class Namespace(NamedTuple):
     def __str__(self) -> str:
         return f"{self.db}.{self.collection}"
 
+    @staticmethod
+    def parse(text: str) -> Namespace:
+        """The namespace that ``str`` wrote: a database's name holds no dot."""
+        database, _, collection = text.partition(".")
+        return Namespace(database, collection)
+
     @property
     def is_temporary(self) -> bool:
         """Whether the server fills it only to rename it: ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pipelines.model.columns import BOOKKEEPING, HISTORY_BOOKKEEPING
 from pipelines.model.tables import quoted
@@ -35,6 +35,9 @@ _SPARK_TYPES = {
     "variant": "VARIANT",
     "whole": "VARIANT",
 }
+
+SchemaMode = Literal["infer", "declared", "variant"]
+"""Where columns come from: from what is met, beside those that are declared; from the declaration alone; or there is one for all."""
 
 DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
 """Words that a person may write for a column's type; and ``decimal(2)``."""
@@ -112,38 +115,36 @@ class Shape:
         )
 
 
-def declared_shape(said: Any) -> Shape:
-    """The shape that a person writes: ``long``, ``decimal(2)``, a list of one for an array, a mapping for a document.
+def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
+    """Columns of one collection as a person writes them, by name: ``long``, ``decimal(2)``, a list of one for an array, a mapping for a
+    document.
 
     Raises:
-        ValueError: What is wrong with it, and where in it.
+        ValueError: What is wrong, and where.
     """
+    twins = [name for name in said if [other.lower() for other in said].count(name.lower()) > 1]
+    if twins:
+        raise ValueError(f"{' and '.join(twins)} differ in case alone")
+    return _declared_fields(said, ())
+
+
+def _declared_fields(said: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Shape]:
+    for name in said:
+        if not can_be_column(name, top=not path):
+            raise ValueError(f"{'.'.join((*path, name))} cannot be a column")
+    return {name: _declared(inner, (*path, name)) for name, inner in said.items()}
+
+
+def _declared(said: Any, path: tuple[str, ...]) -> Shape:
     if isinstance(said, Mapping) and said:
-        return Shape("struct", fields={str(name): _declared_inside(str(name), inner, top=False) for name, inner in said.items()})
+        return Shape("struct", fields=_declared_fields({str(name): inner for name, inner in said.items()}, path))
     if isinstance(said, list) and len(said) == 1:
-        return Shape("array", element=declared_shape(said[0]))
+        return Shape("array", element=_declared(said[0], path))
     if isinstance(said, str) and (scaled := _DECIMAL.fullmatch(said)) is not None and int(scaled[1]) <= _DIGITS:
         return Shape("decimal", scale=int(scaled[1]))
     if isinstance(said, str) and said in DECLARABLE:
         return Shape(said)
-    raise ValueError(f"is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type")
-
-
-def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
-    """Columns of one collection, by name. Raises ValueError as `declared_shape`, and for a name that no column can have."""
-    twins = [name for name in said if [other.lower() for other in said].count(name.lower()) > 1]
-    if twins:
-        raise ValueError(f"{' and '.join(twins)} differ in case alone")
-    return {name: _declared_inside(name, inner, top=True) for name, inner in said.items()}
-
-
-def _declared_inside(name: str, said: Any, *, top: bool) -> Shape:
-    if not can_be_column(name, top=top):
-        raise ValueError(f"{name} cannot be a column")
-    try:
-        return declared_shape(said)
-    except ValueError as error:
-        raise ValueError(f"{name} {error}" if str(error).startswith("is no") else f"{name}.{error}") from None
+    raise ValueError(f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type")
 
 
 def can_be_column(name: str, *, top: bool) -> bool:

@@ -80,8 +80,7 @@ class HistoryTable(TypedTable):
         merge = merge.whenMatchedUpdate("s._action = 'window'", from_source(_WINDOW))
         merge = merge.whenMatchedUpdate(set=from_source(columns))
         merge.whenNotMatchedInsert("s._action = 'write'", from_source(columns)).execute()
-        metrics = self.tables.history(self.name)[0]["operationMetrics"]
-        return sum(int(metrics.get(f"numTargetRows{done}", 0)) for done in ("Inserted", "Updated", "Deleted"))
+        return sum(self.tables.counted(self.name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))))
 
     def since(self, position: str) -> DataFrame:
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""

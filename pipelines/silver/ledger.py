@@ -77,9 +77,7 @@ class Ledger:
         return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
 
     def store(self, tables: Tables) -> None:
-        """I/O: one small commit to ``control.cuts``, which is there; none while nothing is known."""
-        if not self.own:
-            return
+        """I/O: one small commit to ``control.cuts``, which is there."""
         for attempt in retrying():
             with attempt:
                 tables.set_properties(CUTS, {_LEDGER + self.bronze_id: self._to_json()})
@@ -100,14 +98,9 @@ def _from_json(bronze_id: str, text: str) -> Ledger:
     stored = json.loads(text)
     return Ledger(
         bronze_id,
-        own={_namespace(name): own for name, own in stored["own"].items()},
+        own={Namespace.parse(name): own for name, own in stored["own"].items()},
         complete_through=stored["complete_through"],
-        moved={uuid: _namespace(name) for uuid, name in stored["moved"].items()},
+        moved={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
         versions=stored["versions"],
         cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
     )
-
-
-def _namespace(text: str) -> Namespace:
-    database, _, collection = text.partition(".")
-    return Namespace(database, collection)

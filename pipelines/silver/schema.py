@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
-from pipelines.model.shape import RESERVED, Shape, can_be_column
+from pipelines.model.shape import RESERVED, SchemaMode, Shape, can_be_column
 from pipelines.silver.census import Census
 
 _DECIMAL_DIGITS = 38
 _LONG_DIGITS = 19
 _INT_DIGITS = 10
-
-SchemaMode = Literal["infer", "declared", "variant"]
 
 WHOLE: Final = "document"
 """The one column beside ``_id`` in mode ``variant``."""

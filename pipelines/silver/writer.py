@@ -63,7 +63,7 @@ class SilverTable(TypedTable):
     def namespace(self) -> Namespace | None:
         """I/O: which collection the table holds; None where there is no such silver table."""
         owner = self.owner()
-        return Namespace(*owner.split(".", 1)) if owner else None
+        return Namespace.parse(owner) if owner else None
 
     def note_folding(self) -> None:
         """I/O: one commit, before the first patch is merged. Idempotent."""
@@ -85,8 +85,7 @@ class SilverTable(TypedTable):
         for attempt in retrying():
             with attempt:
                 self._merge_once(rows, deletes)
-        metrics = self.tables.history(self.name)[0]["operationMetrics"]
-        return Merged(int(metrics.get("numTargetRowsInserted", 0)), int(metrics.get("numTargetRowsUpdated", 0)))
+        return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
 
     def _merge_once(self, rows: DataFrame, deletes: Literal["soft", "hard"]) -> None:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
@@ -120,7 +119,7 @@ class SilverTable(TypedTable):
         tombstone = tombstone_at(F.lit(position), F.lit(cluster_seconds(position)))
         merge = self.tables.delta(self.name).alias("t").merge(gone.alias("s"), "t._key <=> s._key")
         merge.whenMatchedUpdate(F.expr("t._position") < position, self._buried(tombstone, deletes)).execute()
-        return int(self.tables.history(self.name)[0]["operationMetrics"].get("numTargetRowsUpdated", 0))
+        return self.tables.counted(self.name, "numTargetRowsUpdated")[0]
 
     def retire(self, incarnations: Incarnations, *, deletes: Literal["soft", "hard"]) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type
 
 from pipelines.errors import RetriableError
-from pipelines.io.metrics import RETRIES, count_failures
+from pipelines.io.metrics import count_failures
 from pipelines.source.errors import NoAnswer
 
 T = TypeVar("T")
@@ -82,8 +82,7 @@ def _wait(stop: threading.Event, seconds: float) -> None:
 def _log_retry(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome is not None else None
     delay = state.next_action.sleep if state.next_action is not None else 0.0
-    count_failures()
-    RETRIES.inc()
+    count_failures(1, logged=1, retries=1)
     context: dict[str, Any] = {
         "stage": "read",
         "class": type(error).__name__,

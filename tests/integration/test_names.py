@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, with_silver
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -79,9 +79,8 @@ def test_silver_equals_the_source_whatever_became_of_a_name(
 def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are_archived(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, scope="collection", target=f"{database.name}.a")
-    archiving = ctx.settings.model_copy(update={"silver": ctx.settings.silver.model_copy(update={"on_drop": "archive"})})
-    ctx = JobContext(archiving, spark, ctx.tables)
+    one = pipeline(spark, mongo_uri, database.name, tmp_path, scope="collection", target=f"{database.name}.a")
+    ctx = with_silver(one, on_drop="archive")
     fill(database, "a", life=0)
     run_capture(ctx, once=True)
     run_silver(ctx)

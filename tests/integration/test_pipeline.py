@@ -23,6 +23,7 @@ from lakehouse import (
     documents_in_source,
     pipeline,
     silver,
+    with_silver,
 )
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
@@ -32,13 +33,11 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
-from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import schema_history, show_offset, silver_columns, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName, safe_name
 from pipelines.silver.ledger import Ledger
-from pipelines.silver_settings import SilverSettings
 from pipelines.source.mongod import configured_uri
 
 Db = Database[dict[str, Any]]
@@ -263,12 +262,8 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
 # scenario: S01, S03, T03
 def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
-
-    def with_silver(**silver: Any) -> JobContext:
-        return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
-
-    declaring = with_silver(columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})
-    whole = with_silver(schema_mode="variant", naming="database_collection")
+    declaring = with_silver(ctx, columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})
+    whole = with_silver(ctx, schema_mode="variant", naming="database_collection")
     database.a.insert_many([{"_id": 1, "total": bson.Decimal128("1.5")}, {"_id": "x", "total": "free", "lines": [{"sku": "s", "n": 1}]}])
     run_capture(ctx, once=True)
     run_silver(declaring)
@@ -308,7 +303,7 @@ def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSess
     assert tuple(shown) == ("its own", "1.5", None)
     database.a.insert_one({"_id": 2})
     run_capture(ctx, once=True)
-    otherwise = with_silver(schema_mode="variant")
+    otherwise = with_silver(ctx, schema_mode="variant")
     with pytest.raises(ContractError, match=r"silver\.a: .*another silver\.schema_mode.*strandline rebuild silver\.a"):
         run_silver(otherwise)
 
@@ -345,17 +340,14 @@ def test_two_collections_never_share_a_silver_table(
     try:
         with pytest.raises(ContractError, match="database_collection"):
             run_silver(ctx)
-        named = ctx.settings.model_copy(update={"silver": ctx.settings.silver.model_copy(update={"naming": "database_collection"})})
-        run_silver(type(ctx)(named, spark, ctx.tables))
+        run_silver(with_silver(ctx, naming="database_collection"))
         assert {status.table.name for status in silver_status(ctx)} == {f"{database.name}__same", f"{other.name}__same"}
     finally:
         other.client.drop_database(other.name)
 
 
 def test_hard_deletes_leave_a_tombstone_without_values(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    base = pipeline(spark, mongo_uri, database.name, tmp_path)
-    settings = base.settings.model_copy(update={"silver": base.settings.silver.model_copy(update={"deletes": "hard"})})
-    ctx = type(base)(settings, spark, base.tables)
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), deletes="hard")
     database.a.insert_many([{"_id": n, "secret": "s"} for n in range(3)])
     land(ctx)
     database.a.delete_one({"_id": 1})

@@ -8,7 +8,7 @@ from typing import Any
 import bson
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import bronze, documents_in_source, pipeline
+from lakehouse import bronze, documents_in_source, pipeline, with_silver
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,6 @@ from pipelines.jobs.status import show_offset
 from pipelines.model.columns import HISTORY_BOOKKEEPING
 from pipelines.model.position import BEFORE_ALL, snapshot_position
 from pipelines.model.tables import TableName
-from pipelines.silver_settings import SilverSettings
 from pipelines.source.client import operation_time
 
 Db = Database[dict[str, Any]]
@@ -35,8 +34,7 @@ _EXACT = {"mode": "change_streams_update_full_with_pre_image", "full_update_type
 
 
 def keeping_history(ctx: JobContext, **silver: Any) -> JobContext:
-    settings = ctx.settings.model_copy(update={"silver": SilverSettings(history="scd2", **silver)})
-    return JobContext(settings, ctx.spark, ctx.tables)
+    return with_silver(ctx, history="scd2", **silver)
 
 
 def history(ctx: JobContext) -> DataFrame:
