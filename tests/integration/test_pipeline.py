@@ -189,7 +189,8 @@ def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_u
         run_capture(ctx, once=True)
 
 
-# scenario: O08, and the lake of another source
+# scenario: O08, and the lake of another source; G12: a cluster has one token for all its shards, so none can be missing, and what is left
+# of G12 is a lake that a replica set filled and a sharded cluster is to go on with: another deployment
 def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
