@@ -14,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
+from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
 from pipelines.model.columns import bronze_table
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.tables import TableName, safe_name
@@ -54,6 +56,12 @@ def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **c
 def with_silver(ctx: JobContext, **silver: Any) -> JobContext:
     """The same pipeline with other settings of silver."""
     return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
+
+
+def land(ctx: JobContext) -> None:
+    """All that has happened at the source until now, in bronze and silver."""
+    run_capture(ctx, once=True)
+    run_silver(ctx)
 
 
 def bronze(ctx: JobContext) -> DataFrame:

@@ -1,8 +1,10 @@
-"""One small demo for all tests that look at what it shows and leaves."""
+"""One small demo for all tests that look at what it shows and leaves; and what tests of the command share."""
 
 from __future__ import annotations
 
 import io
+import signal
+from collections.abc import Iterator
 
 import pytest
 from lakehouse import Demo
@@ -11,12 +13,23 @@ from rich.console import Console
 
 from pipelines.jobs.demo import run_demo
 from pipelines.settings import Settings
+from pipelines.silver_settings import SilverSettings
 
 
 @pytest.fixture(scope="session")
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:  # noqa: ARG001  # why: the demo joins the tests' session
-    """In a folder in which an earlier one had been."""
+    """In a folder in which an earlier one had been, and with a history of the flights."""
     lake, shown = tmp_path_factory.mktemp("demo") / "lake", io.StringIO()
     (lake / "bronze" / "left_by_an_earlier_demo").mkdir(parents=True)
-    run_demo(Settings(), lake=lake, rows=300, console=Console(file=shown, width=160, no_color=True))
+    silver = SilverSettings(history="scd2", history_collections=("airline.flights",))
+    run_demo(Settings(silver=silver), lake=lake, rows=300, console=Console(file=shown, width=160, no_color=True))
     return Demo(lake, shown.getvalue())
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    """`run` and `status --watch` take Ctrl-C for themselves."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
