@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,10 +36,11 @@ _SMALL_JVM = (
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session of the process."""
+    """The one session of the process; in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
     from pipelines.io.session import build_session
 
-    session = build_session("strandline-tests", master="local[2]", conf=_NO_CODE_GENERATION, java_options=_SMALL_JVM)
+    master = None if "SPARK_REMOTE" in os.environ else "local[2]"
+    session = build_session("strandline-tests", master=master, conf=_NO_CODE_GENERATION, java_options=_SMALL_JVM)
     yield session
     session.stop()
 
