@@ -72,6 +72,10 @@ def silver(ctx: JobContext, collection: str) -> DataFrame:
     return ctx.tables.read(TableName("silver", safe_name(collection)))
 
 
+def restore(ctx: JobContext, table: TableName, version: int) -> None:
+    ctx.spark.sql(f"RESTORE TABLE {ctx.tables.lake.sql(table)} TO VERSION AS OF {version}")
+
+
 def documents_in_source(database: Database[Any], collection: str) -> dict[str, bytes]:
     """Raw documents by merge key."""
     found = database.get_collection(collection, codec_options=_RAW).find()

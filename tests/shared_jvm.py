@@ -49,8 +49,9 @@ class SharedJvm:
 
 
 def start_session() -> SparkSession:
-    """A session in a JVM of this process."""
-    return build_session("strandline-tests", master="local[2]", conf=_CONF, java_options=_SMALL_JVM)
+    """A session in a JVM of this process; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
+    master = None if "SPARK_REMOTE" in os.environ else "local[2]"
+    return build_session("strandline-tests", master=master, conf=_CONF, java_options=_SMALL_JVM)
 
 
 def worker_session(config: pytest.Config) -> SparkSession | None:

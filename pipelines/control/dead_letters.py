@@ -7,13 +7,13 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io import metrics
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import DEAD_LETTERS, DEAD_LETTERS_DDL
-from pipelines.model.tables import TableName
+from pipelines.model.tables import TableName, literal
 
 Status = Literal["open", "replayed", "gone"]
 
@@ -84,12 +84,18 @@ class DeadLetters:
 
     def resolve(self, identifier: str, status: Status, at: datetime) -> None:
         """I/O: one commit; one that is resolved already stays as it is."""
-        chosen = (F.col("id") == identifier) & (F.col("status") == "open")
-        self.tables.delta(self.table).update(chosen, {"status": F.lit(status), "replayed_at": F.lit(at)})
+        changes = {"status": literal(status), "replayed_at": literal(at)}
+        self.tables.update(self.table, changes, f"id = {literal(identifier)} AND status = 'open'")
 
-    def purge(self, chosen: Column) -> int:
-        """I/O: one commit that deletes the *chosen* rows. Returns how many."""
+    def purge(self, source: str, *, before: datetime | None, everything: bool) -> int:
+        """I/O: one commit that deletes letters of *source* that are replayed or gone; open ones only if asked for. Returns how many.
+
+        Args:
+            before: Only those that were noted earlier.
+            everything: Open ones, too.
+        """
         if not self.tables.exists(self.table):
             return 0
-        self.tables.delta(self.table).delete(chosen)
+        chosen = f"source = {literal(source)}" + ("" if everything else " AND status <> 'open'")
+        self.tables.delete(self.table, chosen if before is None else f"{chosen} AND at < {literal(before)}")
         return self.tables.counted(self.table, "numDeletedRows")[0]

@@ -74,10 +74,9 @@ def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
         matches = [F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}")) for number, key in enumerate(node.header.keys)]
         source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
         on = " AND ".join(f"t.{quoted(key)} <=> s.{_key(number)}" for number, key in enumerate(node.header.keys))
-        values: dict[str, str | Column] = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
-        merge = tables.delta(node.table).alias("t").merge(source.alias("s"), on)
-        merge = merge.whenMatchedDelete(f"s.{_FOUND} IS NULL").whenMatchedUpdate(set=values)
-        merge.whenNotMatchedInsert(f"s.{_FOUND}", values).execute()
+        values = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
+        merge = tables.merge(node.table, source, on).delete(when=f"s.{_FOUND} IS NULL").update(values)
+        merge.insert(values, when=f"s.{_FOUND}").execute()
     finally:
         tables.spark.catalog.dropTempView(views)
     return _metrics(tables, node.table, "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")

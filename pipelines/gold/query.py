@@ -50,19 +50,15 @@ def query(
         raise ConfigurationError(text, next_step="correct the name, or build the table first")
     stand_ins = _stand_ins(tables, graph, statement, readers or {}, shown)
     through_views = visible(tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ()))
+    resolved = spark_sql(
+        tables.lake, graph, statement, through_views, own=lambda table: stand_ins.get(table) or tables.lake.sql(table), inline=inline
+    )
     try:
-        return tables.spark.sql(
-            spark_sql(
-                tables.lake,
-                graph,
-                statement,
-                through_views,
-                own=lambda table: stand_ins.get(table) or tables.lake.sql(table),
-                inline=inline,
-            )
-        )
+        rows = tables.spark.sql(resolved)
+        _ = rows.schema  # a remote session has not looked at the query yet
     except (ParseException, AnalysisException) as error:
         raise ConfigurationError(one_line(error), next_step="correct the query") from error
+    return rows
 
 
 def _stand_ins(

@@ -1,4 +1,7 @@
-"""Commits that lost a race against another one on the same table: nothing of theirs was written, and calling again is safe."""
+"""Commits that lost a race against another one on the same table: nothing of theirs was written, and calling again is safe.
+
+The only importer of Delta's Python package.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from delta.exceptions import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
     ConcurrentWriteException,
     MetadataChangedException,
     ProtocolChangedException,
@@ -23,9 +27,16 @@ LOST_RACES: Final = (
     MetadataChangedException,
     ProtocolChangedException,
 )
+SEQUENCE_TAKEN: Final = ConcurrentTransactionException
+"""Somebody else committed the same application transaction at the same moment."""
 _ADDED_BY_ANOTHER: Final = ("FIELD_ALREADY_EXISTS", "FIELDS_ALREADY_EXISTS")
 """What one hears who adds a column that somebody else has just added."""
 _ATTEMPTS = 5
+
+
+def know_remote_conflicts() -> None:
+    """In a Spark Connect session a conflict has its own class only after this."""
+    import delta.connect.exceptions  # noqa: F401  # why: the import is what tells Spark of them; it needs grpc
 
 
 def retrying() -> Retrying:

@@ -7,7 +7,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import PySparkImportError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.conflicts import know_remote_conflicts
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -58,7 +63,16 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         master: Such as ``local[*]``; None where somebody else runs Spark.
         conf: Overrides, last word.
         java_options: For the JVM that is started here.
+
+    Raises:
+        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*, or what a Spark Connect client needs is not installed.
     """
+    remote = os.environ.get("SPARK_REMOTE")
+    if remote and master is not None:
+        raise ConfigurationError(
+            f"SPARK_REMOTE names a Spark that runs elsewhere, and spark.master ({master}) one that would be started here",
+            next_step="set spark.master: null (STRANDLINE_SPARK__MASTER=null), or unset SPARK_REMOTE",
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
@@ -74,4 +88,13 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkImportError as error:
+        raise ConfigurationError(
+            f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error.getMessage()})",
+            next_step="pip install 'strandline[connect]'",
+        ) from error
+    if is_remote():
+        know_remote_conflicts()
+    return session

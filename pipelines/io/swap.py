@@ -43,6 +43,6 @@ def discard(tables: Tables, table: TableName) -> None:
     if not tables.lake.by_path:
         tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
     elif tables.lake.in_object_store:
-        tables.delta(table).delete()
+        tables.delete(table, "true")
     else:
         shutil.rmtree(Path(tables.lake.path(table)))

@@ -1,4 +1,7 @@
-"""The only importer of delta.tables: Delta tables by `TableName`, wherever the lake is."""
+"""Delta tables by `TableName`, wherever the lake is.
+
+Everything is asked in SQL or by DataFrames: Delta's own `DeltaTable` works in a Spark Connect server only where a plugin was installed.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delta.exceptions import ConcurrentTransactionException
-from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.conflicts import LOST_RACES, retrying
-from pipelines.model.tables import Lake, TableName, quoted
+from pipelines.io.conflicts import LOST_RACES, SEQUENCE_TAKEN, retrying
+from pipelines.io.merge import Merge
+from pipelines.model.tables import Lake, TableName, literal, quoted
 
+_NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
 _REDACTED = "*********(redacted)"  # instead of the value, wherever Spark takes it for a secret
 
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
@@ -46,9 +49,15 @@ class Tables:
     lake: Lake
 
     def exists(self, table: TableName) -> bool:
-        if self.lake.by_path:
-            return DeltaTable.isDeltaTable(self.spark, self.lake.path(table))
-        return self.spark.catalog.tableExists(self.lake.sql(table))
+        if not self.lake.by_path:
+            return self.spark.catalog.tableExists(self.lake.sql(table))
+        try:
+            _ = self.read(table).schema
+        except AnalysisException as error:
+            if error.getCondition() not in _NO_TABLE:
+                raise
+            return False
+        return True
 
     def create(
         self,
@@ -68,41 +77,28 @@ class Tables:
             ConfigurationError: The table's folder holds something that is no table, such as a creation that was cut off.
         """
         if not self.lake.by_path:
-            self._create_in_catalog(table, schema, properties or {}, cluster_by, comment)
-            return
-        builder = DeltaTable.createIfNotExists(self.spark).addColumns(schema).location(self.lake.path(table))
-        for key, value in (properties or {}).items():
-            builder = builder.property(key, value)
-        if cluster_by:
-            builder = builder.clusterBy(*cluster_by)
-        if comment:
-            builder = builder.comment(comment)
-        try:
-            for attempt in Retrying(retry=retry_if_exception(_lost_a_race), stop=_CREATION_ENDS, wait=wait_fixed(0.1), reraise=True):
-                with attempt:
-                    builder.execute()
-        except AnalysisException as error:
-            if error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
-                raise
-            if _removed_half_creation(self.lake, table):
-                builder.execute()
-                return
-            raise ConfigurationError(
-                f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
-                next_step="remove that folder, or choose another lake.root",
-            ) from error
-
-    def _create_in_catalog(
-        self, table: TableName, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str
-    ) -> None:
-        """In SQL, because Delta's builder parses names of two parts only."""
-        self._create_schema(table)
+            self._create_schema(table)
         sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({schema.toDDL()}) USING delta"
         if properties:
             sql += f" {properties_clause(properties)}"
         if cluster_by:
             sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
-        self.spark.sql(sql + (f" COMMENT {_literal(comment)}" if comment else ""))
+        if comment:
+            sql += f" COMMENT {literal(comment)}"
+        try:
+            for attempt in Retrying(retry=retry_if_exception(_lost_a_race), stop=_CREATION_ENDS, wait=wait_fixed(0.1), reraise=True):
+                with attempt:
+                    self.spark.sql(sql)
+        except AnalysisException as error:
+            if error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
+                raise
+            if _removed_half_creation(self.lake, table):
+                self.spark.sql(sql)
+                return
+            raise ConfigurationError(
+                f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
+                next_step="remove that folder, or choose another lake.root",
+            ) from error
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
@@ -114,15 +110,23 @@ class Tables:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
 
-    def delta(self, table: TableName) -> DeltaTable:
-        """A fresh handle for MERGE and maintenance. Do not keep it across commits."""
-        if self.lake.by_path:
-            return DeltaTable.forPath(self.spark, self.lake.path(table))
-        return DeltaTable.forName(self.spark, self.lake.sql(table))
+    def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
+        """The beginning of a MERGE of *source* (``s``) into *table* (``t``), where rows are one if *on* says so: nothing happens before its
+        `execute`."""
+        return Merge(self.lake.sql(table), source, on)
+
+    def update(self, table: TableName, columns: Mapping[str, str], where: str) -> None:
+        """I/O: one commit that sets *columns* (names to SQL) of the rows *where* says, in SQL; or none where there are none."""
+        changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
+        self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}")
+
+    def delete(self, table: TableName, where: str) -> None:
+        """I/O: one commit that deletes the rows *where* says, in SQL; or none where there are none."""
+        self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}")
 
     def history(self, table: TableName, limit: int = 1) -> list[Row]:
         """The newest commits, newest first: version, timestamp, operation, operationMetrics, …"""
-        return self.delta(table).history(limit).collect()
+        return self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
 
     def counted(self, table: TableName, *metrics: str) -> tuple[int, ...]:
         """Operation metrics of the newest commit, such as ``numTargetRowsInserted``; 0 where it has none of that name."""
@@ -135,7 +139,7 @@ class Tables:
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
-        detail = self.delta(table).detail().first()
+        detail = self.spark.sql(f"DESCRIBE DETAIL {self.lake.sql(table)}").first()
         assert detail is not None  # a Delta table always has one row of detail
         return detail
 
@@ -182,7 +186,7 @@ class Tables:
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
-        except ConcurrentTransactionException:
+        except SEQUENCE_TAKEN:
             return None
         commits = self.history(table, limit=_PROOF_COMMITS)
         restored_at = max((int(commit["version"]) for commit in commits if commit["operation"] == "RESTORE"), default=None)
@@ -199,8 +203,7 @@ class Tables:
         """
         for attempt in retrying():
             with attempt:
-                matching = f"t.{quoted(key)} = s.{quoted(key)}"
-                self.delta(table).alias("t").merge(rows.alias("s"), matching).whenNotMatchedInsertAll().execute()
+                self.merge(table, rows, f"t.{quoted(key)} = s.{quoted(key)}").insert_all().execute()
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
@@ -210,7 +213,7 @@ class Tables:
         if not self.exists(table):
             self.create(table, rows.schema, comment=comment)
         elif comment and (self.detail(table)["description"] or "") != comment:
-            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {_literal(comment)}")
+            self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {literal(comment)}")
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.lake.by_path:
             writer.save(self.lake.path(table))
@@ -229,8 +232,8 @@ class Tables:
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
         self._create_schema(table)
-        listed = ", ".join(f"{quoted(name)} COMMENT {_literal(text)}" if text else quoted(name) for name, text in columns.items())
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {_literal(comment)} AS {query}")
+        listed = ", ".join(f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items())
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {literal(comment)} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
         """Every table of *layer*, sorted by name."""
@@ -255,12 +258,7 @@ def schema_of(ddl: str) -> T.StructType:
 
 def properties_clause(properties: Mapping[str, str]) -> str:
     """``TBLPROPERTIES (…)``, by name; values may hold anything."""
-    return f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in sorted(properties.items()))})"
-
-
-def _literal(text: str) -> str:
-    """A string in SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
 
 
 def _folders(lake: Lake, layer: str) -> list[str]:

@@ -34,7 +34,8 @@ def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
         Files removed and added; None: a writer was at work on the same files, and went before.
     """
     try:
-        row = tables.delta(table).optimize().executeCompaction().select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+        done = tables.spark.sql(f"OPTIMIZE {tables.lake.sql(table)}")
+        row = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
     except LOST_RACES:
         return None
     return (int(row[0]), int(row[1])) if row is not None else (0, 0)
@@ -42,10 +43,11 @@ def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
 
 def vacuum(tables: Tables, table: TableName) -> None:
     """I/O: removes files that have been out of the table for longer than the table says. No commit."""
-    tables.delta(table).vacuum()
+    tables.spark.sql(f"VACUUM {tables.lake.sql(table)}")
 
 
 def committed_at(tables: Tables, table: TableName, version: int) -> datetime | None:
     """I/O: when a version was committed, UTC; None where the log no longer knows."""
-    commit = tables.delta(table).history().where(F.col("version") == version).select("timestamp").first()
+    commits = tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)}")
+    commit = commits.where(F.col("version") == version).select("timestamp").first()
     return None if commit is None else utc(commit[0])

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import reduce
 from operator import add
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import RetriableError
@@ -21,6 +21,7 @@ from pipelines.model.columns import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 from pipelines.model.range_sum import RangeSum
+from pipelines.model.tables import literal
 from pipelines.silver.compared import WAITING, differences, silver_documents, silver_sums
 from pipelines.source.client import AnyClient, find_collection, operation_time
 
@@ -132,17 +133,16 @@ class Comparison:
             self.ctx.tables.append(RECONCILE, rows.select(*schema_of(RECONCILE_DDL).names))
 
     def _confirm(self, again: DataFrame) -> None:
-        same = "t.key = s.key AND t.kind = s.kind AND t.position <=> s.position"
-        merge = self.ctx.tables.delta(RECONCILE).alias("t").merge(again.alias("s"), self._is_mine("t.") & F.expr(same))
+        same = f"{self._is_mine('t.')} AND t.key = s.key AND t.kind = s.kind AND t.position <=> s.position"
         with self.look.asking():
-            merge.whenMatchedUpdate(set={"confirmed": F.lit(True)}).execute()
+            self.ctx.tables.merge(RECONCILE, again, same).update({"confirmed": "true"}).execute()
         passed = self._found().where(~F.col("confirmed")).count()
         if passed:
             _log.info("%s: %d differences passed while they were looked at again", self.namespace, passed)
 
-    def _is_mine(self, prefix: str = "") -> Column:
+    def _is_mine(self, prefix: str = "") -> str:
         mine = {"run_id": self.run_id, "db": self.namespace.db, "collection": self.namespace.collection}
-        return reduce(Column.__and__, (F.col(prefix + name) == F.lit(value) for name, value in mine.items()))
+        return " AND ".join(f"{prefix}{name} = {literal(value)}" for name, value in mine.items())
 
     def _found(self) -> DataFrame:
         return self.ctx.tables.read(RECONCILE).where(self._is_mine())
@@ -153,8 +153,8 @@ class Comparison:
 
     def note_repair(self, when: datetime) -> None:
         """I/O: one commit."""
-        repaired = self._is_mine() & F.col("confirmed") & F.col("identifier").isNotNull()
-        self.ctx.tables.delta(RECONCILE).update(repaired, {"repaired_at": F.lit(when)})
+        repaired = f"{self._is_mine()} AND confirmed AND identifier IS NOT NULL"
+        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, repaired)
 
 
 def keeps_old_lives(on_drop: str, on_rename: str) -> bool:

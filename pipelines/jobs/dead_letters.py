@@ -136,12 +136,7 @@ def purge(ctx: JobContext, *, before: datetime | None = None, everything: bool =
         before: Only those that were noted earlier.
         everything: Open ones, too.
     """
-    chosen = F.col("source") == ctx.settings.source.name
-    if not everything:
-        chosen &= F.col("status") != "open"
-    if before is not None:
-        chosen &= F.col("at") < F.lit(before)
-    return DeadLetters(ctx.tables).purge(chosen)
+    return DeadLetters(ctx.tables).purge(ctx.settings.source.name, before=before, everything=everything)
 
 
 def error_metrics(ctx: JobContext) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Where tables live: the one place that quotes and composes a table's name."""
+"""Where tables live: the one place that quotes, and composes a table's name."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,13 @@ _MAX_LENGTH = 100
 def quoted(identifier: str) -> str:
     """Quote one identifier for Spark SQL (back-ticks doubled)."""
     return "`" + identifier.replace("`", "``") + "`"
+
+
+def literal(value: str | datetime) -> str:
+    """Write one value for Spark SQL, whatever it holds. A time without a zone is this machine's."""
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.astimezone(UTC).isoformat(sep=' ')}'"
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def safe_name(*parts: str) -> str:

@@ -17,7 +17,7 @@ from pipelines.errors import ContractError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BOOKKEEPING
 from pipelines.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, literal, quoted
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Quarantine:
         found = self.tables.spark.createDataFrame(named, ddl)
         fields = [quoted(name) for name in rows.columns if name not in BOOKKEEPING]
         shown = rows.select(F.col("_key"), F.col("_position"), F.to_json(F.struct(*fields)).alias("row"))
-        source = found.join(shown, "_key").alias("s")  # a key is never null: it is the MERGE key
-        merge = self.tables.delta(self.name).alias("t").merge(source, "t._key <=> s._key AND t.suite <=> s.suite")
+        source = found.join(shown, "_key")  # a key is never null: it is the MERGE key
+        merge = self.tables.merge(self.name, source, "t._key <=> s._key AND t.suite <=> s.suite")
         renewed = ("reasons", "_position", "table_version", "run_id", "row")
         # What is held as before is not written: gold would take it for news.
         differs = "NOT (t.reasons <=> s.reasons AND t._position <=> s._position)"
-        merge = merge.whenMatchedUpdate(differs, {name: f"s.{name}" for name in renewed}).whenNotMatchedInsertAll()
-        merge.whenNotMatchedBySourceDelete(F.col("t.suite") == suite).execute()
+        merge = merge.update({name: f"s.{name}" for name in renewed}, when=differs).insert_all()
+        merge.delete_unmatched(when=f"t.suite = {literal(suite)}").execute()
 
     def keep_only(self, suites: Collection[str]) -> None:
         """I/O: lets go what is held by a suite that is no more; one commit, or none."""
-        orphans = ~F.col("suite").isin(*suites) if suites else F.lit(True)
+        orphans = f"suite NOT IN ({', '.join(map(literal, suites))})" if suites else "true"
         if self.exists() and not self.tables.read(self.name).where(orphans).isEmpty():
-            self.tables.delta(self.name).delete(orphans)
+            self.tables.delete(self.name, orphans)
 
     def _create(self) -> None:
         self.tables.create(

@@ -60,9 +60,9 @@ def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     )
 
 
-def reaches(valid_to_position: Column, since: Column) -> Column:
-    """Whether a version is in force at *since*, or later: what comes from there on may change it."""
-    return valid_to_position.isNull() | (valid_to_position >= since)
+def reaches(valid_to_position: str, since: str) -> str:
+    """SQL: whether a version is in force at *since*, or later: what comes from there on may change it."""
+    return f"({valid_to_position} IS NULL OR {valid_to_position} >= {since})"
 
 
 def history_changes(
@@ -96,7 +96,7 @@ def history_changes(
     told = F.collect_list(F.struct(*HISTORY_READS[1:]))
     news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), told.alias("facts"))
     held = current.select("_key", F.struct(*_HELD).alias("held"), "_valid_to_position")
-    joined = news.join(held, F.col("key").eqNullSafe(F.col("_key")) & reaches(F.col("_valid_to_position"), F.col("since")), "left")
+    joined = news.join(held, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("held").alias("held"))
     changing = _changing(exact_updates, ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.model.columns import SILVER_HISTORY_DDL
 from pipelines.model.shape import Shape
+from pipelines.model.tables import literal
 from pipelines.silver.history import reaches
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.schema import followed
@@ -73,18 +74,15 @@ class HistoryTable(TypedTable):
             How many versions were added, changed or removed.
         """
         columns = [name for name in changes.columns if name != "_action"]
-        same_version = F.expr("t._key <=> s._key AND t._position = s._position")
-        can_change = reaches(F.col("t._valid_to_position"), F.lit(since))
-        merge = self.tables.delta(self.name).alias("t").merge(changes.alias("s"), same_version & can_change)
-        merge = merge.whenMatchedDelete("s._action = 'remove'")
-        merge = merge.whenMatchedUpdate("s._action = 'window'", from_source(_WINDOW))
-        merge = merge.whenMatchedUpdate(set=from_source(columns))
-        merge.whenNotMatchedInsert("s._action = 'write'", from_source(columns)).execute()
+        same_version, can_change = "t._key <=> s._key AND t._position = s._position", reaches("t._valid_to_position", literal(since))
+        merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
+        merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
+        merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'").execute()
         return sum(self.tables.counted(self.name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))))
 
     def since(self, position: str) -> DataFrame:
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
-        return self.tables.read(self.name).where(reaches(F.col("_valid_to_position"), F.lit(position)))
+        return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
     def in_force(self) -> DataFrame:
         """I/O: of each document that is there now the version."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
@@ -122,7 +121,7 @@ def progress_in(properties: Mapping[str, str]) -> Progress | None:
     return Progress(stored["bronze"], stored["version"]) if stored else None
 
 
-def from_source(columns: Sequence[str]) -> dict[str, str | Column]:
+def from_source(columns: Sequence[str]) -> dict[str, str]:
     """What a MERGE sets where it takes *columns* as the source (``s``) has them."""
     return {quoted(name): f"s.{quoted(name)}" for name in columns}
 

@@ -91,16 +91,14 @@ class SilverTable(TypedTable):
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
-        merge = self.tables.delta(self.name).alias("t").merge(rows.alias("s"), "t._key <=> s._key")
+        whole = from_source([*document, *_BOOKKEEPING])
+        merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
         if deletes == "hard":
-            merge = merge.whenMatchedUpdate(f"{newer} AND s._deleted", from_source([*document, *_BOOKKEEPING]))
-        merge = merge.whenMatchedUpdate(
-            f"{newer} AND ({newer_document} OR NOT {same_incarnation})", from_source([*document, *_BOOKKEEPING])
-        )
-        merge = merge.whenMatchedUpdate(newer, from_source(_BOOKKEEPING))
+            merge = merge.update(whole, when=f"{newer} AND s._deleted")
+        merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
+        merge = merge.update(from_source(_BOOKKEEPING), when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
-        merge = merge.whenMatchedUpdate(late, from_source([*document, "_pending"]))
-        merge.whenNotMatchedInsert(values=from_source(rows.columns)).execute()
+        merge.update(from_source([*document, "_pending"]), when=late).insert(from_source(rows.columns)).execute()
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
@@ -114,22 +112,25 @@ class SilverTable(TypedTable):
         below = (F.col("_position") < position) & ~F.col("_deleted")
         table = self.tables.read(self.name)
         gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-        if gone.isEmpty():
-            return 0
-        tombstone = tombstone_at(F.lit(position), F.lit(cluster_seconds(position)))
-        merge = self.tables.delta(self.name).alias("t").merge(gone.alias("s"), "t._key <=> s._key")
-        merge.whenMatchedUpdate(F.expr("t._position") < position, self._buried(tombstone, deletes)).execute()
-        return self.tables.counted(self.name, "numTargetRowsUpdated")[0]
+        return self._bury(gone, tombstone_at(F.lit(position), F.lit(cluster_seconds(position))), deletes)
 
     def retire(self, incarnations: Incarnations, *, deletes: Literal["soft", "hard"]) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
-        self.tables.delta(self.name).update(incarnations.is_over(), self._buried(incarnations.tombstone(), deletes))
+        over = self.tables.read(self.name).where(incarnations.is_over())
+        self._bury(over, incarnations.tombstone(), deletes)
 
-    def _buried(self, tombstone: Mapping[str, Column], deletes: Literal["soft", "hard"]) -> dict[str, str | Column]:
-        """What an update sets to make a tombstone: by ``deletes: hard``, nothing stays of what was in the document."""
+    def _bury(self, gone: DataFrame, tombstone: Mapping[str, Column], deletes: Literal["soft", "hard"]) -> int:
+        """I/O: one MERGE that makes a *tombstone* of every row of *gone*; by ``deletes: hard``, nothing stays of what was in the document.
+        No row, no commit. Returns how many."""
+        if gone.isEmpty():
+            return 0
         kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
         values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
-        return {quoted(name): value for name, value in {**tombstone, **dict.fromkeys(values, F.lit(None))}.items()}
+        rows = gone.select("_key", *(value.alias(name) for name, value in tombstone.items()))
+        merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
+        buried = from_source([*tombstone]) | {quoted(name): "NULL" for name in values}
+        merge.update(buried, when="t._position < s._position").execute()
+        return self.tables.counted(self.name, "numTargetRowsUpdated")[0]
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
         """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore
 from pydantic import SecretStr
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
+from pipelines.io.upkeep import compact
 from pipelines.jobs.capture import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.deletion import delete_source
@@ -228,17 +229,17 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     for number in (2, 3):
         database.a.insert_one({"_id": number})
         run_capture(ctx, once=True)
-    ctx.tables.delta(BRONZE).optimize().executeCompaction()
+    compact(ctx.tables, BRONZE)
     writer = BronzeWriter(ctx.tables, "test", "meanwhile", lambda: 0)
     last = writer.open(ctx.tables.properties(BRONZE)["strandline.cluster"], None)
     assert last is not None
-    ctx.tables.delta(BRONZE).restoreToVersion(older)
+    restore(ctx, BRONZE, older)
     with pytest.raises(ContractError, match="restored to an older version while this capture was writing"):
         writer.commit([], batch=last.batch + 1, resume_token=last.resume_token or "", snapshot_id=None)
     database.a.insert_one({"_id": 4})
     assert run_capture(ctx, once=True).events == 3
     assert show_offset(ctx).lineage == 2
-    ctx.tables.delta(BRONZE).restoreToVersion(older)  # the log still knows lineage 1 as ended
+    restore(ctx, BRONZE, older)  # the log still knows lineage 1 as ended
     assert run_capture(ctx, once=True).events == 3
     assert show_offset(ctx).lineage == 3
     run_silver(ctx)

@@ -19,6 +19,7 @@ from lakehouse import (
     bronze,
     land,
     pipeline,
+    restore,
     silver,
 )
 from pymongo import MongoClient
@@ -146,7 +147,7 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mon
     database.a.update_many({}, {"$set": {"x": 1}})
     land(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
-    ctx.tables.delta(silver_name(ctx)).restoreToVersion(old)
+    restore(ctx, silver_name(ctx), old)
     shutil.rmtree(tmp_path / "silver" / "b")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
@@ -184,7 +185,7 @@ def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_u
     run_capture(ctx, once=True)
     table = bronze_table("test")
     ctx.tables.set_properties(table, {"delta.appendOnly": "false"})
-    ctx.tables.delta(table).delete("batch IS NOT NULL")
+    ctx.tables.delete(table, "batch IS NOT NULL")
     with pytest.raises(ContractError, match="holds rows and none that ends a batch"):
         run_capture(ctx, once=True)
 

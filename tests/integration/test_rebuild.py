@@ -49,9 +49,8 @@ def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_ur
         run_rebuild(ctx, "silver.order", dry_run=True)
 
     # some keys, in place; a dry run sees the same, and changes nothing
-    table = ctx.tables.delta(ORDERS)
-    table.update(F.col("_key") == "5", {"_position": F.lit("0")})
-    table.delete(F.col("_key") == "6")
+    ctx.tables.update(ORDERS, {"_position": "'0'"}, "_key = '5'")
+    ctx.tables.delete(ORDERS, "_key = '6'")
     before = ctx.tables.version(ORDERS)
     dry = run_rebuild(ctx, "silver.orders", dry_run=True)
     assert (dry.rows, dry.missing, dry.extra, dry.different, dry.swapped) == (20, 1, 0, 1, False)

@@ -80,8 +80,7 @@ def test_silver_is_held_against_the_source_and_repaired_through_bronze(
 
 def damage(ctx: JobContext, name: TableName) -> None:
     """One document is lost, one is another, and one is too many."""
-    table = ctx.tables.delta(name)
-    table.delete(F.col("_key") == '"text"')
-    table.update(F.col("_key") == "5", {"_document": F.lit(bson.encode({"_id": 5}))})
+    ctx.tables.delete(name, """_key = '"text"'""")
+    ctx.tables.update(name, {"_document": f"X'{bson.encode({'_id': 5}).hex()}'"}, "_key = '5'")
     ghost = ctx.tables.read(name).where("_key = '6'")
     ctx.tables.append(name, ghost.withColumns({"_key": F.lit("9999"), "_document": F.lit(bson.encode({"_id": 9999}))}))

@@ -6,11 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.tables import TableName
+from pipelines.model.tables import TableName, literal, quoted
+
+BY_NAME = {"delta.columnMapping.mode": "name"}
 
 
 @pytest.mark.parametrize("seconds", [10, 0])  # 0: a machine so slow that the first attempt alone takes all the time there is
@@ -52,3 +56,19 @@ def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
     assert tables.properties(table).items() >= {"strandline.shape": "my password, and a url", "strandline.token": "it's \\ here"}.items()
     tables.set_properties(table, {"strandline.shape": "short", "strandline.token": "1"})
     assert tables.properties(table)["strandline.shape"] == "short"
+
+
+def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: Tables, spark: SparkSession) -> None:
+    name, odd = TableName("control", "t"), "a{}.`b'\\"
+    tables.create(name, T.StructType([T.StructField("id", T.StringType()), T.StructField(odd, T.IntegerType())]), properties=BY_NAME)
+    old = ["it's", "b\\", "{id}", "gone", "kept"]
+    tables.append(name, spark.createDataFrame([(key, 1) for key in old], tables.read(name).schema))
+    rows = spark.createDataFrame([("it's", 2), ("b\\", 3), ("{id}", 0), ("new", 5), ("unwanted", -1)], tables.read(name).schema)
+    column = quoted(odd)
+    whole = {"`id`": "s.`id`", column: f"s.{column}"}
+    merge = tables.merge(name, rows, "t.id = s.id").delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}").update(whole)
+    merge.insert(whole, when=f"s.{column} > 0").delete_unmatched(when=f"t.id = {literal('gone')}").execute()
+    assert tables.counted(name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))) == (1, 2, 2)
+    tables.update(name, {odd: "7"}, "id = " + literal("b\\"))
+    tables.delete(name, f"id IN ({literal('kept')})")
+    assert sorted(map(tuple, tables.read(name).collect())) == [("b\\", 7), ("it's", 2), ("new", 5)]

@@ -1,0 +1,61 @@
+"""MERGE as one SQL statement, built clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Merge:
+    """MERGE of *source* (``s``) into *target* (``t``). Of the clauses that fit a row, the first one counts.
+
+        tables.merge(orders, changes, "t._key <=> s._key").update({"total": "s.total"}, when="s.n > t.n").insert_all().execute()
+
+    Conditions and values are SQL. Two rows of the source for one of the target are an error of Delta's; a row without a match is inserted
+    as often as it comes.
+
+    Args:
+        target: As `Lake.sql` names it.
+    """
+
+    target: str
+    source: DataFrame
+    on: str
+    clauses: tuple[str, ...] = ()
+
+    def update(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
+        """Set *columns*, quoted names to values, of a row that matches."""
+        return self._with("MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}")
+
+    def update_all(self) -> Merge:
+        return self._with("MATCHED", "", "UPDATE SET *")
+
+    def delete(self, *, when: str) -> Merge:
+        return self._with("MATCHED", when, "DELETE")
+
+    def insert(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
+        """Insert a row that matches none; columns that are not named are null."""
+        return self._with("NOT MATCHED", when, f"INSERT ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
+
+    def insert_all(self) -> Merge:
+        return self._with("NOT MATCHED", "", "INSERT *")
+
+    def delete_unmatched(self, *, when: str) -> Merge:
+        """Delete rows of the target that no row of the source matches."""
+        return self._with("NOT MATCHED BY SOURCE", when, "DELETE")
+
+    def _with(self, fits: str, when: str, action: str) -> Merge:
+        return replace(self, clauses=(*self.clauses, f"WHEN {fits}{f' AND {when}' if when else ''} THEN {action}"))
+
+    def execute(self) -> None:
+        """I/O: one commit.
+
+        In SQL, because Delta's own builder needs a plugin in a Spark Connect server, and Spark's `mergeInto` knows no alias for the target.
+        """
+        braces = str.maketrans({"{": "{{", "}": "}}"})  # `sql` formats its text, and any name may hold them
+        head = f"MERGE INTO {self.target} AS t USING ".translate(braces)
+        rest = f" AS s ON {self.on} {' '.join(self.clauses)}".translate(braces)
+        self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source)

@@ -1,0 +1,67 @@
+"""Tests that stand elsewhere, once more through Spark Connect: their process has no JVM, and the server no plugin but Spark's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from connect_server import ROOT, connect_server
+
+_SMALLEST = (
+    "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",
+    "tests/integration/test_quality_gate.py::test_a_broken_batch_is_set_aside_held_corrected_and_taken_back",
+)
+_WIDER = (
+    "tests/spark",
+    "tests/property/test_convergence.py",
+    "tests/integration/test_pipeline.py",
+    "tests/integration/test_quality_gate.py",
+    "tests/integration/test_namespace_events.py",
+    "tests/integration/test_folding.py",
+    "tests/integration/test_offsets.py",
+    "tests/integration/test_rebuild.py",
+    "tests/integration/test_reconcile.py",
+    "tests/integration/test_scd2.py",
+)
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect") / "server.log") as address:
+        yield address
+
+
+def run_tests(remote: str, *tests: str) -> None:
+    """In a process of their own: a process that has a session of one kind never gets one of the other."""
+    env = os.environ | {"SPARK_REMOTE": remote, "JAVA_HOME": "/there/is/no/JVM"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", *tests]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+
+
+def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
+    """Snapshot, stream, MERGE, tombstones, inferred columns, the quality gate, quarantine and gold."""
+    run_tests(remote, *_SMALLEST)
+
+
+@pytest.mark.long
+def test_much_of_the_suite_goes_through_spark_connect(remote: str) -> None:
+    run_tests(remote, *_WIDER)
+
+
+def test_a_client_that_is_not_complete_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").write_text("raise ImportError('grpc')", encoding="utf-8")
+    env = os.environ | {"SPARK_REMOTE": "sc://127.0.0.1:1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    env["STRANDLINE_LAKE__ROOT"] = str(tmp_path / "lake")
+    command = [sys.executable, "-m", "pipelines.cli", "status"]
+    both = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert both.returncode == 2
+    assert "STRANDLINE_SPARK__MASTER=null" in both.stderr.splitlines()[-1]
+    alone = subprocess.run(command, env=env | {"STRANDLINE_SPARK__MASTER": "null"}, capture_output=True, text=True, check=False)
+    assert alone.returncode == 2
+    assert alone.stderr.splitlines()[-1].endswith("→ pip install 'strandline[connect]'"), alone.stderr
