@@ -33,6 +33,11 @@ def snapshot_position(seconds: int, increment: int) -> str:
     return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"
 
 
+def earlier(position: str, seconds: int) -> str:
+    """Sorts after every position whose cluster time is older than that of *position* by more than *seconds*, and before all others."""
+    return cluster_time_hex(max(0, cluster_seconds(position) - seconds), int(position[8:16], 16)) + ":"
+
+
 def cluster_seconds(position: str) -> int:
     """Seconds since the epoch (UTC) of a position's cluster time."""
     return int(position[:8], 16)
