@@ -38,6 +38,11 @@ def cluster_time_of(position: str) -> tuple[int, int]:
     return int(position[:8], 16), int(position[8:16], 16)
 
 
+def earlier(position: str, seconds: int) -> str:
+    """Sorts after every position whose cluster time is older than that of *position* by more than *seconds*, and before all others."""
+    return cluster_time_hex(max(0, cluster_seconds(position) - seconds), int(position[8:16], 16)) + ":"
+
+
 def cluster_seconds(position: str) -> int:
     """Seconds since the epoch (UTC) of a position's cluster time."""
     return int(position[:8], 16)

@@ -14,11 +14,12 @@ from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, literal, quoted
+from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
-_FOLDS, _INCARNATIONS = "strandline.folds", "strandline.incarnations"
+_FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "strandline.floor"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 CLUSTERED_BY = ("_key",)
@@ -75,7 +76,7 @@ class SilverTable(TypedTable):
         Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
         a join semilattice, so any order, any batching and any repetition of rows ends in the same table. A late READ below a tombstone
         therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
-        collection: a change of another one takes the whole row, or nothing.
+        collection: a change of another one takes the whole row, or nothing. A key that the table lacks is not inserted below the floor.
 
         I/O: one commit, or none; tried again where another one goes before. Idempotent by the positions.
 
@@ -98,7 +99,37 @@ class SilverTable(TypedTable):
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
         merge = merge.update(from_source(_BOOKKEEPING), when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
-        merge.update(from_source([*document, "_pending"]), when=late).insert(from_source(rows.columns)).execute()
+        merge = merge.update(from_source([*document, "_pending"]), when=late)
+        may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins
+        merge.insert(from_source(rows.columns), when=may_be_new).execute()
+
+    def floor(self) -> str:
+        """I/O: the position below which tombstones may be gone; empty: they are all there."""
+        return self.tables.properties(self.name).get(_FLOOR, "")
+
+    def purge(self, safe: str) -> int:
+        """I/O: removes the tombstones below the floor, then raises the floor to *safe*; one commit each, or none where no tombstone is
+        concerned. Idempotent.
+
+        What a raised floor uncovers goes with the next call: a MERGE that looked at the floor before it rose has ended by then.
+
+        Args:
+            safe: A `safe_floor` of this table.
+
+        Returns:
+            How many were removed.
+        """
+        floor = self.floor()
+        rows = self.tables.read(self.name).where(is_below(max(safe, floor)))
+        ((going, concerned),) = rows.agg(F.count_if(F.expr(is_below(floor))), F.count("*")).collect()
+        for attempt in retrying() if going else ():
+            with attempt:
+                self.tables.delete(self.name, is_below(floor))
+        removed = self.tables.counted(self.name, "numDeletedRows")[0] if going else 0
+        for attempt in retrying() if concerned > going else ():
+            with attempt:
+                self.tables.set_properties(self.name, {_FLOOR: max(safe, self.floor())})
+        return removed
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.

@@ -17,7 +17,7 @@ import pytest
 from crashing import Crash, CrashingTables
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
@@ -156,6 +156,7 @@ def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoCl
             until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)
             write_histories(database.a, chance, 100)
             until_it_ends(run_silver, crashing, chance)
+            until_it_ends(purge, crashing, chance)
         run_capture(ctx, once=True)
         run_silver(ctx)
         assert_equal_to_source(ctx, database, "a")
