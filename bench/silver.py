@@ -53,8 +53,8 @@ class Compared:
 
 
 def cases(rows: int) -> list[Case]:
-    """Changes of growing size to one table, and one change to tables of growing size, the largest of them *rows*: four million make tables of
-    10,000, 100,000, one million and four, of which 1, 1,000 and 100,000 rows change."""
+    """Changes of growing size to one table, and one change to tables of growing size, the largest of them *rows*: four million make tables
+    of 10,000, 100,000, one million and four, of which 1, 1,000 and 100,000 rows change."""
     tables = [size for size in (rows // 400, rows // 40, rows // 4, rows) if size >= 1_000]
     middle = tables[-2] if len(tables) > 1 else rows
     by_change = {(middle, changed) for changed in (1, 1_000, middle // 10)}
@@ -117,7 +117,8 @@ class _Bench:
 
     def _rewrite(self) -> None:
         others = self._copy.read(ORDERS).join(self._changed().select("_key"), "_key", "left_anti")
-        self._copy.replace(ORDERS, others.unionByName(self._changed()))
+        everything = others.unionByName(self._changed())
+        everything.write.format("delta").mode("overwrite").save(self._copy.lake.path(ORDERS))
 
     def _cost(self, table: Path, run: Callable[[], None]) -> Cost:
         jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
