@@ -30,8 +30,8 @@ class Merge:
         """Set *columns*, quoted names to values, of a row that matches."""
         return self._with("MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}")
 
-    def update_all(self) -> Merge:
-        return self._with("MATCHED", "", "UPDATE SET *")
+    def update_all(self, *, when: str = "") -> Merge:
+        return self._with("MATCHED", when, "UPDATE SET *")
 
     def delete(self, *, when: str) -> Merge:
         return self._with("MATCHED", when, "DELETE")

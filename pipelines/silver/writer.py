@@ -17,6 +17,7 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, literal, quoted
 from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations, tombstone_at
+from pipelines.silver.keys import Keys
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
 _FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "strandline.floor"
@@ -70,7 +71,7 @@ class SilverTable(TypedTable):
         """I/O: one commit, before the first patch is merged. Idempotent."""
         self.tables.set_properties(self.name, {_FOLDS: "true"})
 
-    def merge(self, rows: DataFrame, *, deletes: Literal["soft", "hard"]) -> Merged:
+    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
         """MERGE *rows* by key under the position guard.
 
         Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
@@ -82,18 +83,19 @@ class SilverTable(TypedTable):
 
         Args:
             rows: As `typed_rows` returns them; unique by ``_key``.
+            keys: Those of *rows*: files and rows of the table that hold none of them are not read.
         """
         for attempt in retrying():
             with attempt:
-                self._merge_once(rows, deletes)
+                self._merge_once(rows, keys, deletes)
         return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
 
-    def _merge_once(self, rows: DataFrame, deletes: Literal["soft", "hard"]) -> None:
+    def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> None:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
         whole = from_source([*document, *_BOOKKEEPING])
-        merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
+        merge = self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.among('t._key')}")
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lakehouse import assert_equal_to_source, bronze, pipeline, purge, silver, with_silver
+from lakehouse import assert_equal_to_source, bronze, pipeline, purge, restore, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -82,7 +82,7 @@ def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, d
     plan = {"op": "snapshot", "operation_type": "plan", "snapshot_id": "s1", "after": json.dumps({"at": [1, 1]})}
     append(ctx, plan, {"op": "heartbeat", "batch": 1_000, "lineage": 9, "resume_token": begun, "snapshot_id": "s1"})
     assert note(ctx) == "tombstones wait for snapshot s1, which has not ended"
-    ctx.tables.delta(BRONZE).restoreToVersion(version)
+    restore(ctx, BRONZE, version)
     assert note(ctx) == "tombstones wait for the first capture after bronze was restored"
     order(ctx, "stopped", by="ops", why="a test")
     reset_offset(ctx, by="ops", why=None)

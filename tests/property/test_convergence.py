@@ -29,6 +29,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.census import count
+from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import Guards, evolve
@@ -77,7 +78,8 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     _, changes = evolve(Shape("struct"), _census(batches), Guards())
     table.change_schema(shape, changes)
     for batch in batches:
-        table.merge(typed_rows(latest_per_key(spark.createDataFrame(batch, _CHANGES)), shape), deletes="soft")
+        changes = spark.createDataFrame(batch, _CHANGES)
+        table.merge(typed_rows(latest_per_key(changes), shape), keys=keys_of(changes), deletes="soft")
     return _content(table.tables.read(table.name))
 
 

@@ -26,8 +26,8 @@ def table(tables: Tables) -> TableName:
     tables.create(name, schema_of("_key STRING, _position STRING, v VARIANT"), properties=PROPERTIES, cluster_by=("_key",))
     rows = tables.spark.createDataFrame(list(enumerate(VALUES)), "n INT, v STRING").coalesce(1)
     tables.append(name, rows.select(F.col("n").cast("string").alias("_key"), F.lit("p").alias("_position"), F.parse_json("v").alias("v")))
-    tables.delta(name).delete("_key = '1'")
-    tables.delta(name).update("_key = '0'", {"_position": F.lit("q")})
+    tables.delete(name, "_key = '1'")
+    tables.update(name, {"_position": "'q'"}, "_key = '0'")
     assert list(Path(tables.lake.path(name)).rglob("deletion_vector*"))
     return name
 
