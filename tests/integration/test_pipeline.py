@@ -92,7 +92,7 @@ def test_every_document_changes_while_the_snapshot_runs(
             database.a.update_many({}, {"$inc": {"v": 2000}})
             database.a.delete_one({"_id": generation % 40})
             database.a.insert_one({"_id": 1000 + generation, "v": 2000})
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     writer = threading.Thread(target=change_everything)
     writer.start()
