@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pipelines.model.columns import CHANGE_OPS
 
 LISTED: Final = 1_000
-"""About so many keys are named one by one; of more the smallest and the largest are."""
-_LONGEST_LISTED: Final = 1_000
-"""Characters: an `_id` may have megabytes, which the driver should not hold by the thousand."""
+"""The keys of so many changes are named one by one; of more the smallest and the largest are."""
+_LONGEST_LISTED: Final = 200
+"""Characters: what is listed stands in the commit's ``predicate``, too, and an `_id` may have megabytes."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,10 @@ class Keys:
 
 
 def keys_of(changes: DataFrame) -> Keys:
-    """I/O: one job over the keys of bronze rows, and where they are few, one that lists them."""
+    """I/O: reads the keys of bronze rows; one short job where the rows are few."""
     keys = changes.where(F.col("op").isin(*CHANGE_OPS)).select("key")
-    length, unknown = F.max(F.length("key")), F.count_if(F.col("key").isNull())
-    found = keys.agg(F.min("key"), F.max("key"), F.approx_count_distinct("key"), length, unknown).first()
-    assert found is not None  # an aggregate has one row
-    low, high, count, longest, unknown_keys = found
-    if low is None or unknown_keys:
-        return Keys()
-    if count > LISTED or longest > _LONGEST_LISTED:
-        return Keys(bounds=(low, high))
-    return Keys(tuple(sorted(row["key"] for row in keys.distinct().collect())))
+    first = [row[0] for row in keys.select(F.substring("key", 1, _LONGEST_LISTED + 1)).limit(LISTED + 1).collect()]
+    if len(first) <= LISTED and all(key is not None and len(key) <= _LONGEST_LISTED for key in first):
+        return Keys(tuple(sorted(set(first))))
+    (low, high, unknown) = keys.agg(F.min("key"), F.max("key"), F.count_if(F.col("key").isNull())).collect()[0]
+    return Keys() if unknown else Keys(bounds=(low, high))
