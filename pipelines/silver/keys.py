@@ -7,6 +7,8 @@ column of every file that holds one of the batch's, whatever the size of the bat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -16,13 +18,15 @@ from pipelines.model.columns import CHANGE_OPS
 
 LISTED: Final = 1_000
 """The keys of so many changes are named one by one; of more the smallest and the largest are."""
+_RANGES: Final = 16
+"""Files are skipped for a list as for one range, from its smallest to its largest; so it is cut into so many, of neighbours."""
 _LONGEST_LISTED: Final = 200
 """Characters: what is listed stands in the commit's ``predicate``, too, and an `_id` may have megabytes."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a batch: these (*listed*), or all between two (*bounds*, inclusive); with neither, any."""
+    """The keys of a batch: these (*listed*, sorted), or all between two (*bounds*, inclusive); with neither, any."""
 
     listed: tuple[str, ...] = ()
     bounds: tuple[str, str] | None = None
@@ -30,7 +34,9 @@ class Keys:
     def among(self, key: Column) -> Column:
         """Whether a row of that *key* may be one that the batch changes."""
         if self.listed:
-            return key.isin(*self.listed)
+            size = -(-len(self.listed) // _RANGES)
+            neighbours = (self.listed[start : start + size] for start in range(0, len(self.listed), size))
+            return key.isin(*self.listed) & reduce(or_, (key.between(some[0], some[-1]) for some in neighbours))
         return F.lit(True) if self.bounds is None else key.between(*self.bounds)
 
 
