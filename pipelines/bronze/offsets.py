@@ -28,6 +28,8 @@ class Committed:
     snapshot_id: str | None
     """The snapshot that was still running then."""
     lineage: int = 1
+    last_event: str | None = None
+    """Cluster time in hex of the last event before the token; None: none is known."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         rows = tables.read(bronze, version=version).where(ends())
         if lower_bound is not None:
             rows = rows.where(F.col("batch") >= lower_bound)
-        last = _newest_first(rows).select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage")).first()
+        last = _committed(_newest_first(rows)).first()
         if last is not None:
-            return Committed(last["batch"], last["resume_token"], last["snapshot_id"], last["lineage"])
+            return Committed(*last)
     return None
 
 
@@ -109,12 +111,12 @@ def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
 
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
     """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches. Reads all ends."""
-    rows = tables.read(bronze).where(ends()).select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage")).orderBy("batch")
+    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch")
     last: Committed | None = None
     for row in rows.toLocalIterator():
         if last is not None and row["batch"] > last.batch + 1:
             break
-        last = Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["lineage"])
+        last = Committed(*row)
     return last
 
 
@@ -130,6 +132,11 @@ def was_restored(commits: Sequence[Row]) -> bool:
         if (commit["userMetadata"] or "").endswith((":restored", ":reset")):
             return False
     return False
+
+
+def _committed(rows: DataFrame) -> DataFrame:
+    """The fields of `Committed`, in their order."""
+    return rows.select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage"), "last_event")
 
 
 def _newest_first(rows: DataFrame) -> DataFrame:

@@ -33,6 +33,11 @@ def snapshot_position(seconds: int, increment: int) -> str:
     return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"
 
 
+def cluster_time_of(position: str) -> tuple[int, int]:
+    """Seconds since the epoch (UTC) and increment of a position, or of its first sixteen digits."""
+    return int(position[:8], 16), int(position[8:16], 16)
+
+
 def cluster_seconds(position: str) -> int:
     """Seconds since the epoch (UTC) of a position's cluster time."""
     return int(position[:8], 16)
