@@ -78,8 +78,8 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     _, changes = evolve(Shape("struct"), _census(batches), Guards())
     table.change_schema(shape, changes)
     for batch in batches:
-        changes = spark.createDataFrame(batch, _CHANGES)
-        table.merge(typed_rows(latest_per_key(changes), shape), keys=keys_of(changes), deletes="soft")
+        new = spark.createDataFrame(batch, _CHANGES)
+        table.merge(typed_rows(latest_per_key(new), shape), keys=keys_of(new), deletes="soft")
     return _content(table.tables.read(table.name))
 
 
@@ -112,7 +112,9 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     batches = [messy[: cuts[0]], messy[cuts[0] : cuts[1]], messy[cuts[1] :]]
     shape, _ = evolve(Shape("struct"), _census([rows]), Guards())
     root = tmp_path_factory.mktemp("merge")
-    assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("pipelines.silver.keys.LISTED", len(messy) // 3)  # some batches list their keys, others only bound them
+        assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
 
 
 def write_histories(collection: Collection[dict[str, Any]], chance: random.Random, operations: int) -> None:

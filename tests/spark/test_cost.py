@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from bench.orders import Orders
 from bench.reads import ReadWatch
-from bench.recovery import SOURCE, Size, batch_rows, built, recovered
+from bench.recovery import SOURCE, Size, batch_rows, built, measured, recovered
 from pipelines.io.tables import Tables
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.silver_collection import SilverResult
@@ -25,21 +25,23 @@ def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.bronze.offsets._RECENT_COMMITS", (2, 5))
-    root, _ = built(spark, tmp_path / "lake", Size(60, batches=6))
+    root, size = built(spark, tmp_path / "lake", Size(60, batches=6))
     tables, table = Tables(spark, Lake(root=str(root))), bronze_table(SOURCE)
 
     def data_files_read(name: str, batch: int) -> int:
         _, reads = recovered(spark, root, tmp_path / name, expected=batch)
         return sum(file.parent.name == SOURCE for file in reads.files)
 
-    of_short = data_files_read("short", 6)
+    (short,) = measured(spark, [(root, size)], tmp_path, rounds=1)
+    assert (short.files, short.data_files_read) == (12, 3 * 2)
+    assert short.log_files_read >= 7  # six batches and the creation, in a log without a checkpoint
     for batch in range(7, 13):
         tables.append(table, batch_rows(spark, batch, batch * 10, batch * 10 + 10))
-    assert data_files_read("long", 12) == of_short == 3 * 2
+    assert data_files_read("long", 12) == short.data_files_read
     nothing = {name: F.lit(None) for name in ("batch", "resume_token", "lineage")}
     for chunk in range(3):  # of a snapshot that lands while the stream is quiet
         tables.append(table, batch_rows(spark, 0, chunk * 10, chunk * 10 + 10).withColumns(nothing).coalesce(1))
-    assert data_files_read("chunks", 12) == of_short + 3
+    assert data_files_read("chunks", 12) == short.data_files_read + 3
 
 
 def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
