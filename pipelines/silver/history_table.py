@@ -71,6 +71,9 @@ class HistoryTable(TypedTable):
 
         Returns:
             How many versions were added, changed or removed.
+
+        Raises:
+            ContractError: As `merging`.
         """
         columns = [name for name in changes.columns if name != "_action"]
         same_version = F.expr("t._key <=> s._key AND t._position = s._position")
@@ -79,7 +82,8 @@ class HistoryTable(TypedTable):
         merge = merge.whenMatchedDelete("s._action = 'remove'")
         merge = merge.whenMatchedUpdate("s._action = 'window'", from_source(_WINDOW))
         merge = merge.whenMatchedUpdate(set=from_source(columns))
-        merge.whenNotMatchedInsert("s._action = 'write'", from_source(columns)).execute()
+        with self.merging():
+            merge.whenNotMatchedInsert("s._action = 'write'", from_source(columns)).execute()
         return sum(self.tables.counted(self.name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))))
 
     def since(self, position: str) -> DataFrame:

@@ -81,9 +81,12 @@ class SilverTable(TypedTable):
 
         Args:
             rows: As `typed_rows` returns them; unique by ``_key``.
+
+        Raises:
+            ContractError: As `merging`.
         """
         for attempt in retrying():
-            with attempt:
+            with attempt, self.merging():
                 self._merge_once(rows, deletes)
         return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
 
