@@ -84,9 +84,12 @@ class SilverTable(TypedTable):
         Args:
             rows: As `typed_rows` returns them; unique by ``_key``.
             keys: Those of *rows*: files and rows of the table that hold none of them are not read.
+
+        Raises:
+            ContractError: As `merging`.
         """
         for attempt in retrying():
-            with attempt:
+            with attempt, self.merging():
                 self._merge_once(rows, keys, deletes)
         return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
 

@@ -22,6 +22,7 @@ from lakehouse import (
 )
 from pymongo import MongoClient
 from pymongo.database import Database
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -29,6 +30,7 @@ from pipelines.errors import ContractError
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import schema_history, silver_columns, silver_status
+from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName, safe_name
 
 Db = Database[dict[str, Any]]
@@ -187,3 +189,25 @@ def test_hard_deletes_leave_a_tombstone_without_values(spark: SparkSession, mong
     assert (row["_key"], row["secret"], row["_document"], row["_id"]) == ("1", None, None, None)
     assert_equal_to_source(ctx, database, "a")
     assert set(documents_in_silver(ctx, "a")) == {"0", "2"}
+
+
+# scenario: S09
+def test_a_column_that_somebody_drops_or_renames_ends_the_run_in_one_line(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1, "total": 1})
+    land(ctx)
+    bronze_sql, silver_sql = (ctx.tables.lake.sql(table) for table in (bronze_table("test"), TableName("silver", "a")))
+    for change in ("DROP COLUMN envelope", "RENAME COLUMN position TO pos"):
+        with pytest.raises(AnalysisException, match=r"DELTA_UNSUPPORTED_(DROP|RENAME)_COLUMN"):
+            spark.sql(f"ALTER TABLE {bronze_sql} {change}")
+    spark.sql(f"ALTER TABLE {silver_sql} RENAME COLUMN total TO sum")
+    database.a.update_one({"_id": 1}, {"$set": {"total": 2}})
+    run_capture(ctx, once=True)
+    with pytest.raises(ContractError, match=r"silver\.a no longer has .*total.* dropped or renamed"):
+        run_silver(ctx)
+    spark.sql(f"ALTER TABLE {silver_sql} RENAME COLUMN sum TO total")
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert silver(ctx, "a").select("total").collect() == [(2,)]

@@ -215,7 +215,7 @@ def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: 
             database.a.insert_one({"_id": number, "heavy": "x" * 3_000_000})
         assert stream.until(read) == list(range(read))
         next(stream.batches)
-        assert cursors() == 1
+        assert any(cursors() == 1 for _ in range(100)), "one that is just being asked may not be listed"
         started = time.monotonic()
         stream.batches.close()
         assert time.monotonic() - started < 5
