@@ -57,6 +57,7 @@ SCHEMA = pa.schema(
         ("chunk", pa.int32()),
         ("resume_token", pa.string()),
         ("lineage", pa.int32()),
+        ("last_event", pa.string()),
         ("whole", pa.bool_()),
         ("document_size", pa.int32()),
         ("envelope", pa.binary()),
@@ -86,6 +87,8 @@ class BatchEnd:
     """The snapshot that still runs beside the stream."""
     lineage: int = 1
     """Which lineage of offsets the next batch belongs to."""
+    last_event: str | None = None
+    """Cluster time in hex of the last event up to here: a source that no longer has it was restored to an earlier time."""
     whole: bool | None = None
     """The events up to here end inside no transaction. False or None: that is not known."""
 
@@ -132,6 +135,7 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
+        "last_event": [*before_last, end.last_event if end else None],
         "whole": [*before_last, end.whole if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(raws, pa.binary()),
@@ -154,6 +158,7 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "snapshot_id": [end.snapshot_id],
         "resume_token": [end.resume_token],
         "lineage": [end.lineage],
+        "last_event": [end.last_event],
         "whole": [end.whole],
         "writer": [stamp.writer],
     }

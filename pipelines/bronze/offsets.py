@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -28,6 +28,8 @@ class Committed:
     snapshot_id: str | None
     """The snapshot that was still running then."""
     lineage: int = 1
+    last_event: str | None = None
+    """Cluster time in hex of the last event before the token; None: none is known."""
 
 
 @dataclass(frozen=True)
@@ -74,37 +76,21 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         rows = tables.read(bronze, version=version).where(ends())
         if lower_bound is not None:
             rows = rows.where(F.col("batch") >= lower_bound)
-        last = _newest_first(rows).select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage")).first()
+        last = _committed(_newest_first(rows)).first()
         if last is not None:
-            return Committed(last["batch"], last["resume_token"], last["snapshot_id"], last["lineage"])
+            return Committed(*last)
     return None
 
 
 def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
     """I/O: when the newest streamed event happened (cluster time), and when the newest batch was captured; both UTC. Looks at the newest
     batches first: only where nothing has happened for long are older ones read."""
-    for rows in _newest_batches(tables.read(bronze), last):
-        (newest,) = rows.agg(F.max("cluster_time"), F.max("captured_at")).collect()
+    rows = tables.read(bronze).where(F.col("batch").isNotNull())
+    for batches in (*_RECENT_BATCHES, last.batch):
+        (newest,) = rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
         if newest[0] is not None:
             break
     return utc(newest[0]), utc(newest[1])
-
-
-def newest_position(tables: Tables, bronze: TableName, last: Committed, token: str, *, version: int) -> str | None:
-    """I/O: of *version*, the newest streamed position up to *token*, which *last* ended with: all that is streamed from there on is newer,
-    also where the token was moved back. None: there is none."""
-    until = F.substring_index("position", ":", -1) <= token
-    for rows in _newest_batches(tables.read(bronze, version=version), last):
-        (newest,) = rows.where(until).agg(F.max("position")).collect()
-        if newest[0] is not None:
-            return str(newest[0])
-    return None
-
-
-def _newest_batches(rows: DataFrame, last: Committed) -> Iterator[DataFrame]:
-    """Streamed rows of the newest batches, then of more, then all."""
-    for batches in (*_RECENT_BATCHES, last.batch):
-        yield rows.where(F.col("batch") > last.batch - batches)
 
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
@@ -115,12 +101,12 @@ def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
 
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
     """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches. Reads all ends."""
-    rows = tables.read(bronze).where(ends()).select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage")).orderBy("batch")
+    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch")
     last: Committed | None = None
     for row in rows.toLocalIterator():
         if last is not None and row["batch"] > last.batch + 1:
             break
-        last = Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["lineage"])
+        last = Committed(*row)
     return last
 
 
@@ -136,6 +122,11 @@ def was_restored(commits: Sequence[Row]) -> bool:
         if (commit["userMetadata"] or "").endswith((":restored", ":reset")):
             return False
     return False
+
+
+def _committed(rows: DataFrame) -> DataFrame:
+    """The fields of `Committed`, in their order."""
+    return rows.select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage"), "last_event")
 
 
 def _newest_first(rows: DataFrame) -> DataFrame:

@@ -124,10 +124,20 @@ class BronzeWriter:
         """The application transaction id of the stream, or of a part of a snapshot."""
         return ":".join(["strandline", self.source, str(self.lineage), *map(str, parts)])
 
-    def commit(self, events: Sequence[bytes], *, batch: int, resume_token: str, snapshot_id: str | None, whole: bool = False) -> Committed:
+    def commit(
+        self,
+        events: Sequence[bytes],
+        *,
+        batch: int,
+        resume_token: str,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        whole: bool = False,
+    ) -> Committed:
         """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (lineage, *batch*).
 
         Args:
+            last_event: Cluster time in hex of the last event before *resume_token*, which may be older than *events*; None: none is known.
             whole: Whether it is certain that *events* end inside no transaction.
 
         Raises:
@@ -136,12 +146,19 @@ class BronzeWriter:
         Effects on failure:
             Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage, whole)
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, whole)
         rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
         return self._ended(rows, batch, end)
 
     def commit_note(
-        self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None, beside: Sequence[pa.Table] = ()
+        self,
+        note: Note,
+        *,
+        batch: int,
+        resume_token: str | None,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        beside: Sequence[pa.Table] = (),
     ) -> Committed:
         """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
 
@@ -151,15 +168,17 @@ class BronzeWriter:
         Raises:
             FencedError: Another writer committed this batch.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage)
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
         return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note, beside=beside), batch, end)
 
     def _ended(self, rows: DataFrame, batch: int, end: BatchEnd) -> Committed:
         with COMMIT_SECONDS.time():
             self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
-        return Committed(batch, end.resume_token, end.snapshot_id, end.lineage)
+        return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
 
-    def open_lineage(self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None) -> Committed:
+    def open_lineage(
+        self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None, last_event: str | None = None
+    ) -> Committed:
         """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on.
 
         A lineage that the log of a restored table still knows as ended is passed over.
@@ -169,11 +188,11 @@ class BronzeWriter:
         """
         while True:
             ended, self.lineage = self.app_id(), self.lineage + 1
-            end = BatchEnd(resume_token, snapshot_id, self.lineage)
+            end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
             rows = control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note)
             proof = f"{ended}:{self.writer}:{note.operation_type}"
             if self.tables.append_once(self.table, rows, app_id=ended, sequence=_END_OF_LINEAGE, proof=proof) is not None:
-                return Committed(batch, resume_token, snapshot_id, self.lineage)
+                return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
             last = committed(self.tables, self.table)
             if last is not None and last.lineage >= self.lineage:
                 raise self._fenced(f"lineage {self.lineage}")
@@ -186,7 +205,11 @@ class BronzeWriter:
             return None
         self.lineage = last.lineage
         return self.open_lineage(
-            Note("offset", "restored"), batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=last.snapshot_id
+            Note("offset", "restored"),
+            batch=last.batch + 1,
+            resume_token=last.resume_token,
+            snapshot_id=last.snapshot_id,
+            last_event=last.last_event,
         )
 
     def append_once(self, rows: DataFrame, *, app_id: str, sequence: int, what: str) -> int:

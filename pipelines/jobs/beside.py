@@ -24,14 +24,24 @@ class Head:
     def land(self, change: ChangeBatch, snapshot_id: str | None) -> None:
         """I/O: one batch. Raises as `BronzeWriter.commit`."""
         self.last = self._writer.commit(
-            change.events, batch=self.last.batch + 1, resume_token=change.resume_token, snapshot_id=snapshot_id, whole=change.whole
+            change.events,
+            batch=self.last.batch + 1,
+            resume_token=change.resume_token,
+            snapshot_id=snapshot_id,
+            last_event=change.last_event or self.last.last_event,
+            whole=change.whole,
         )
 
     def note(self, beside: Sequence[pa.Table], snapshot_id: str | None) -> None:
         """I/O: one batch that moves no position; what it says stands *beside* it. Raises as `BronzeWriter.commit_note`."""
         last = self.last
         self.last = self._writer.commit_note(
-            HEARTBEAT, batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=snapshot_id, beside=beside
+            HEARTBEAT,
+            batch=last.batch + 1,
+            resume_token=last.resume_token,
+            snapshot_id=snapshot_id,
+            last_event=last.last_event,
+            beside=beside,
         )
 
 

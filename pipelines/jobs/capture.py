@@ -29,8 +29,9 @@ from pipelines.jobs.set_aside import SetAsides, check_oversize
 from pipelines.jobs.signals import SignalDesk
 from pipelines.jobs.source_signals import SourceSignals
 from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader
+from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, inspect, open_client, token_data
+from pipelines.source.opening import StreamLimits
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
@@ -90,7 +91,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             reader = StreamReader(
                 raw_client,
                 selection,
-                resume_point(committed_token=last.resume_token),
+                resume_point(committed_token=last.resume_token, last_event=last.last_event),
                 limits=stream_limits(settings),
                 patience=ask,
                 expanded_events=deployment.shows_expanded_events,
@@ -133,7 +134,7 @@ def _again(writer: BronzeWriter, last: Committed) -> Committed:
     """Mode ``always``: a snapshot that begins now, unless one is under way."""
     if last.snapshot_id is not None or last.resume_token is None:
         return last
-    return writer.commit([], batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=uuid.uuid4().hex)
+    return writer.commit([], batch=last.batch + 1, resume_token=last.resume_token, snapshot_id=uuid.uuid4().hex, last_event=last.last_event)
 
 
 def _present(oplog: Oplog) -> str:

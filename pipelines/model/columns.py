@@ -28,6 +28,7 @@ snapshot_id STRING COMMENT 'for r and snapshot rows; of a signal: its key; on th
 chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
 lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
+last_event STRING COMMENT 'on the row that ends a batch: cluster time (hex) of the last event up to here; null where none is known',
 whole BOOLEAN COMMENT 'on the row that ends a batch: the stream up to here ends inside no transaction; false or null: that is not known',
 document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',

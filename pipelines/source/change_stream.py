@@ -5,9 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Literal
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
@@ -15,17 +14,18 @@ from pymongo.change_stream import ChangeStream
 from tenacity import AttemptManager
 
 from pipelines.errors import StrandlineError
+from pipelines.model.position import cluster_time_hex
+from pipelines.model.raw_bson import field, timestamp_at
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.filling import Filling
 from pipelines.source.intake import Intake
+from pipelines.source.opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
 from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
 from pipelines.source.patience import Patience, made_progress
 from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection, stream_stages
-
-OversizeMode = Literal["fail", "skip", "split"]
+from pipelines.source.stages import Selection
 
 
 @dataclass(frozen=True)
@@ -41,29 +41,14 @@ class ChangeBatch:
     """What was read so far ends inside no transaction. False: it may."""
 
     @property
+    def last_event(self) -> str | None:
+        """Cluster time in hex of the last event; None without events."""
+        found = field(self.events[-1], b"clusterTime") if self.events else None
+        return None if found is None else cluster_time_hex(*timestamp_at(self.events[-1], found[1]))
+
+    @property
     def token_data(self) -> str:
         return token_data(self.resume_token)
-
-
-@dataclass(frozen=True)
-class StreamLimits:
-    """When a batch is full: events, bytes, or the wait since its first event, whichever comes first; and what is not taken as it is."""
-
-    max_batch_size: int = 50_000
-    max_bytes: int = 128 * 1024 * 1024
-    poll_interval_ms: int = 200
-    max_await_time_ms: int = 200
-    oversize: OversizeMode = "fail"
-    skip_threshold: int = 0
-    """Bytes of a document that are left out when skipping; 0: as much as MongoDB can send."""
-    retry_limit: int = 0
-    """How often an event that the server cannot send is asked for again, before it is passed."""
-    strict: bool = False
-    """Stop at a document that JSON cannot show."""
-
-
-ANSWER_EVENTS = 16_384
-_NO_EVENTS = StreamLimits(max_batch_size=0)
 
 
 class StreamReader:
@@ -142,6 +127,7 @@ class StreamReader:
             return
         with asking("opening the change stream"):
             try:
+                check_last_event(self._client, self._selection, self._start, expanded_events=self._expanded)
                 stream = self._open()
             except mongo.PyMongoError as error:
                 self._meet_oversize(error)
@@ -170,7 +156,7 @@ class StreamReader:
         if not self._put(batch):
             return False
         moved = bool(batch.events) or batch.resume_token != self._start.token
-        self._start = ResumePoint(token=batch.resume_token)
+        self._start = ResumePoint(token=batch.resume_token, last_event=batch.last_event or self._start.last_event)
         return moved
 
     def _meet_oversize(self, failure: Exception) -> None:
@@ -248,49 +234,3 @@ class StreamReader:
             except queue.Full:
                 continue
         return False
-
-
-def open_stream(
-    client: AnyClient,
-    selection: Selection,
-    start: ResumePoint,
-    limits: StreamLimits,
-    expanded_events: bool,
-    *,
-    more: Sequence[Stage] = (),
-    one_by_one: bool = False,
-) -> ChangeStream[RawBSONDocument]:
-    """I/O: opens a change stream; with a client opened as ``raw=True`` its events stay bytes.
-
-    Args:
-        more: Stages that stand last.
-        one_by_one: One event in an answer.
-
-    Raises:
-        PyMongoError: As the server says; `classify` judges it.
-    """
-    options: dict[str, Any] = {
-        "max_await_time_ms": limits.max_await_time_ms,
-        "batch_size": 1 if one_by_one else min(limits.max_batch_size, ANSWER_EVENTS),
-        **({"show_expanded_events": True} if expanded_events else {}),
-        **selection.images.watch_options,
-        **start.watch_options,
-    }
-    stages = [*stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events), *more]
-    if selection.scope == "deployment":
-        return client.watch(stages, **options)
-    database = client[str(selection.database)]
-    if selection.scope == "database":
-        return database.watch(stages, **options)
-    return database[str(selection.collection)].watch(stages, **options)
-
-
-def token_at(client: AnyClient, selection: Selection, start: ResumePoint = ResumePoint(), *, expanded_events: bool = True) -> str:
-    """I/O: the token that stands right before the first event from *start* on (Extended JSON), from a throw-away stream.
-
-    Without a start it is the token of the present: later than every event that is committed now. Nothing is parsed: the server makes it.
-    """
-    with asking("opening a change stream"), open_stream(client, selection, start, _NO_EVENTS, expanded_events) as stream:
-        while stream.resume_token is None:  # a first batch of size 0 always carries the post-batch token; older servers answer late
-            stream.try_next()
-        return token_json(stream.resume_token)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pymongo
 from pymongo import errors as mongo
 
-from pipelines.source.change_stream import StreamLimits, open_stream, token_at
 from pipelines.source.client import AnyClient, asking, operation_time, token_data
 from pipelines.source.errors import classify
+from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 

@@ -17,6 +17,8 @@ class ResumePoint:
     """The whole token document as Extended JSON."""
     cluster_time: tuple[int, int] | None = None
     """Seconds and increment; the event at that time is delivered."""
+    last_event: str | None = None
+    """Cluster time in hex of an event before the token, which the source must still have; None: none is known."""
 
     @property
     def watch_options(self) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def resume_point(
     *,
     explicit: ResumePoint | None = None,
     committed_token: str | None = None,
+    last_event: str | None = None,
     committed_cluster_time: tuple[int, int] | None = None,
     configured: tuple[int, int] | None = None,
 ) -> ResumePoint:
@@ -39,7 +42,7 @@ def resume_point(
     if explicit is not None:
         return explicit
     if committed_token is not None:
-        return ResumePoint(token=committed_token)
+        return ResumePoint(token=committed_token, last_event=last_event)
     if committed_cluster_time is not None:
         return ResumePoint(cluster_time=committed_cluster_time)
     if configured is not None:

@@ -60,7 +60,7 @@ def changing(database: Db) -> Iterator[None]:
 
     def write() -> None:
         number = 0
-        while not stop.wait(0.005):
+        while not stop.wait(0.03):
             number += 1
             database.a.update_one({"_id": number % 2000}, {"$inc": {"n": 1}}, upsert=True)
             if number % 7 == 0:

@@ -25,9 +25,10 @@ from pipelines.jobs.selection import checked_selection, inspect_selection, selec
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import diagnose
 from pipelines.settings import CaptureSettings
-from pipelines.source.change_stream import StreamLimits, StreamReader, open_stream, token_at
+from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, find_collection, inspect, open_client, operation_time, token_data
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.ranges import Range, Reading, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection

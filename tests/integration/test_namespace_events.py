@@ -12,8 +12,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from pipelines.bronze.envelope import Stamp, stream_table
-from pipelines.source.change_stream import StreamLimits, StreamReader, token_at
+from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
 

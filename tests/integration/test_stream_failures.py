@@ -13,9 +13,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
-from pipelines.source.change_stream import ChangeBatch, StreamLimits, StreamReader, token_at
+from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.mongod import configured_uri
+from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
