@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -95,28 +95,12 @@ def _recent_batch(tables: Tables, bronze: TableName, newest: int) -> int | None:
 def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
     """I/O: when the newest streamed event happened (cluster time), and when the newest batch was captured; both UTC. Looks at the newest
     batches first: only where nothing has happened for long are older ones read."""
-    for rows in _newest_batches(tables.read(bronze), last):
-        (newest,) = rows.agg(F.max("cluster_time"), F.max("captured_at")).collect()
+    rows = tables.read(bronze).where(F.col("batch").isNotNull())
+    for batches in (*_RECENT_BATCHES, last.batch):
+        (newest,) = rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
         if newest[0] is not None:
             break
     return utc(newest[0]), utc(newest[1])
-
-
-def newest_position(tables: Tables, bronze: TableName, last: Committed, token: str, *, version: int) -> str | None:
-    """I/O: of *version*, the newest streamed position up to *token*, which *last* ended with: all that is streamed from there on is newer,
-    also where the token was moved back. None: there is none."""
-    until = F.substring_index("position", ":", -1) <= token
-    for rows in _newest_batches(tables.read(bronze, version=version), last):
-        (newest,) = rows.where(until).agg(F.max("position")).collect()
-        if newest[0] is not None:
-            return str(newest[0])
-    return None
-
-
-def _newest_batches(rows: DataFrame, last: Committed) -> Iterator[DataFrame]:
-    """Streamed rows of the newest batches, then of more, then all."""
-    for batches in (*_RECENT_BATCHES, last.batch):
-        yield rows.where(F.col("batch") > last.batch - batches)
 
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:

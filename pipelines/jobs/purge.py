@@ -9,7 +9,7 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.offsets import Committed, committed, newest_position, was_restored
+from pipelines.bronze.offsets import Committed, committed, was_restored
 from pipelines.io.increments import inserted
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
@@ -23,7 +23,6 @@ from pipelines.silver.ledger import Ledger
 from pipelines.silver.sweep import Completed, completed_snapshots
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import SilverTable
-from pipelines.source.client import token_data
 
 _COMMITS_LOOKED_AT = 50
 
@@ -59,7 +58,7 @@ class Purge:
         last = committed(ctx.tables, bronze, version=through.version)
         if last is None:
             return None
-        bounds = (_stream(ctx, bronze, last, through.version, hours * 3600), *_snapshot(ctx, bronze, last))
+        bounds = (_stream(ctx, bronze, last, hours * 3600), *_snapshot(ctx, bronze, last))
         return Purge(ctx, bronze, through, bounds, gaps_of(ctx.tables.properties(bronze)))
 
     def run(self, table: TableName) -> Purged:
@@ -72,7 +71,8 @@ class Purge:
         own = [gap for gap in self.gaps if gap.concerns(str(namespace))]
         gaps = gap_bounds(own, namespace, self._snapshots if own else ())
         safe = safe_floor([*self.bounds, *self._news(after), *gaps])
-        return Purged(silver.purge(safe.position), f"tombstones wait for {safe.awaits}" if safe.awaits else "")
+        removed, left = silver.purge(safe.position)
+        return Purged(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
 
     def _news(self, after: int) -> Iterator[Bound]:
         """What bronze holds and the table does not."""
@@ -98,14 +98,13 @@ class Purge:
         return completed_snapshots(self.ctx.tables, self.bronze)
 
 
-def _stream(ctx: JobContext, bronze: TableName, last: Committed, version: int, seconds: int) -> Bound:
+def _stream(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> Bound:
     """Events come behind the committed token. What is read from the source from now on, or just now, is younger than *seconds*."""
     if was_restored(ctx.tables.history(bronze, limit=_COMMITS_LOOKED_AT)):
         return Bound(BEFORE_ALL, "the first capture after bronze was restored")
-    if last.resume_token is None:
-        return Bound(BEFORE_ALL, "the first capture after the offset was reset")
-    newest = newest_position(ctx.tables, bronze, last, token_data(last.resume_token), version=version)
-    return Bound(BEFORE_ALL if newest is None else earlier(newest, seconds))
+    if last.last_event is None:  # the offset was set by hand
+        return Bound(BEFORE_ALL, "the next event of the stream")
+    return Bound(earlier(last.last_event, seconds))
 
 
 def _snapshot(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[Bound]:

@@ -112,7 +112,7 @@ class SilverTable(TypedTable):
         """I/O: the position below which tombstones may be gone; empty: they are all there."""
         return self.tables.properties(self.name).get(_FLOOR, "")
 
-    def purge(self, safe: str) -> int:
+    def purge(self, safe: str) -> tuple[int, int]:
         """I/O: removes the tombstones below the floor, then raises the floor to *safe*; one commit each, or none where no tombstone is
         concerned. Idempotent.
 
@@ -122,11 +122,11 @@ class SilverTable(TypedTable):
             safe: A `safe_floor` of this table.
 
         Returns:
-            How many were removed.
+            How many were removed, and how many are left.
         """
         floor = self.floor()
-        rows = self.tables.read(self.name).where(is_below(max(safe, floor)))
-        ((going, concerned),) = rows.agg(F.count_if(F.expr(is_below(floor))), F.count("*")).collect()
+        counts = F.count_if(F.expr(is_below(floor))), F.count_if(F.expr(is_below(max(safe, floor)))), F.count_if("_deleted")
+        ((going, concerned, all_of_them),) = self.tables.read(self.name).agg(*counts).collect()
         for attempt in retrying() if going else ():
             with attempt:
                 self.tables.delete(self.name, is_below(floor))
@@ -134,7 +134,7 @@ class SilverTable(TypedTable):
         for attempt in retrying() if concerned > going else ():
             with attempt:
                 self.tables.set_properties(self.name, {_FLOOR: max(safe, self.floor())})
-        return removed
+        return removed, all_of_them - removed
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.

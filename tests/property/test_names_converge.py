@@ -130,7 +130,8 @@ def messy_commits(names: Names, chance: random.Random, commits: int) -> list[Com
     landed = []
     for batch, (start, end) in enumerate(bounds, 1):
         rows = [row | {"batch": batch} for row in names.streamed[start:end]]
-        rows[-1]["resume_token"] = json.dumps({"_data": rows[-1]["position"].partition(":")[2]})
+        last_event, _, token = rows[-1]["position"].partition(":")
+        rows[-1] |= {"resume_token": json.dumps({"_data": token}), "last_event": last_event}
         landed.append(Commit(rows, all(end > earlier for _, earlier in bounds[: batch - 1])))
     for taken, reads in names.reads:
         first = next(number for number, (_, end) in enumerate(bounds) if taken <= end)
