@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.errors import PySparkImportError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.conflicts import know_remote_conflicts
 
+_ANSWER_SECONDS = 20
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 # Spark itself ships the rest of what Delta depends on; a second copy on the class path would only shadow it.
@@ -65,7 +65,8 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         java_options: For the JVM that is started here.
 
     Raises:
-        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*, or what a Spark Connect client needs is not installed.
+        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; or as `await_server`.
+        RetriableError: As `await_server`.
     """
     remote = os.environ.get("SPARK_REMOTE")
     if remote and master is not None:
@@ -73,6 +74,8 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             f"SPARK_REMOTE names a Spark that runs elsewhere, and spark.master ({master}) one that would be started here",
             next_step="set spark.master: null (STRANDLINE_SPARK__MASTER=null), or unset SPARK_REMOTE",
         )
+    if remote and remote.startswith("sc://"):  # a platform may have an address of its own kind
+        await_server(remote)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name)
@@ -88,13 +91,38 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    try:
-        session = builder.getOrCreate()
-    except PySparkImportError as error:
-        raise ConfigurationError(
-            f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error.getMessage()})",
-            next_step="pip install 'strandline[connect]'",
-        ) from error
+    session = builder.getOrCreate()
     if is_remote():
         know_remote_conflicts()
     return session
+
+
+def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
+    """I/O: waits until a Spark Connect server answers. Spark's own client would try for ten minutes, without a word.
+
+    Args:
+        address: ``sc://host:port/;token=…``; it is not quoted, because it may hold a secret.
+
+    Raises:
+        ConfigurationError: What a client needs is not installed, or the address cannot be read.
+        RetriableError: Nobody answers.
+    """
+    try:
+        import grpc
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+
+        server = DefaultChannelBuilder(address)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error})",
+            next_step="pip install 'strandline[connect]'",
+        ) from error
+    except ValueError:
+        raise ConfigurationError("SPARK_REMOTE is not an address that Spark can read", next_step="set it to sc://host:15002") from None
+    with server.toChannel() as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=seconds)
+        except grpc.FutureTimeoutError:
+            raise RetriableError(
+                f"no Spark Connect server answers at {server.endpoint}", next_step="start it, or correct SPARK_REMOTE"
+            ) from None

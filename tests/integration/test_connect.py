@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from connect_server import ROOT, connect_server
 
+from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.io.session import await_server
+from pipelines.source.mongod import free_ports
+
 _SMALLEST = (
     "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",
     "tests/integration/test_quality_gate.py::test_a_broken_batch_is_set_aside_held_corrected_and_taken_back",
@@ -52,6 +56,16 @@ def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
 @pytest.mark.long
 def test_much_of_the_suite_goes_through_spark_connect(remote: str) -> None:
     run_tests(remote, *_WIDER)
+
+
+# scenario: U10
+def test_a_server_that_does_not_answer_or_an_address_that_is_none_is_one_line() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(RetriableError, match=rf"no Spark Connect server answers at 127\.0\.0\.1:{port} → start it"):
+        await_server(f"sc://127.0.0.1:{port}/;token=s3cret", seconds=0.5)
+    with pytest.raises(ConfigurationError) as caught:
+        await_server("sc://host:notaport/;token=s3cret")
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_client_that_is_not_complete_is_one_line(tmp_path: Path) -> None:
