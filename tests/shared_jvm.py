@@ -22,8 +22,8 @@ from pipelines.io.session import build_session
 _CONF: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.memory": "3g",
 }
+_HERE: Final = {"spark.driver.memory": "4g"}  # of all workers
 # Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
 _SMALL_JVM: Final = (
     "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
@@ -50,8 +50,9 @@ class SharedJvm:
 
 def start_session() -> SparkSession:
     """A session in a JVM of this process; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
-    master = None if "SPARK_REMOTE" in os.environ else "local[2]"
-    return build_session("strandline-tests", master=master, conf=_CONF, java_options=_SMALL_JVM)
+    if "SPARK_REMOTE" in os.environ:
+        return build_session("strandline-tests", master=None, conf=_CONF)
+    return build_session("strandline-tests", master="local[2]", conf=_CONF | _HERE, java_options=_SMALL_JVM)
 
 
 def worker_session(config: pytest.Config) -> SparkSession | None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
 from pipelines.io.increments import inserted
+from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
@@ -33,7 +34,7 @@ from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
 from pipelines.silver.typed_table import Progress
-from pipelines.silver.writer import Merged, Opened, SilverTable
+from pipelines.silver.writer import Opened, SilverTable
 from pipelines.silver_settings import SilverSettings
 
 _log = logging.getLogger("strandline.silver")

@@ -82,8 +82,7 @@ class HistoryTable(TypedTable):
         merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
         merge = merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'")
         with self.merging():
-            merge.execute()
-        return sum(self.tables.counted(self.name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))))
+            return merge.execute().rows
 
     def since(self, position: str) -> DataFrame:
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""

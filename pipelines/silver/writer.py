@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
+from pipelines.io.merge import Merged
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
@@ -35,14 +36,6 @@ class Opened:
     incarnations: Incarnations
     folds: bool
     """Patches have come for the table, so that any row may hold some that wait."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Rows of one MERGE, counted by the commit."""
-
-    inserted: int
-    updated: int
 
 
 @dataclass(frozen=True)
@@ -88,12 +81,10 @@ class SilverTable(TypedTable):
         Raises:
             ContractError: As `merging`.
         """
-        for attempt in retrying():
-            with attempt, self.merging():
-                self._merge_once(rows, keys, deletes)
-        return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
+        with self.merging():
+            return retrying()(self._merge_once, rows, keys, deletes)
 
-    def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> None:
+    def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
@@ -106,7 +97,7 @@ class SilverTable(TypedTable):
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.update(from_source([*document, "_pending"]), when=late)
         may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins
-        merge.insert(from_source(rows.columns), when=may_be_new).execute()
+        return merge.insert(from_source(rows.columns), when=may_be_new).execute()
 
     def floor(self) -> str:
         """I/O: the position below which tombstones may be gone; empty: they are all there."""
@@ -127,10 +118,7 @@ class SilverTable(TypedTable):
         floor = self.floor()
         counts = F.count_if(F.expr(is_below(floor))), F.count_if(F.expr(is_below(max(safe, floor)))), F.count_if("_deleted")
         ((going, concerned, all_of_them),) = self.tables.read(self.name).agg(*counts).collect()
-        for attempt in retrying() if going else ():
-            with attempt:
-                self.tables.delete(self.name, is_below(floor))
-        removed = self.tables.counted(self.name, "numDeletedRows")[0] if going else 0
+        removed = retrying()(self.tables.delete, self.name, is_below(floor)) if going else 0
         for attempt in retrying() if concerned > going else ():
             with attempt:
                 self.tables.set_properties(self.name, {_FLOOR: max(safe, self.floor())})
@@ -165,8 +153,7 @@ class SilverTable(TypedTable):
         rows = gone.select("_key", *(value.alias(name) for name, value in tombstone.items()))
         merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
         buried = from_source([*tombstone]) | {quoted(name): "NULL" for name in values}
-        merge.update(buried, when="t._position < s._position").execute()
-        return self.tables.counted(self.name, "numTargetRowsUpdated")[0]
+        return merge.update(buried, when="t._position < s._position").execute().updated
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
         """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are

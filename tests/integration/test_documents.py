@@ -157,6 +157,7 @@ def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSess
 
 
 # scenario: A19
+@pytest.mark.long
 def test_two_databases_by_one_pattern_have_tables_of_their_own_and_end_on_their_own(
     spark: SparkSession, mongo_uri: str, database: Db, mongo: MongoClient[Any], tmp_path: Path
 ) -> None:

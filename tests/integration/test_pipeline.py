@@ -77,7 +77,7 @@ def silver_name(ctx: Any) -> Any:
 
 
 # scenario: C01, C03, C04, C06, C08, A13, A18, R03
-@pytest.mark.parametrize("chunk_size", [20, 1_000_000])
+@pytest.mark.parametrize("chunk_size", [20, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_every_document_changes_while_the_snapshot_runs(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, chunk_size: int
 ) -> None:
@@ -201,6 +201,7 @@ def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri:
 
 
 # scenario: E12, S08
+@pytest.mark.long
 def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
 
 
 # scenario: Q06
+@pytest.mark.long
 def test_four_silver_runs_at_once_end_as_one_does(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(5)])
@@ -252,6 +254,7 @@ def test_an_answer_that_takes_long_is_not_taken_for_the_end(
 
 
 # scenario: I07
+@pytest.mark.long
 def test_every_prefix_of_bronze_is_a_prefix_of_what_was_appended(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path
 ) -> None:

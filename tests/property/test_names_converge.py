@@ -171,6 +171,7 @@ def found_in_silver(ctx: JobContext, name: str) -> dict[str, Any]:
 
 @settings(_few, max_examples=1)
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.long
 def test_drops_and_renames_at_any_moment_converge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     names_converge(spark, tmp_path_factory.mktemp("names"), seed, "ab", runs=3)
 

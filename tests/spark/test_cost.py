@@ -44,6 +44,7 @@ def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(
     assert data_files_read("chunks", 12) == short.data_files_read + 3
 
 
+@pytest.mark.long
 def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
