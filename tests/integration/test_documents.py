@@ -108,6 +108,7 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
 
 
 # scenario: S01, S03, T03
+@pytest.mark.long
 def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     declaring = with_silver(ctx, columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})

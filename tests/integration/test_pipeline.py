@@ -154,6 +154,7 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mon
 
 
 # scenario: T05, E13: Delta forgets a table's log after thirty days, and bronze is never older than that for its readers
+@pytest.mark.long
 def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

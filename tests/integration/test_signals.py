@@ -244,6 +244,7 @@ def test_a_signal_is_acted_upon_once_wherever_the_process_ends(spark: SparkSessi
 
 
 # scenario: M09
+@pytest.mark.long
 def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_captured(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -277,6 +278,7 @@ def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_ca
 
 
 # scenario: A16, A17, G14, H11
+@pytest.mark.long
 def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_not(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
