@@ -13,7 +13,7 @@ import altair as alt
 import pandas as pd
 
 from pipelines.jobs.notebook import open_notebook
-from pipelines.jobs.sql import run_sql
+from pipelines.jobs.sql import run_sql, versions
 from pipelines.jobs.status import silver_columns, silver_status
 
 alt.renderers.enable("png", scale_factor=2)
@@ -116,3 +116,40 @@ run_sql(
     LIMIT 10
     """,
 ).toPandas()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## As it was
+# MAGIC
+# MAGIC `silver.history: scd2` keeps every version of every document in `silver.<table>_history` ([docs/history.md](../docs/history.md)); for the
+# MAGIC demo's lake: `STRANDLINE_SILVER__HISTORY=scd2 make demo`. A table without a history knows one version of each document, the present
+# MAGIC one. Here what was in force half-way between the first and the last change.
+
+# COMMAND ----------
+
+history = versions(ctx, table)
+span = history.where("_op <> 'b'").selectExpr("unix_micros(min(_valid_from)) AS first", "unix_micros(max(_valid_from)) AS last")
+moments = span.selectExpr("explode(sequence(0, 20)) AS step", "first", "last").selectExpr(
+    "step", "timestamp_micros(first + step * (last - first) div 20) AS moment"
+)
+as_it_was = moments.crossJoin(history).where("_valid_from <= moment AND (_valid_to IS NULL OR _valid_to > moment) AND NOT _deleted")
+
+as_it_was.where("step = 10").selectExpr(
+    "moment", "_id", "status", "delay.departure AS departure_delay", "_valid_from", "_valid_to"
+).orderBy("_valid_from", "_id", ascending=[False, True]).limit(10).toPandas()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC The same at twenty moments: how many flights there were, by status.
+
+# COMMAND ----------
+
+flights = as_it_was.groupBy("step", "moment", "status").count().toPandas()
+
+alt.Chart(flights, title="Flights by status, as of each moment", width=520).mark_area().encode(
+    x=alt.X("moment:T", title="moment of the source (UTC)"),
+    y=alt.Y("count:Q", title="flights"),
+    color=alt.Color("status:N", title=None),
+)

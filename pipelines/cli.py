@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +20,8 @@ from pipelines.commands.reconcile import reconcile
 from pipelines.commands.schema import schema
 from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import delete, pause, resume, start, stop
-from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows, settings_of
+from pipelines.commands.status import status
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows, settings_of, stop_on_signal
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
@@ -38,7 +36,7 @@ app.add_typer(offsets, name="offsets")
 app.add_typer(quality, name="quality")
 app.add_typer(schema, name="schema")
 app.add_typer(snapshot, name="snapshot")
-for verb in (stop, start, pause, resume, delete, reconcile, rebuild, maintain):
+for verb in (stop, start, pause, resume, delete, status, reconcile, rebuild, maintain):
     app.command()(verb)
 
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
@@ -61,7 +59,7 @@ def capture(context: typer.Context, once: Once = False) -> None:
     """Land change stream and snapshot in bronze."""
     from pipelines.jobs.capture import run_capture
 
-    result = run_capture(_open_and_serve(context), once=once, stop=_stop_on_signal(), report=_log_landed)
+    result = run_capture(_open_and_serve(context), once=once, stop=stop_on_signal(), report=_log_landed)
     out.print(f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}")
 
 
@@ -84,30 +82,11 @@ def run(context: typer.Context, once: Once = False) -> None:
     """Everything in one process: capture, silver, gold."""
     from pipelines.jobs.run import run_continuously, run_once
 
-    ctx, stop = _open_and_serve(context), _stop_on_signal()
+    ctx, stopped = _open_and_serve(context), stop_on_signal()
     if once:
         run_once(ctx, report=_log_landed, silver_report=_log_merged)
     else:
-        run_continuously(ctx, stop, report=_log_landed, silver_report=_log_merged)
-
-
-@app.command()
-def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """How far bronze is, and what every silver table holds."""
-    from pipelines.jobs.dead_letters import error_metrics
-    from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
-
-    ctx = open_pipeline(context)
-    record = asdict(show_offset(ctx))
-    held = held_rows(ctx)
-    tables = [asdict(table) | {"table": str(table.table), "quarantined": held.get(str(table.table), 0)} for table in silver_status(ctx)]
-    pages = docs_page(ctx)
-    if as_json:
-        errors = error_metrics(ctx)
-        print_json({"offset": record, "silver": tables, "errors": errors, "quality": {"pages": pages}})
-        return
-    print_record({**record, "quality_pages": pages or "none yet"})
-    print_rows(tables)
+        run_continuously(ctx, stopped, report=_log_landed, silver_report=_log_merged)
 
 
 @app.command()
@@ -164,14 +143,6 @@ def _open_and_serve(context: typer.Context) -> JobContext:
     if settings.metrics.port is not None:  # before Spark starts: a port that is taken is told at once
         serve(settings.metrics.port, settings.metrics.address)
     return open_context(settings)
-
-
-def _stop_on_signal() -> threading.Event:
-    """An event that Ctrl-C or SIGTERM sets: the batch in hand is committed, then the run ends."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 def _log_landed(what: str, count: int) -> None:

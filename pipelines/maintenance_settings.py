@@ -1,4 +1,4 @@
-"""The part of the settings that says how long old files are kept. Seen by `settings`, `cli` and `jobs` only."""
+"""The part of the settings that says how long old files and tombstones are kept. Seen by `settings`, `cli` and `jobs` only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from pipelines.selection_settings import Section
 
 
 class MaintenanceSettings(Section):
-    """How long files that no table needs any more are kept for those who still read them."""
+    """How long files that no table needs any more are kept for those who still read them, and tombstones for what comes late."""
 
     max_downtime_hours: int = Field(72, ge=1, description="Longest time that silver, or a reader of an older version, may be away.")
     retention_hours: int = Field(
         168, ge=1, description="`maintain` removes no file that was needed within that time. No less than the downtime."
+    )
+
+    tombstone_retention_hours: int | None = Field(
+        240,
+        ge=1,
+        description="`maintain` purges tombstones older than that, by the source's time; null: none. So long a position may be moved back "
+        "over what was never captured.",
     )
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ columns stand in its SQL files. This page is written by `make docs`.
 
 _TABLES = (
     ("bronze.&lt;source&gt;", "Append-only: one commit holds a batch of events and the token that ends it.", columns.BRONZE_DDL),
-    ("silver.&lt;collection&gt;", "One row per document, deleted ones included (`_deleted`).", columns.SILVER_BOOKKEEPING_DDL),
+    ("silver.&lt;collection&gt;", "One row per document; deleted ones (`_deleted`) stay for days.", columns.SILVER_BOOKKEEPING_DDL),
     ("silver.&lt;table&gt;_history", "Every version of every document (`silver.history: scd2`).", columns.SILVER_HISTORY_DDL),
     (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "What operators asked of the sources.", columns.SOURCES_DDL),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,25 +23,23 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
-# A test has a handful of rows: generating and compiling code for each query took a third of the time that all tests need.
-# What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
-_NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-# Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
-_SMALL_JVM = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
-    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
-)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        from shared_jvm import SharedJvm
+
+        config.pluginmanager.register(SharedJvm())
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The one session of the process; in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
-    from pipelines.io.session import build_session
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The one session of the process."""
+    from shared_jvm import start_session, worker_session
 
-    master = None if "SPARK_REMOTE" in os.environ else "local[2]"
-    session = build_session("strandline-tests", master=master, conf=_NO_CODE_GENERATION, java_options=_SMALL_JVM)
+    in_shared_jvm = worker_session(request.config)
+    session = in_shared_jvm or start_session()
     yield session
-    session.stop()
+    if in_shared_jvm is None:
+        session.stop()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def unknown_columns(query: str) -> list[str]:
     known = {table: columns_of_table(table) for table in tables}
     missing = [table for table, names in known.items() if not names]
     names = set().union(*known.values())
-    has_fields = any(table.startswith("silver.") and "carrier" not in names for table, names in known.items())
+    has_fields = any("_key" in of and "carrier" not in names for of in known.values())
     for column in tree.find_all(exp.Column):
         parts = [part.name for part in column.parts]
         name = parts[1] if len(parts) > 1 and parts[0] not in names else parts[0]
@@ -48,12 +48,13 @@ def unknown_columns(query: str) -> list[str]:
 
 def columns_of_table(table: str) -> set[str]:
     """Names of its columns; none where there is no such table."""
-    layer, _, name = table.partition(".")
+    layer, _, name = table.removeprefix("delta.lake/").replace("/", ".").partition(".")
     if layer == "gold":
         file = resources.files("pipelines.gold") / "sql" / f"{name}.sql"
         return set(sqlglot.parse_one(file.read_text(encoding="utf-8"), dialect=DIALECT).named_selects) if file.is_file() else set()
     if layer == "silver":
-        return _names(columns.SILVER_BOOKKEEPING_DDL) | {"_id"} | _fields(name)
+        bookkeeping = columns.SILVER_HISTORY_DDL if name.endswith("_history") else columns.SILVER_BOOKKEEPING_DDL
+        return _names(bookkeeping) | {"_id"} | _fields(name)
     if layer == "bronze":
         return _names(columns.BRONZE_DDL)
     return _names(_CONTROL[table]) if table in _CONTROL else set()

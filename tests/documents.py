@@ -56,8 +56,9 @@ class Page:
         return [arguments for code in codes for arguments in strandline_commands(code)]
 
     def queries(self) -> list[str]:
-        """What is given to ``strandline sql``."""
-        return [arguments[-1] for arguments in self.commands() if arguments[0] == "sql"]
+        """What is given to ``strandline sql``, and queries that stand for themselves."""
+        shown = [block for block in self.blocks("sql") if block.startswith("select ")]
+        return [arguments[-1] for arguments in self.commands() if arguments[0] == "sql"] + shown
 
     def anchors(self) -> set[str]:
         """What GitHub makes of its headings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
+from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.purge import Purge
+from pipelines.jobs.silver import run_silver
 from pipelines.model.columns import bronze_table
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.tables import TableName, safe_name
@@ -54,6 +57,19 @@ def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **c
 def with_silver(ctx: JobContext, **silver: Any) -> JobContext:
     """The same pipeline with other settings of silver."""
     return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
+
+
+def land(ctx: JobContext) -> None:
+    """All that has happened at the source until now, in bronze and silver."""
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+
+
+def purge(ctx: JobContext) -> int:
+    """Tombstones go as soon as they may, without a time for which they are kept. Returns how many went."""
+    maintenance = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": 0})
+    purge = Purge.of(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance})))
+    return sum(purge.run(table).rows for table in ctx.tables.names("silver")) if purge is not None else 0
 
 
 def bronze(ctx: JobContext) -> DataFrame:

@@ -14,7 +14,7 @@ from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
-_FIRST_WINDOW = 8
+_RECENT_COMMITS = (8, 64, 512)
 _RECENT_BATCHES = (1_000, 100_000)
 
 
@@ -60,8 +60,8 @@ def _lineage() -> Column:
 def committed(tables: Tables, bronze: TableName, *, version: int | None = None) -> Committed | None:
     """I/O: reads the newest commits of *bronze*, whatever its size; None before the first batch.
 
-    The last few commits bound a file-pruned look at the table itself, which alone decides: after a RESTORE the newest commits may hold
-    rows that the table no longer has.
+    Recent commits bound a file-pruned look at the table itself, which alone decides: after a RESTORE the newest commits may hold rows that
+    the table no longer has.
 
     Args:
         version: As of that version of the table, so far as its log and files still reach; default: the newest.
@@ -70,15 +70,25 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         AnalysisException: The table has no such version, or no longer.
     """
     newest = tables.version(bronze) if version is None else version
-    recent = inserted(tables, bronze, max(0, newest - _FIRST_WINDOW), newest).where(ends())
-    hint = recent.agg(F.max(F.struct(_lineage().alias("lineage"), "batch")).alias("last")).select("last.batch").first()
-    for lower_bound in (hint["batch"] if hint is not None else None, None):
+    for lower_bound in (_recent_batch(tables, bronze, newest), None):
         rows = tables.read(bronze, version=version).where(ends())
         if lower_bound is not None:
             rows = rows.where(F.col("batch") >= lower_bound)
         last = _committed(_newest_first(rows)).first()
         if last is not None:
             return Committed(*last)
+    return None
+
+
+def _recent_batch(tables: Tables, bronze: TableName, newest: int) -> int | None:
+    """The batch that ended last among recent commits, of a few, then of more: chunks of a snapshot may have landed since it ended."""
+    for commits in _RECENT_COMMITS:
+        recent = inserted(tables, bronze, max(0, newest - commits), newest).where(ends())
+        last = recent.agg(F.max(F.struct(_lineage().alias("lineage"), "batch")).alias("last")).select("last.batch").first()
+        if last is not None and last["batch"] is not None:
+            return int(last["batch"])
+        if commits >= newest:
+            break
     return None
 
 

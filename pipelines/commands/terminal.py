@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,19 +43,36 @@ def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
     """One answer: a line for each of its values."""
     if as_json:
         print_json(record)
-        return
-    for key, value in record.items():
-        out.print(f"{key.replace('_', ' '):>16}  {value}", highlight=False, markup=False)
+    else:
+        out.print(as_lines(record))
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
-    """A listing: a table with a row for each. Values are text, whatever brackets they hold."""
+    """A listing: a table with a row for each."""
     if as_json:
         print_json(list(rows))
-        return
+    else:
+        out.print(as_table(rows))
+
+
+def as_lines(record: dict[str, Any]) -> Text:
+    """A line for each value."""
+    return Text("\n".join(f"{key.replace('_', ' '):>16}  {value}" for key, value in record.items()))
+
+
+def as_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Values are text, whatever brackets they hold."""
     table = Table()
     for column in rows[0] if rows else ():
         table.add_column(Text(column))
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row.values()))
-    out.print(table)
+    return table
+
+
+def stop_on_signal() -> threading.Event:
+    """An event that Ctrl-C or SIGTERM sets: what is in hand is finished, then the command ends."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

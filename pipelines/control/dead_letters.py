@@ -71,8 +71,7 @@ class DeadLetters:
         never = F.lit(None).cast("timestamp")
         complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
         with metrics.LETTER_FAILURES.count_exceptions():
-            self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
-        (noted,) = self.tables.counted(self.table, "numTargetRowsInserted")
+            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
         metrics.LETTERS_PRODUCED.inc(noted)
         metrics.count_failures(noted, logged=noted)
 
@@ -97,5 +96,4 @@ class DeadLetters:
         if not self.tables.exists(self.table):
             return 0
         chosen = f"source = {literal(source)}" + ("" if everything else " AND status <> 'open'")
-        self.tables.delete(self.table, chosen if before is None else f"{chosen} AND at < {literal(before)}")
-        return self.tables.counted(self.table, "numDeletedRows")[0]
+        return self.tables.delete(self.table, chosen if before is None else f"{chosen} AND at < {literal(before)}")

@@ -17,7 +17,6 @@ from pipelines.gold.graph import Graph, Node
 from pipelines.gold.names import Source, spark_sql
 from pipelines.gold.statement import nearest, one_line
 from pipelines.io.increments import FeedLost, feed
-from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName, quoted
 
 _FOUND = "_strandline_found"
@@ -56,7 +55,7 @@ def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[
     if rows is None:
         frame = _commented(node, cut.tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql)))
         cut.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
-        rows = _metrics(cut.tables, node.table, "numOutputRows")
+        rows = int(cut.tables.history(node.table)[0]["operationMetrics"]["numOutputRows"])
     cut.tables.set_properties(node.table, remembered(graph, node, decision))
     return rows, f"{done}: {how}"
 
@@ -76,10 +75,9 @@ def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
         on = " AND ".join(f"t.{quoted(key)} <=> s.{_key(number)}" for number, key in enumerate(node.header.keys))
         values = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
         merge = tables.merge(node.table, source, on).delete(when=f"s.{_FOUND} IS NULL").update(values)
-        merge.insert(values, when=f"s.{_FOUND}").execute()
+        return merge.insert(values, when=f"s.{_FOUND}").execute().rows
     finally:
         tables.spark.catalog.dropTempView(views)
-    return _metrics(tables, node.table, "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
@@ -153,11 +151,6 @@ def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
 
 def _shape(rows: DataFrame) -> Mapping[str, str]:
     return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-
-
-def _metrics(tables: Tables, table: TableName, *names: str) -> int:
-    metrics = tables.history(table)[0]["operationMetrics"]
-    return sum(int(metrics[name]) for name in names)
 
 
 def _key(number: int) -> str:

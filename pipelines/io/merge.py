@@ -9,6 +9,19 @@ from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
+class Merged:
+    """Rows of the target that a MERGE touched."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+    @property
+    def rows(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True)
 class Merge:
     """MERGE of *source* (``s``) into *target* (``t``). Of the clauses that fit a row, the first one counts.
 
@@ -30,8 +43,8 @@ class Merge:
         """Set *columns*, quoted names to values, of a row that matches."""
         return self._with("MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}")
 
-    def update_all(self) -> Merge:
-        return self._with("MATCHED", "", "UPDATE SET *")
+    def update_all(self, *, when: str = "") -> Merge:
+        return self._with("MATCHED", when, "UPDATE SET *")
 
     def delete(self, *, when: str) -> Merge:
         return self._with("MATCHED", when, "DELETE")
@@ -50,12 +63,13 @@ class Merge:
     def _with(self, fits: str, when: str, action: str) -> Merge:
         return replace(self, clauses=(*self.clauses, f"WHEN {fits}{f' AND {when}' if when else ''} THEN {action}"))
 
-    def execute(self) -> None:
-        """I/O: one commit.
+    def execute(self) -> Merged:
+        """I/O: one commit, or none where no clause fits a row.
 
         In SQL, because Delta's own builder needs a plugin in a Spark Connect server, and Spark's `mergeInto` knows no alias for the target.
         """
         braces = str.maketrans({"{": "{{", "}": "}}"})  # `sql` formats its text, and any name may hold them
         head = f"MERGE INTO {self.target} AS t USING ".translate(braces)
         rest = f" AS s ON {self.on} {' '.join(self.clauses)}".translate(braces)
-        self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source)
+        (done,) = self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source).collect()
+        return Merged(done["num_inserted_rows"], done["num_updated_rows"], done["num_deleted_rows"])

@@ -77,6 +77,8 @@ class Tables:
         Raises:
             ConfigurationError: The table's folder holds something that is no table, such as a creation that was cut off.
         """
+        if self.exists(table):
+            return
         if not self.lake.by_path:
             self._create_schema(table)
         sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({columns_ddl(schema)}) USING delta"
@@ -93,13 +95,14 @@ class Tables:
         except AnalysisException as error:
             if error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
                 raise
-            if _removed_half_creation(self.lake, table):
-                self.spark.sql(sql)
-                return
+        if not self.lake.by_path or self.exists(table):  # whatever fills the folder is a table to IF NOT EXISTS
+            return
+        if not _removed_half_creation(self.lake, table):
             raise ConfigurationError(
                 f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
                 next_step="remove that folder, or choose another lake.root",
-            ) from error
+            )
+        self.spark.sql(sql)
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
@@ -121,18 +124,14 @@ class Tables:
         changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
         self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}")
 
-    def delete(self, table: TableName, where: str) -> None:
-        """I/O: one commit that deletes the rows *where* says, in SQL; or none where there are none."""
-        self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}")
+    def delete(self, table: TableName, where: str) -> int:
+        """I/O: one commit that deletes the rows *where* says, in SQL; or none where there are none. Returns how many."""
+        ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
+        return int(deleted)
 
     def history(self, table: TableName, limit: int = 1) -> list[Row]:
         """The newest commits, newest first: version, timestamp, operation, operationMetrics, …"""
         return self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
-
-    def counted(self, table: TableName, *metrics: str) -> tuple[int, ...]:
-        """Operation metrics of the newest commit, such as ``numTargetRowsInserted``; 0 where it has none of that name."""
-        found = self.history(table)[0]["operationMetrics"]
-        return tuple(int(found.get(name, 0)) for name in metrics)
 
     def version(self, table: TableName) -> int:
         """The newest version of *table*."""
@@ -196,15 +195,17 @@ class Tables:
                 return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
         return None
 
-    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> None:
+    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> int:
         """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
 
         Args:
             rows: Unique by *key*.
+
+        Returns:
+            How many rows were inserted.
         """
-        for attempt in retrying():
-            with attempt:
-                self.merge(table, rows, f"t.{quoted(key)} = s.{quoted(key)}").insert_all().execute()
+        merge = self.merge(table, rows, f"t.{quoted(key)} = s.{quoted(key)}").insert_all()
+        return retrying()(merge.execute).inserted
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.

@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
@@ -16,7 +14,7 @@ from pipelines.model.gap import gaps_of
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import LastCut, Ledger
 from pipelines.silver.news import News, Reach
-from pipelines.silver.sweep import completed_snapshot
+from pipelines.silver.sweep import completed_snapshots
 
 
 def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Ledger:
@@ -93,7 +91,6 @@ def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
     gaps = gaps_of(ctx.tables.properties(bronze))
     if not gaps:
         return False
-    rows = ctx.tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
-    snapshots = [completed_snapshot(ctx.tables, bronze, row[0]) for row in rows.select("snapshot_id").collect()]
-    healed = max((whole.absent_at for whole in snapshots if whole is not None and whole.absent_at is not None), default="")
+    snapshots = completed_snapshots(ctx.tables, bronze)
+    healed = max((whole.absent_at for whole in snapshots if whole.absent_at is not None), default="")
     return any(gap.before > healed for gap in gaps)

@@ -1,4 +1,4 @@
-"""Upkeep of bronze, silver and control. Rows are never touched: tombstones stay, because a READ may come however late."""
+"""Upkeep of bronze, silver and control. The only rows that go are tombstones that nothing can need any more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipelines.io.upkeep import committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.purge import Purge, Purged
 from pipelines.jobs.silver_history import tables_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
@@ -21,33 +22,38 @@ class Maintained:
     files_before: int
     files_after: int
     vacuumed: bool
+    purged: int = 0
+    """Tombstones that were removed."""
     note: str = ""
     """Why something was left out."""
 
 
 def run_maintain(ctx: JobContext) -> list[Maintained]:
-    """I/O: for each table, one commit with the retention where it was another, one that compacts small files, and the removal of files
-    that no version of the last ``maintenance.retention_hours`` needs.
+    """I/O: for each table, one commit with the retention where it was another, those of `Purge.run`, one that compacts small files, and the
+    removal of files that no version of the last ``maintenance.retention_hours`` needs.
 
     Bronze keeps all its files while a silver table has not read commits that are older than that. Writers may run beside: where one is at
     work on the same files, it goes before.
     """
     tables, hours = ctx.tables, ctx.settings.maintenance.retention_hours
     bronze = bronze_table(ctx.settings.source.name)
+    purge = Purge.of(ctx)
     found = []
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
     for table in names:
         detail = tables.detail(table)
         keep_for(tables, table, hours, detail["properties"])
         before = int(detail["numFiles"])
+        purged = purge.run(table) if purge is not None else Purged()
         compacted = compact(tables, table)
         reader = _late_reader(ctx, table, hours) if table == bronze else None
         if reader is None:
             vacuum(tables, table)
         notes = ["a writer was at work: compact it another time"] if compacted is None else []
         notes += [f"{reader} has not read it for more than {hours} hours: no file is removed"] if reader is not None else []
+        notes += [purged.note] if purged.note else []
         removed, added = compacted or (0, 0)
-        found.append(Maintained(str(table), before, before - removed + added, reader is None, "; ".join(notes)))
+        found.append(Maintained(str(table), before, before - removed + added, reader is None, purged.rows, "; ".join(notes)))
     return found
 
 

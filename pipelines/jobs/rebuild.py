@@ -17,6 +17,7 @@ from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_sc
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName, literal
+from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
@@ -29,7 +30,7 @@ from pipelines.silver_settings import SilverSettings
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild found. Counts are of rows, tombstones included."""
+    """What a rebuild found. Counts are of rows, tombstones included, but for those that may be purged."""
 
     table: str
     bronze_version: int
@@ -78,7 +79,7 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run
     news = News.read(ctx.tables, bronze, -1, version)
     of_bronze = BronzeRange(bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news)
     _ShadowRun(ctx, namespace, of_bronze, shadow, tuple(keys)).run()
-    result = _compared(ctx, table, shadow.name, version, keys)
+    result = _compared(ctx, present, shadow.name, version, keys)
     if not dry_run:
         _require_stopped(ctx)
         _put_in_place(ctx, present, shadow, namespace, keys)
@@ -143,14 +144,16 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
     return version, bronze_id
 
 
-def _compared(ctx: JobContext, table: TableName, shadow: TableName, version: int, keys: Sequence[str]) -> Rebuilt:
-    present, rebuilt = ctx.tables.read(table), ctx.tables.read(shadow)
+def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, keys: Sequence[str]) -> Rebuilt:
+    """Without the tombstones that may have been purged; bronze still knows them."""
+    stays = f"NOT ({is_below(table.floor())})"
+    present, rebuilt = ctx.tables.read(table.name).where(stays), ctx.tables.read(shadow).where(stays)
     types = tuple(retyped(present.schema, rebuilt.schema))
     if keys:
         present = present.where(F.col("_key").isin(*keys))
     kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt).groupBy("kind").count().collect()}
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
-    return Rebuilt(str(table), version, rebuilt.count(), retyped=types, **counts)
+    return Rebuilt(str(table.name), version, rebuilt.count(), retyped=types, **counts)
 
 
 def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, keys: Sequence[str]) -> None:

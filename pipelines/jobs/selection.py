@@ -53,20 +53,28 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     Raises:
         ConfigurationError: As `selection_of` and `inspect_selection`, or more collections are captured than there may be.
     """
-    selection, most = selection_of(capture), capture.guardrail_collections_max
-    if most or selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
+    selection = selection_of(capture)
+    limited = capture.guardrail_collections_max > 0
+    if limited or selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
         found = inspect_selection(selection, client, deployment)
-        for warning in found.warnings:
+        for warning in (*found.warnings, *guardrail(capture, found)):
             log.warning("%s", warning)
-        if most and len(found.collections) > most:
-            _guard(f"{len(found.collections)} collections are captured, and capture.guardrail_collections_max is {most}", capture)
     return selection
 
 
-def _guard(what: str, capture: CaptureSettings) -> None:
+def guardrail(capture: CaptureSettings, found: SelectionReport) -> list[str]:
+    """A warning where more collections are captured than there may be.
+
+    Raises:
+        ConfigurationError: There are more, and that ends the capture.
+    """
+    count, most = len(found.collections), capture.guardrail_collections_max
+    if not most or count <= most:
+        return []
+    what = f"{count} collections are captured, and capture.guardrail_collections_max is {most}"
     if capture.guardrail_collections_limit_action == "fail":
         raise ConfigurationError(what, next_step="narrow capture.collection_include_list, or raise the limit")
-    log.warning("%s", what)
+    return [what]
 
 
 def inspect_selection(selection: Selection, client: AnyClient, deployment: Deployment) -> SelectionReport:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
 from pipelines.io.increments import inserted
+from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
@@ -25,6 +26,7 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
 from pipelines.silver.census import Census
 from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
@@ -32,7 +34,7 @@ from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
 from pipelines.silver.typed_table import Progress
-from pipelines.silver.writer import Merged, Opened, SilverTable
+from pipelines.silver.writer import Opened, SilverTable
 from pipelines.silver_settings import SilverSettings
 
 _log = logging.getLogger("strandline.silver")
@@ -143,13 +145,14 @@ class CollectionRun:
         return shape
 
     def _merge(self, shape: Shape, changes: DataFrame, lives: Incarnations) -> tuple[Shape, Merged, int]:
-        """Census → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened for it."""
+        """Census, keys → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
         settings, table = self._settings, self._table
-        census = census_of(changes, max_depth=settings.max_depth)
+        census, keys = census_of(changes, max_depth=settings.max_depth), keys_of(changes)
         if self._folds(changes):
             known = gaps_of(self.ctx.tables.properties(self.range.bronze))
             gaps = [gap for gap in known if gap.concerns(str(self.namespace))]
-            state = folded_per_key(changes, self.ctx.tables.read(table.name), exact_updates=self._exact_updates, gaps=gaps)
+            held = self.ctx.tables.read(table.name).where(keys.among("_key"))
+            state = folded_per_key(changes, held, exact_updates=self._exact_updates, gaps=gaps)
             census.merge(census_of_state(state, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
@@ -162,7 +165,8 @@ class CollectionRun:
         state = lives.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
-        merged = table.merge(typed_rows(state, shape, exact_updates=self._exact_updates), deletes=settings.deletes)
+        rows = typed_rows(state, shape, exact_updates=self._exact_updates)
+        merged = table.merge(rows, keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:

@@ -30,6 +30,20 @@ def run_sql(ctx: JobContext, statement: str) -> DataFrame:
     return query(ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _shown(ctx))
 
 
+def versions(ctx: JobContext, table: str) -> DataFrame:
+    """Every known version of every document of a silver table (``silver.flights``), each in force from ``_valid_from`` until ``_valid_to``
+    (null: now). That is its history; of a table that keeps none, one version is known: the present one.
+
+    I/O: lists silver; lazy otherwise.
+
+    Raises:
+        ConfigurationError: There is no such table.
+    """
+    if f"{table}_history" in map(str, ctx.tables.names("silver")):
+        return run_sql(ctx, f"SELECT * FROM {table}_history")
+    return run_sql(ctx, f"SELECT *, _cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to FROM {table}")
+
+
 def _shown(ctx: JobContext) -> dict[TableName, Shown]:
     """Names that are no tables, and what they show of bronze."""
     source = ctx.settings.source.name

@@ -17,7 +17,7 @@ from pipelines.control.sources import State, state_of
 from pipelines.errors import StrandlineError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.selection import inspect_selection, selection_of
+from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import reach_of, required_offset
 from pipelines.model.columns import BOOKKEEPING, SCHEMA_CHANGES, bronze_table
 from pipelines.model.moments import utc
@@ -161,10 +161,10 @@ def held_rows(ctx: JobContext) -> dict[str, int]:
 
 def diagnose(ctx: JobContext) -> dict[str, str]:
     """I/O: asks the source who it is, and the lake what it holds. Raises the first thing that would stop a capture."""
-    options = connection_options(ctx.settings)
+    options, capture = connection_options(ctx.settings), ctx.settings.capture
     with closing(open_client(options)) as client:
         deployment = inspect(client)
-        selection = selection_of(ctx.settings.capture)
+        selection = selection_of(capture)
         selected = inspect_selection(selection, client, deployment)
         seconds, _ = operation_time(client)
     bronze = bronze_table(ctx.settings.source.name)
@@ -172,7 +172,8 @@ def diagnose(ctx: JobContext) -> dict[str, str]:
         "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
         "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
         "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
-        "captured": f"{len(selected.collections)} collections" + "".join(f"; {warning}" for warning in selected.warnings),
+        "captured": "; ".join([f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]),
+        "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
         "images": "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)",
         "lake": ctx.tables.lake.path(bronze) if ctx.tables.lake.by_path else ctx.tables.lake.sql(bronze),
         "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",

@@ -38,6 +38,12 @@ def cluster_time_of(position: str) -> tuple[int, int]:
     return int(position[:8], 16), int(position[8:16], 16)
 
 
+def earlier(position: str, by_seconds: int) -> str:
+    """Sorts after every position whose cluster time is older than that of *position* by more than the seconds, and before all others."""
+    seconds, increment = cluster_time_of(position)
+    return cluster_time_hex(max(0, seconds - by_seconds), increment) + ":"
+
+
 def cluster_seconds(position: str) -> int:
     """Seconds since the epoch (UTC) of a position's cluster time."""
     return int(position[:8], 16)

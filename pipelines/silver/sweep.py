@@ -36,6 +36,13 @@ class Completed:
         return rows.where(is_of(namespace)).select("key")
 
 
+def completed_snapshots(tables: Tables, bronze: TableName) -> list[Completed]:
+    """I/O: every snapshot that sweeps."""
+    rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
+    found = (completed_snapshot(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
 def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
     """I/O: the certificate of a snapshot; None where it sweeps nothing (nothing stood before it, or deletes are not captured)."""
     rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))

@@ -10,15 +10,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
+from pipelines.io.merge import Merged
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, literal, quoted
+from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations, tombstone_at
+from pipelines.silver.keys import Keys
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
-_FOLDS, _INCARNATIONS = "strandline.folds", "strandline.incarnations"
+_FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "strandline.floor"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 CLUSTERED_BY = ("_key",)
@@ -33,14 +36,6 @@ class Opened:
     incarnations: Incarnations
     folds: bool
     """Patches have come for the table, so that any row may hold some that wait."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Rows of one MERGE, counted by the commit."""
-
-    inserted: int
-    updated: int
 
 
 @dataclass(frozen=True)
@@ -69,36 +64,65 @@ class SilverTable(TypedTable):
         """I/O: one commit, before the first patch is merged. Idempotent."""
         self.tables.set_properties(self.name, {_FOLDS: "true"})
 
-    def merge(self, rows: DataFrame, *, deletes: Literal["soft", "hard"]) -> Merged:
+    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
         """MERGE *rows* by key under the position guard.
 
         Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
         a join semilattice, so any order, any batching and any repetition of rows ends in the same table. A late READ below a tombstone
         therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
-        collection: a change of another one takes the whole row, or nothing.
+        collection: a change of another one takes the whole row, or nothing. A key that the table lacks is not inserted below the floor.
 
         I/O: one commit, or none; tried again where another one goes before. Idempotent by the positions.
 
         Args:
             rows: As `typed_rows` returns them; unique by ``_key``.
-        """
-        for attempt in retrying():
-            with attempt:
-                self._merge_once(rows, deletes)
-        return Merged(*self.tables.counted(self.name, "numTargetRowsInserted", "numTargetRowsUpdated"))
+            keys: Those of *rows*: files and rows of the table that hold none of them are not read.
 
-    def _merge_once(self, rows: DataFrame, deletes: Literal["soft", "hard"]) -> None:
+        Raises:
+            ContractError: As `merging`.
+        """
+        with self.merging():
+            return retrying()(self._merge_once, rows, keys, deletes)
+
+    def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
         whole = from_source([*document, *_BOOKKEEPING])
-        merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
+        merge = self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.among('t._key')}")
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
         merge = merge.update(from_source(_BOOKKEEPING), when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
-        merge.update(from_source([*document, "_pending"]), when=late).insert(from_source(rows.columns)).execute()
+        merge = merge.update(from_source([*document, "_pending"]), when=late)
+        may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins
+        return merge.insert(from_source(rows.columns), when=may_be_new).execute()
+
+    def floor(self) -> str:
+        """I/O: the position below which tombstones may be gone; empty: they are all there."""
+        return self.tables.properties(self.name).get(_FLOOR, "")
+
+    def purge(self, safe: str) -> tuple[int, int]:
+        """I/O: removes the tombstones below the floor, then raises the floor to *safe*; one commit each, or none where no tombstone is
+        concerned. Idempotent.
+
+        What a raised floor uncovers goes with the next call: a MERGE that looked at the floor before it rose has ended by then.
+
+        Args:
+            safe: A `safe_floor` of this table.
+
+        Returns:
+            How many were removed, and how many are left.
+        """
+        floor = self.floor()
+        counts = F.count_if(F.expr(is_below(floor))), F.count_if(F.expr(is_below(max(safe, floor)))), F.count_if("_deleted")
+        ((going, concerned, all_of_them),) = self.tables.read(self.name).agg(*counts).collect()
+        removed = retrying()(self.tables.delete, self.name, is_below(floor)) if going else 0
+        for attempt in retrying() if concerned > going else ():
+            with attempt:
+                self.tables.set_properties(self.name, {_FLOOR: max(safe, self.floor())})
+        return removed, all_of_them - removed
 
     def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
@@ -129,8 +153,7 @@ class SilverTable(TypedTable):
         rows = gone.select("_key", *(value.alias(name) for name, value in tombstone.items()))
         merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
         buried = from_source([*tombstone]) | {quoted(name): "NULL" for name in values}
-        merge.update(buried, when="t._position < s._position").execute()
-        return self.tables.counted(self.name, "numTargetRowsUpdated")[0]
+        return merge.update(buried, when="t._position < s._position").execute().updated
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
         """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are

@@ -18,6 +18,7 @@ _COMMITS = ("the start", "the plan", "the chunk", "the completion", "the batch t
 
 
 # promises 1 and 2; scenario: A01, A18, E01, E03, E10
+@pytest.mark.long
 def test_a_snapshot_survives_the_end_of_its_process_after_each_commit(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -11,18 +11,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lakehouse import SHORT_LIVED, assert_equal_to_source, assert_streamed_exactly_once, pipeline
 from pymongo.database import Database
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import FencedError
+from pipelines.io.tables import Landed, Tables
 from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
+from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 _TOKEN = '{"_data": "8200"}'
@@ -60,7 +65,7 @@ def changing(database: Db) -> Iterator[None]:
 
     def write() -> None:
         number = 0
-        while not stop.wait(0.005):
+        while not stop.wait(0.03):
             number += 1
             database.a.update_one({"_id": number % 2000}, {"$inc": {"n": 1}}, upsert=True)
             if number % 7 == 0:
@@ -171,3 +176,32 @@ def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     assert ctx.tables.read(writer.table).count() == 1
+
+
+@dataclass(frozen=True)
+class OvertakenTables(Tables):
+    """Tables whose first batch somebody else commits, right before this one does."""
+
+    overtaken: list[str] = field(default_factory=list)
+
+    def append_once(self, table: TableName, rows: DataFrame, **how: Any) -> Landed | None:
+        if not self.overtaken:
+            self.overtaken.append(how["app_id"])
+            super().append_once(table, rows, **{**how, "proof": "the rival's"})
+        return super().append_once(table, rows, **how)
+
+
+# scenario: Q08
+def test_a_capture_that_is_fenced_at_its_start_reads_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    database.a.insert_many([{"_id": number} for number in range(9)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    tables, seen = OvertakenTables(spark, ctx.tables.lake), database.command("profile", 2)
+    try:
+        with pytest.raises(FencedError, match="another writer committed batch 1"):
+            run_capture(JobContext(ctx.settings, spark, tables), once=True)
+    finally:
+        database.command("profile", seen["was"])
+    assert tables.overtaken == ["strandline:test:1"]
+    assert ctx.tables.read(bronze_table("test")).count() == 1, "the rival's"
+    asked = [operation["command"] for operation in database["system.profile"].find({"appName": "strandline"})]
+    assert [command for command in asked if "find" in command or "getMore" in command] == []

@@ -1,8 +1,12 @@
-"""One small demo for all tests that look at what it shows and leaves."""
+"""One small demo for all tests that look at what it shows and leaves; and what tests of the command share."""
 
 from __future__ import annotations
 
+import fcntl
 import io
+import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from lakehouse import Demo
@@ -11,12 +15,35 @@ from rich.console import Console
 
 from pipelines.jobs.demo import run_demo
 from pipelines.settings import Settings
+from pipelines.silver_settings import SilverSettings
 
 
 @pytest.fixture(scope="session")
-def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:  # noqa: ARG001  # why: the demo joins the tests' session
-    """In a folder in which an earlier one had been."""
-    lake, shown = tmp_path_factory.mktemp("demo") / "lake", io.StringIO()
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Demo:  # noqa: ARG001  # why: the demo joins the tests' session
+    """In a folder in which an earlier one had been, and with a history of the flights. The first process that asks makes it for all."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "demo"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lake, shown = folder / "lake", folder / "shown.txt"
+        if not shown.exists():
+            shown.write_text(_made(lake), encoding="utf-8")
+    return Demo(lake, shown.read_text(encoding="utf-8"))
+
+
+def _made(lake: Path) -> str:
+    shown = io.StringIO()
     (lake / "bronze" / "left_by_an_earlier_demo").mkdir(parents=True)
-    run_demo(Settings(), lake=lake, rows=300, console=Console(file=shown, width=160, no_color=True))
-    return Demo(lake, shown.getvalue())
+    silver = SilverSettings(history="scd2", history_collections=("airline.flights",))
+    run_demo(Settings(silver=silver), lake=lake, rows=300, console=Console(file=shown, width=160, no_color=True))
+    return shown.getvalue()
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    """`run` and `status --watch` take Ctrl-C for themselves."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -15,10 +15,7 @@ from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.session import await_server
 from pipelines.source.mongod import free_ports
 
-_SMALLEST = (
-    "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",
-    "tests/integration/test_quality_gate.py::test_a_broken_batch_is_set_aside_held_corrected_and_taken_back",
-)
+_SMALLEST = ("tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",)
 _WIDER = (
     "tests/spark",
     "tests/property/test_convergence.py",
@@ -49,7 +46,7 @@ def run_tests(remote: str, *tests: str) -> None:
 
 
 def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
-    """Snapshot, stream, MERGE, tombstones, inferred columns, the quality gate, quarantine and gold."""
+    """Snapshot, stream, MERGE, tombstones and inferred columns."""
     run_tests(remote, *_SMALLEST)
 
 

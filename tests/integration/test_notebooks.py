@@ -69,7 +69,7 @@ def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spa
 
     for name, expected in {
         "explore_bronze": ["update or replace", "resume_token", "median_seconds", "lost on purpose", *COLLECTIONS],
-        "explore_silver": ["silver.flights", "tombstones", "struct<departure:timestamp,arrival:timestamp>", "arrival_delay"],
+        "explore_silver": ["silver.flights", "tombstones", "struct<departure:timestamp,arrival:timestamp>", "arrival_delay", "_valid_to"],
         "explore_gold": ["JetBlue Airways", "median_departure_delay", "BOEING"],
         "operate": ["completed", "holds", "expect_column_values_to_be_between", "Oversize", "index.html", "total-record-failures"],
     }.items():

@@ -195,6 +195,7 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
 
 
 # scenario: C10, N08, N10
+@pytest.mark.long
 def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -52,15 +56,6 @@ def guarded(tmp_path: Path) -> Iterator[tuple[Client, EmbeddedMongod]]:
             yield administrator, server
 
 
-@pytest.fixture
-def signals_restored() -> Iterator[None]:
-    """`run` takes Ctrl-C for itself."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 def uri_of(server: EmbeddedMongod, user: str, password: str) -> str:
     return server.uri.replace("mongodb://", f"mongodb://{user}:{password}@") + "&authSource=admin"
 
@@ -82,12 +77,14 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
     (tmp_path / "conf" / "local.yml").write_text(PAGE.blocks("yaml")[0], encoding="utf-8")
     uri = uri_of(server, "strandline", "password")
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
+    monkeypatch.setenv("STRANDLINE_CAPTURE__GUARDRAIL_COLLECTIONS_MAX", "5")
     steps = [command for command in PAGE.commands() if command[-1] != "run"]
     assert [command[0] for command in steps] == ["doctor", "run", "status", "snapshot", "sql", "sql", "sql"]
     for command in steps:
         assert app(command, standalone_mode=False) in (None, 0), command
     shown = capsys.readouterr().out
-    for expected in ("1 collections", "headroom seconds", "shop.orders", "silver.orders", "DOUBLE"):
+    watched_until_interrupted(capsys)
+    for expected in ("1 collections", "at most 5 collections", "headroom seconds", "shop.orders", "silver.orders", "DOUBLE"):
         assert expected in shown, shown
 
     with closing(open_client(ConnectionOptions(uri))) as client:
@@ -95,6 +92,23 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
             client.shop.orders.insert_one({"_id": "written"})
         with pytest.raises(OperationFailure, match="not authorized"):
             client.secrets.salaries.find_one()
+
+
+def watched_until_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        while signal.getsignal(signal.SIGINT) is before:
+            time.sleep(0.1)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    somebody = threading.Thread(target=interrupt)
+    somebody.start()
+    assert app(["status", "--watch", "--every", "0.1", "--json"], standalone_mode=False) in (None, 0)
+    somebody.join()
+    looks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {look["silver"][0]["table"] for look in looks} == {"silver.orders"}
 
 
 def test_the_three_actions_that_the_page_names_are_enough(guarded: tuple[Client, EmbeddedMongod]) -> None:

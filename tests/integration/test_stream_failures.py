@@ -199,3 +199,24 @@ def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str,
         with closing(again.batches()) as batches:
             first = next(batch for batch in batches if batch.events)
         assert bson.decode(first.events[0])["documentKey"] == {"_id": 1}
+
+
+# scenario: E11
+@pytest.mark.parametrize("read", [0, 1, 3])
+def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: MongoClient[Any], database: Db, read: int) -> None:
+    """While it waits for an event; between two; and while it is given the next ones, some megabytes each."""
+
+    def cursors() -> int:
+        idle = mongo.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"cursor.tailable": True}}])
+        return sum(1 for operation in idle if operation["ns"].startswith(f"{database.name}."))
+
+    with reading(mongo_uri, database, StreamLimits(max_batch_size=1)) as stream:
+        for number in range(2 * read):
+            database.a.insert_one({"_id": number, "heavy": "x" * 3_000_000})
+        assert stream.until(read) == list(range(read))
+        next(stream.batches)
+        assert any(cursors() == 1 for _ in range(100)), "one that is just being asked may not be listed"
+        started = time.monotonic()
+        stream.batches.close()
+        assert time.monotonic() - started < 5
+        assert cursors() == 0

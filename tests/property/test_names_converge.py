@@ -1,21 +1,24 @@
-"""Random histories of names: dropped, made anew, renamed onto each other, filled by ``$out``; silver holds what each name holds last.
+"""Random histories of names: dropped, made anew, renamed onto each other, filled by ``$out``; silver holds what each name holds last, and
+what comes again or late changes nothing, although tombstones are purged in between.
 
 Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import bson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lakehouse import documents_in_silver, settings_for
+from lakehouse import documents_in_silver, purge, settings_for
 from pyspark.sql import SparkSession
 
 from pipelines.bronze.writer import PROPERTIES
@@ -23,6 +26,7 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
 from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.tables import TableName
 
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
 _few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
@@ -107,14 +111,31 @@ def _bronze_row(name: str, uuid_: str, op: str, kind: str, key: int | None, cont
     }
 
 
-def messy_commits(names: Names, chance: random.Random, commits: int) -> list[list[dict[str, Any]]]:
-    """The stream in its order, here and there replayed; the READs anywhere after the moment in which they were taken."""
+class Commit(NamedTuple):
+    rows: list[dict[str, Any]]
+    is_news: bool
+    """False: all of it has landed before, or was read before what has."""
+
+
+def messy_commits(names: Names, chance: random.Random, commits: int) -> list[Commit]:
+    """The stream in its order, here and there moved back and captured again from there, at least before the last commit; the READs anywhere
+    after the moment in which they were taken."""
     cuts = sorted(chance.sample(range(1, len(names.streamed)), commits - 1))
-    bounds = list(zip([0, *cuts], [*cuts, len(names.streamed)], strict=True))
-    landed = [names.streamed[max(0, start - chance.randrange(10)) : end] for start, end in bounds]
-    for taken, rows in names.reads:
+    bounds: list[tuple[int, int]] = []
+    for number, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(names.streamed)])):
+        if start and (number == commits - 1 or chance.random() < 0.2):
+            back = chance.randrange(start)
+            bounds.append((back, start := chance.randint(back + 1, start)))
+        bounds.append((max(0, start - chance.randrange(10)), end))
+    landed = []
+    for batch, (start, end) in enumerate(bounds, 1):
+        rows = [row | {"batch": batch} for row in names.streamed[start:end]]
+        last_event, _, token = rows[-1]["position"].partition(":")
+        rows[-1] |= {"resume_token": json.dumps({"_data": token}), "last_event": last_event}
+        landed.append(Commit(rows, all(end > earlier for _, earlier in bounds[: batch - 1])))
+    for taken, reads in names.reads:
         first = next(number for number, (_, end) in enumerate(bounds) if taken <= end)
-        landed[chance.randrange(first, commits)].extend(rows)
+        landed[chance.randrange(first, len(landed))].rows.extend(reads)
     return landed
 
 
@@ -128,18 +149,29 @@ def names_converge(spark: SparkSession, root: Path, seed: int, all_names: str, r
     schema = schema_of(BRONZE_DDL)
     table = bronze_table("test")
     ctx.tables.create(table, schema, properties=PROPERTIES)
-    for rows in messy_commits(names, chance, runs):
+    living: dict[str, dict[str, Any]] = {}
+    for rows, is_news in messy_commits(names, chance, runs):
         filled = [tuple(row.get(column) for column in schema.names) for row in rows]
         ctx.tables.append(table, spark.createDataFrame(filled, schema).coalesce(1))
         run_silver(ctx)
+        before, living = living, {name: found_in_silver(ctx, name) for name in all_names}
+        assert is_news or living == before, seed
+        if chance.random() < 0.8:
+            purge(ctx)
     for name in all_names:
         _, documents = names.collections.get(name, ("", {}))
-        found = {key: bson.decode(raw) for key, raw in documents_in_silver(ctx, name).items()}
-        assert found == {str(key): document for key, document in documents.items()}, (name, seed)
+        assert living[name] == {str(key): document for key, document in documents.items()}, (name, seed)
+
+
+def found_in_silver(ctx: JobContext, name: str) -> dict[str, Any]:
+    if not ctx.tables.exists(TableName("silver", name)):
+        return {}
+    return {key: bson.decode(raw) for key, raw in documents_in_silver(ctx, name).items()}
 
 
 @settings(_few, max_examples=1)
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.long
 def test_drops_and_renames_at_any_moment_converge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     names_converge(spark, tmp_path_factory.mktemp("names"), seed, "ab", runs=3)
 

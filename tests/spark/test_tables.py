@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName, literal, quoted
 
@@ -67,8 +68,8 @@ def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: T
     column = quoted(odd)
     whole = {"`id`": "s.`id`", column: f"s.{column}"}
     merge = tables.merge(name, rows, "t.id = s.id").delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}").update(whole)
-    merge.insert(whole, when=f"s.{column} > 0").delete_unmatched(when=f"t.id = {literal('gone')}").execute()
-    assert tables.counted(name, *(f"numTargetRows{done}" for done in ("Inserted", "Updated", "Deleted"))) == (1, 2, 2)
+    merge = merge.insert(whole, when=f"s.{column} > 0").delete_unmatched(when=f"t.id = {literal('gone')}")
+    assert merge.execute() == Merged(inserted=1, updated=2, deleted=2)
     tables.update(name, {odd: "7"}, "id = " + literal("b\\"))
-    tables.delete(name, f"id IN ({literal('kept')})")
+    assert tables.delete(name, f"id IN ({literal('kept')})") == 1
     assert sorted(map(tuple, tables.read(name).collect())) == [("b\\", 7), ("it's", 2), ("new", 5)]

@@ -10,8 +10,11 @@ from itertools import pairwise
 import bson
 import pytest
 
+from bench import orders, recovery, report, silver
 from bench.documents import documents
 from bench.measure import Marks, Measurement, MemoryWatch
+from bench.recovery import Recovered
+from bench.silver import Case, Compared, Cost
 
 
 def test_documents_are_the_same_for_a_seed_and_of_one_size() -> None:
@@ -65,3 +68,48 @@ def test_the_memory_of_children_is_seen() -> None:
             time.sleep(0.05)
         child.communicate()
     assert memory.peak.python > 74 * 2**20
+
+
+@pytest.mark.parametrize("rows", [20_000, 10_000_000, 30_000_000])
+def test_both_bronze_tables_are_as_far_behind_a_checkpoint(rows: int) -> None:
+    small, large = recovery.sizes(rows)
+    assert (small.rows, large.rows) == (10_000, rows)
+    assert large.batches > small.batches
+    assert large.batches % 100 == small.batches % 100
+    assert large.rows / large.batches <= 50_000
+
+
+def test_orders_that_change_are_the_newest_or_from_everywhere() -> None:
+    assert list(orders.chosen(100, 3, "recent")) == [97, 98, 99]
+    for turn in range(40):
+        found = list(orders.chosen(100, 3, "scattered", turn))
+        assert len(found) == len(set(found)) == 3
+        assert all(0 <= number < 100 for number in found)
+        assert found[-1] - found[0] > 60
+    assert len({len(bson.encode(orders.document(number))) for number in (0, 17, 3_999_999)}) == 1
+
+
+@pytest.mark.parametrize("rows", [1_000, 4_000, 40_000, 4_000_000])
+def test_silver_varies_the_change_alone_and_the_table_alone(rows: int) -> None:
+    cases = silver.cases(rows)
+    assert len(cases) == len(set(cases))
+    assert max(case.rows for case in cases) == rows
+    assert all(case.changed <= case.rows for case in cases)
+    if rows == 4_000_000:
+        scattered = {(case.rows, case.changed) for case in cases if case.where == "scattered"}
+        assert scattered >= {(1_000_000, changed) for changed in (1, 1_000, 100_000)}
+        assert scattered >= {(size, 1_000) for size in (10_000, 100_000, 1_000_000, 4_000_000)} | {(4_000_000, 100_000)}
+
+
+def test_ratios_are_to_the_first_of_each_group_and_to_the_limits_of_the_same_case() -> None:
+    def compared(rows: int, changed: int, seconds: float) -> Compared:
+        return Compared(Case(rows, changed, "recent"), Cost(seconds, 1, 1, 1), Cost(seconds * 2, 1, 1, 1), Cost(seconds * 4, 1, 1, 1))
+
+    by_change, by_table = report.silver_tables([compared(100, 1, 2.0), compared(100, 10, 3.0), compared(900, 10, 6.0)])
+    assert list(by_change.columns[4].cells) == ["1.00", "1.50"]
+    assert list(by_table.columns[4].cells) == ["1.00", "2.00"]
+    assert [list(by_table.columns[number].cells) for number in (10, 12)] == [["0.50", "0.50"], ["0.25", "0.25"]]
+    shown = report.recovery_table(
+        [Recovered(10, 1, 1, 2, (1.0, 2.0, 9.0), 1, 1), Recovered(1_000, 5, 9, 9, (5.0, 2.0, 3.0), 1, 1)]  # the median counts
+    )
+    assert list(shown.columns[5].cells) == ["1.00", "1.50"]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlglot
 from command_line import parsed
 from documented_sql import unknown_columns
 from documents import DECISIONS, PAGES, ROOT, Page, strandline_commands
 from pydantic import BaseModel
 
+from pipelines.gold.cases import parse_cases
+from pipelines.gold.graph import parse
+from pipelines.gold.statement import DIALECT
 from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.snapshot_policy import SnapshotPolicy
 from pipelines.settings import CaptureSettings, Settings, SourceSettings, load_settings
 from scripts.reference import columns_of
 
@@ -105,12 +112,34 @@ def test_every_setting_exists_and_takes_the_value(page: Page) -> None:
 
 @pages
 def test_every_configuration_that_is_shown_loads(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "base.yml").touch()
     for block in page.blocks("yaml"):
-        if (file := re.match(r"# (conf/\w+\.yml)\n", block)) is not None:
-            (tmp_path / "conf").mkdir(exist_ok=True)
-            (tmp_path / "conf" / "base.yml").touch()
-            (tmp_path / file[1]).write_text(block, encoding="utf-8")
-            load_settings(Path(file[1]).stem, tmp_path / "conf")
+        if block.startswith("- "):
+            problems: list[str] = []
+            assert parse_cases("fleet_age.yml", block, problems)
+            assert problems == []
+        else:
+            (tmp_path / "local.yml").write_text(block, encoding="utf-8")
+            load_settings("local", tmp_path)
+
+
+@pages
+def test_every_piece_of_gold_that_is_shown_is_one(page: Page) -> None:
+    for block in page.blocks("sql"):
+        if block.startswith("--"):
+            (piece,) = parse({"piece.sql": block}).nodes.values()
+            assert unknown_columns(block) == []
+            assert piece.header.columns.keys() <= set(sqlglot.parse_one(block, dialect=DIALECT).named_selects)
+
+
+@pages
+def test_every_class_that_is_shown_does_what_the_page_says(page: Page) -> None:
+    for block in page.blocks("python"):
+        namespace: dict[str, Any] = {}
+        exec(block, namespace)  # why: it is the page's own
+        (entry,) = (tomllib.loads(block)["project"]["entry-points"]["strandline.snapshotters"] for block in page.blocks("toml"))
+        snapshotter = namespace[entry.popitem()[1].split(":")[1]]()
+        assert SnapshotPolicy.from_snapshotter(snapshotter).first
 
 
 @pages

@@ -392,3 +392,11 @@ def test_files_are_kept_for_longer_than_anybody_may_be_away(conf: Path) -> None:
     _write(conf, "here", "maintenance: {max_downtime_hours: 200, retention_hours: 100}")
     with pytest.raises(ConfigurationError, match=r"retention_hours \(100\) is shorter than max_downtime_hours \(200\)"):
         load_settings("here", conf)
+
+
+def test_tombstones_are_kept_for_an_hour_at_least_or_for_ever(conf: Path) -> None:
+    _write(conf, "here", "maintenance: {tombstone_retention_hours: null}")
+    assert load_settings("here", conf).maintenance.tombstone_retention_hours is None
+    _write(conf, "here", "maintenance: {tombstone_retention_hours: 0}")
+    with pytest.raises(ConfigurationError, match="tombstone_retention_hours"):
+        load_settings("here", conf)

@@ -1,0 +1,128 @@
+"""A silver table of orders, of any size, and changes to it: a few of many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import bson
+from bson import ObjectId
+from bson.timestamp import Timestamp
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.tables import Tables
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.model.position import snapshot_position
+from pipelines.model.tables import TableName
+from pipelines.settings import Settings
+
+Where = Literal["recent", "scattered"]
+WHERE: Final[tuple[Where, ...]] = get_args(Where)
+
+ORDERS = TableName("silver", "orders")
+_SOURCE, _START = "bench", 1_700_000_000
+_ROWS_OF_A_FILE = 250_000
+
+
+def document(number: int, revision: int = 0) -> dict[str, Any]:
+    """An order of about 200 bytes. The `_id`s rise with the number, as those of a driver do with time."""
+    return {
+        "_id": ObjectId(f"{_START + number:08x}{number:016x}"),
+        "number": number,
+        "customer": f"customer {number % 100_000:06d}",
+        "amount": number * 0.25,
+        "revision": revision,
+        "placed": datetime.fromtimestamp(_START + number, UTC),
+        "note": f"{number:064x}",
+    }
+
+
+def chosen(rows: int, changed: int, where: Where, turn: int = 0) -> Sequence[int]:
+    """Numbers of *changed* of *rows* orders: the newest ones, or ones from everywhere. Another *turn* scatters to others."""
+    if where == "recent":
+        return range(rows - changed, rows)
+    step = rows // changed
+    return range(turn % step, step * changed, step)
+
+
+@dataclass
+class Orders:
+    """A lake with the orders 0 to *rows*, and the stream that changes them."""
+
+    ctx: JobContext
+    rows: int
+    batch: int = 0
+    """Of bronze; the revision of the orders that it changes, too."""
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.ctx.tables.lake.path(ORDERS))
+
+    @staticmethod
+    def built(spark: SparkSession, root: Path, rows: int) -> Orders:
+        """I/O: a lake in which a real run made the table for one order; the others are put beside it, in files that follow the key as
+        ``strandline maintain`` leaves them."""
+        settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)})
+        orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)
+        orders.writer().open("bench", None)
+        orders.change([0], "insert")
+        run_silver(orders.ctx)
+        if rows > 1:
+            orders.ctx.tables.append(ORDERS, orders.others())
+        return orders
+
+    def writer(self) -> BronzeWriter:
+        return BronzeWriter(self.ctx.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000)
+
+    def change(self, numbers: Sequence[int], operation: Literal["insert", "replace"] = "replace") -> None:
+        """I/O: one batch of bronze, a change of each of the orders *numbers*, committed by the real writer."""
+        self.batch += 1
+        events = [self._event(number, place, operation) for place, number in enumerate(numbers)]
+        token = f'{{"_data": "82{self.batch:08X}FF"}}'
+        self.writer().commit(events, batch=self.batch, resume_token=token, snapshot_id=None, whole=True)
+
+    def _event(self, number: int, place: int, operation: str) -> bytes:
+        changed = document(number, self.batch)
+        return bson.encode(
+            {
+                "_id": {"_data": f"82{self.batch:08X}{place:08X}"},
+                "operationType": operation,
+                "clusterTime": Timestamp(_START + self.batch, place),
+                "ns": {"db": "shop", "coll": "orders"},
+                "documentKey": {"_id": changed["_id"]},
+                "fullDocument": changed,
+            }
+        )
+
+    def others(self) -> DataFrame:
+        """The orders 1 to *rows*, as a snapshot would have brought them; documents are noise of the same length."""
+        number = F.col("id")
+        identifier = F.format_string("%08x%016x", number + _START, number)
+        values: dict[str, Column] = {
+            "_id": identifier,
+            "number": number,
+            "customer": F.format_string("customer %06d", number % 100_000),
+            "amount": number * 0.25,
+            "revision": F.lit(0),
+            "placed": F.timestamp_seconds(number + _START),
+            "note": F.format_string("%064x", number),
+            "_key": F.format_string('{"$oid": "%s"}', identifier),
+            "_position": F.lit(snapshot_position(1, 1)),
+            "_base_position": F.lit(snapshot_position(1, 1)),
+            "_op": F.lit("r"),
+            "_deleted": F.lit(False),
+            "_cluster_time": F.timestamp_seconds(F.lit(1)),
+            "_bronze_version": F.lit(1),
+            "_exact": F.lit(True),
+            "_document": F.concat(*(F.unhex(F.sha2(F.concat_ws(":", number, F.lit(part)), 512)) for part in range(3))),
+        }
+        wanted = self.ctx.tables.read(ORDERS).schema.fields
+        columns = [values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in wanted]
+        return self.ctx.spark.range(1, self.rows, 1, -(-self.rows // _ROWS_OF_A_FILE)).select(*columns)

@@ -1,0 +1,126 @@
+"""What was measured, as tables for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rich.table import Table
+
+from bench.measure import Measurement
+from bench.recovery import Recovered
+from bench.silver import Compared
+
+_THROUGHPUT = ("", "documents", "seconds", "documents/s", "MB/s", "of limit", "steady/s", "of limit", "stored MB", "Python MB", "JVM MB")
+_RECOVERY = ("bronze rows", "commits", "MB", "data files", "seconds", "of the first", "from … to", "data files read", "log files read")
+_SILVER = (
+    "table rows",
+    "changed",
+    "where",
+    "silver s",
+    "of the first",
+    "files read",
+    "MB read",
+    "MB written",
+    "bare MERGE s",
+    "of the first",
+    "silver / MERGE",
+    "rewrite s",
+    "silver / rewrite",
+)
+
+
+def throughput_table(title: str, pairs: Sequence[Sequence[Measurement]]) -> Table:
+    """One row a measurement; ratios are to the first of each pair."""
+    result = _table(title, _THROUGHPUT)
+    for pair in pairs:
+        for one in pair:
+            result.add_row(*_throughput(one, pair[0]))
+        result.add_section()
+    return result
+
+
+def recovery_table(found: Sequence[Recovered]) -> Table:
+    """One row a table."""
+    result = _table('Recovery: from nothing to "position known"', _RECOVERY)
+    for one in found:
+        result.add_row(
+            f"{one.rows:,}",
+            f"{one.commits:,}",
+            f"{one.megabytes:,.0f}",
+            f"{one.files:,}",
+            f"{one.median:.2f}",
+            f"{one.median / found[0].median:.2f}",
+            f"{min(one.seconds):.2f} … {max(one.seconds):.2f}",
+            str(one.data_files_read),
+            str(one.log_files_read),
+        )
+    return result
+
+
+def silver_tables(compared: Sequence[Compared]) -> list[Table]:
+    """The cost by the change at each size of table, then by the table at each size of change. Every case is in both."""
+    by_change = sorted(compared, key=lambda one: (one.case.rows, one.case.where, one.case.changed))
+    by_table = sorted(compared, key=lambda one: (one.case.changed, one.case.where, one.case.rows))
+    return [
+        _silver("Silver, by the change", _grouped(by_change, lambda one: (one.case.rows, one.case.where))),
+        _silver("Silver, by the table", _grouped(by_table, lambda one: (one.case.changed, one.case.where))),
+    ]
+
+
+def _silver(title: str, groups: Sequence[Sequence[Compared]]) -> Table:
+    result = _table(title, _SILVER)
+    for group in groups:
+        for one in group:
+            result.add_row(*_silver_cells(one, group[0]))
+        result.add_section()
+    return result
+
+
+def _silver_cells(one: Compared, first: Compared) -> list[str]:
+    silver, merge, rewrite = one.silver, one.merge, one.rewrite
+    return [
+        f"{one.case.rows:,}",
+        f"{one.case.changed:,}",
+        one.case.where,
+        f"{silver.seconds:.2f}",
+        f"{silver.seconds / first.silver.seconds:.2f}",
+        f"{silver.files:,}",
+        f"{silver.read / 1e6:,.0f}",
+        f"{silver.written / 1e6:,.0f}",
+        f"{merge.seconds:.2f}",
+        f"{merge.seconds / first.merge.seconds:.2f}",
+        f"{silver.seconds / merge.seconds:.2f}",
+        f"{rewrite.seconds:.2f}" if rewrite else "",
+        f"{silver.seconds / rewrite.seconds:.2f}" if rewrite else "",
+    ]
+
+
+def _grouped(ordered: Sequence[Compared], key: Callable[[Compared], object]) -> list[list[Compared]]:
+    """Only groups that have something to compare."""
+    groups = (list(group) for _, group in groupby(ordered, key))
+    return [group for group in groups if len(group) > 1]
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    result = Table(title=title)
+    for heading in headings:
+        result.add_column(heading, justify="right")
+    return result
+
+
+def _throughput(one: Measurement, limit: Measurement) -> list[str]:
+    against = one is not limit
+    return [
+        one.name,
+        f"{one.documents:,}",
+        f"{one.seconds:.1f}",
+        f"{one.rate:,.0f}",
+        f"{one.size / one.seconds / 1e6:,.0f}",
+        f"{one.rate / limit.rate:.2f}" if against else "",
+        f"{one.steady:,.0f}" if one.steady else "",
+        f"{one.steady / limit.rate:.2f}" if one.steady and against else "",
+        f"{one.stored / 1e6:,.0f}" if one.stored else "",
+        f"{one.peak.python / 1e6:,.0f}" if one.peak else "",
+        f"{one.peak.jvm / 1e6:,.0f}" if one.peak else "",
+    ]

@@ -1,0 +1,145 @@
+"""What a silver run costs, by the change and by the table; beside a bare MERGE of the same rows, and the table written anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.orders import ORDERS, WHERE, Orders, Where, chosen
+from bench.reads import ReadWatch
+from pipelines.io.tables import Tables
+from pipelines.jobs.silver import run_silver
+from pipelines.model.tables import Lake
+
+_GUARD = "s._position > t._position"
+
+
+@dataclass(frozen=True)
+class Case:
+    """*changed* of *rows* documents change."""
+
+    rows: int
+    changed: int
+    where: Where
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The median seconds of some rounds; files of the table that the last one opened, bytes that the JVM read and wrote in it."""
+
+    seconds: float
+    files: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One case: a silver run, the bare MERGE, and (for one case of each table) the table written anew."""
+
+    case: Case
+    silver: Cost
+    merge: Cost
+    rewrite: Cost | None
+
+
+def cases(rows: int) -> list[Case]:
+    """Changes of growing size to one table, and one change to tables of growing size, the largest of them *rows*: four million make tables
+    of 10,000, 100,000, one million and four, of which 1, 1,000 and 100,000 rows change."""
+    tables = [size for size in (rows // 400, rows // 40, rows // 4, rows) if size >= 1_000]
+    middle = tables[-2] if len(tables) > 1 else rows
+    by_change = {(middle, changed) for changed in (1, 1_000, middle // 10)}
+    by_table = {(size, 1_000) for size in tables} | {(size, middle // 10) for size in tables[-2:]}
+    return [Case(*both, where) for both in sorted(by_change | by_table) for where in WHERE]
+
+
+def compare(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> Iterator[Compared]:
+    """I/O: builds tables of up to *rows*, changes them, and measures."""
+    wanted = cases(rows)
+    for size in sorted({case.rows for case in wanted}):
+        bench = _Bench(Orders.built(spark, folder / f"silver-{size}", size), folder)
+        bench.run(Case(size, 1_000, "scattered"), rounds=1)
+        own = [case for case in wanted if case.rows == size]
+        for case in own:
+            yield bench.run(case, rounds=rounds, rewrites=case is own[-1])
+        shutil.rmtree(folder / f"silver-{size}")
+
+
+class _Bench:
+    """A table of orders and a copy of it: the copy gets the same rows by the bare MERGE."""
+
+    def __init__(self, orders: Orders, folder: Path) -> None:
+        self._orders, self._turn = orders, 0
+        root = folder / f"copy-{orders.rows}"
+        self._copy = Tables(orders.ctx.spark, Lake(root=str(root)))
+        self._rows = str(folder / f"rows-{orders.rows}")
+        shutil.copytree(orders.folder, self._copy.lake.path(ORDERS), copy_function=_linked)
+
+    def run(self, case: Case, *, rounds: int, rewrites: bool = False) -> Compared:
+        """I/O: *rounds* times the same change of other documents, or of the same ones, if recent.
+
+        Raises:
+            RuntimeError: Not every changed document is in silver.
+        """
+        silver, merge = [], []
+        for _ in range(rounds):
+            silver.append(self._silver(case))
+            merge.append(self._cost(Path(self._copy.lake.path(ORDERS)), self._merge))
+        rewrite = self._cost(Path(self._copy.lake.path(ORDERS)), self._rewrite) if rewrites else None
+        return Compared(case, _typical(silver), _typical(merge), rewrite)
+
+    def _silver(self, case: Case) -> Cost:
+        self._turn += 1
+        self._orders.change(chosen(case.rows, case.changed, case.where, self._turn))
+        updated: list[int] = []
+        cost = self._cost(self._orders.folder, lambda: updated.extend(result.updated for result in run_silver(self._orders.ctx)))
+        if updated != [case.changed]:
+            raise RuntimeError(f"{case}: silver updated {updated}")
+        landed = self._orders.ctx.tables.read(ORDERS).where(F.col("revision") == self._orders.batch)
+        landed.write.mode("overwrite").parquet(self._rows)
+        return cost
+
+    def _changed(self) -> DataFrame:
+        return self._orders.ctx.spark.read.parquet(self._rows)
+
+    def _merge(self) -> None:
+        self._copy.merge(ORDERS, self._changed(), "t._key = s._key").update_all(when=_GUARD).insert_all().execute()
+
+    def _rewrite(self) -> None:
+        others = self._copy.read(ORDERS).join(self._changed().select("_key"), "_key", "left_anti")
+        everything = others.unionByName(self._changed())
+        everything.write.format("delta").mode("overwrite").save(self._copy.lake.path(ORDERS))
+
+    def _cost(self, table: Path, run: Callable[[], None]) -> Cost:
+        jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
+        folders = {file.parent for file in table.rglob("*.parquet")} - {table / "_delta_log"}
+        before = jvm.io_counters()
+        with ReadWatch(*folders) as reads:
+            started = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - started
+        after = jvm.io_counters()
+        files = sum(file.suffix == ".parquet" for file in reads.files)
+        return Cost(seconds, files, after.read_chars - before.read_chars, after.write_chars - before.write_chars)
+
+
+def _typical(rounds: Sequence[Cost]) -> Cost:
+    last = rounds[-1]
+    return Cost(statistics.median(cost.seconds for cost in rounds), last.files, last.read, last.written)
+
+
+def _linked(source: str, target: str) -> None:
+    """Data files are never changed once they are written; a log's pointer to its checkpoint is."""
+    if source.endswith(".parquet") and "_delta_log" not in source:
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)

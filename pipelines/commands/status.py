@@ -1,0 +1,103 @@
+"""``strandline status``: how far bronze is and what silver holds, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from pipelines.commands.terminal import AsJson, as_lines, as_table, open_pipeline, out, print_json, stop_on_signal
+
+if TYPE_CHECKING:
+    from pipelines.jobs.context import JobContext
+
+_TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there was to see at one moment."""
+
+    at: datetime
+    offset: dict[str, Any]
+    silver: list[dict[str, Any]]
+    errors: dict[str, Any]
+    pages: str | None
+    """Where the Data Docs are."""
+
+    def document(self) -> dict[str, Any]:
+        """For machines."""
+        return {"offset": self.offset, "silver": self.silver, "errors": self.errors, "quality": {"pages": self.pages}}
+
+    def picture(self) -> Group:
+        """For people."""
+        return Group(as_lines({**self.offset, "quality_pages": self.pages or "none yet"}), as_table(self.silver))
+
+    def log(self) -> list[str]:
+        """For a file: a line for the source and one for each table, what is not known left out."""
+        source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
+        return [
+            " ".join([self.at.isoformat(timespec="seconds"), *(f"{key}={value}" for key, value in row.items() if value is not None)])
+            for row in [source, *self.silver]
+        ]
+
+
+def status(
+    context: typer.Context,
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C; with --json one document a line.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 5,
+) -> None:
+    """How far bronze is, and what every silver table holds."""
+    stop = stop_on_signal() if watch else threading.Event()
+    ctx = open_pipeline(context)
+    if watch:
+        show(looks(lambda: _look(ctx), every, stop), out, as_json=as_json)
+    elif as_json:
+        print_json(_look(ctx).document())
+    else:
+        out.print(_look(ctx).picture())
+
+
+def looks(look: Callable[[], Look], every: float, stop: threading.Event) -> Iterator[Look]:
+    """One after the other, *every* so many seconds, until *stop* is set; at least one."""
+    while True:
+        yield look()
+        if stop.wait(every):
+            return
+
+
+def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
+    """As long as there are any: a document each; else one picture that changes on a terminal, and lines elsewhere."""
+    if as_json:
+        for look in seen:
+            typer.echo(json.dumps({"at": look.at, **look.document()}, default=str))
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            for look in seen:
+                live.update(Group(look.picture(), Text(f"{look.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True)
+    else:
+        for look in seen:
+            typer.echo("\n".join(look.log()))
+
+
+def _look(ctx: JobContext) -> Look:
+    from pipelines.jobs.dead_letters import error_metrics
+    from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
+
+    held, pages = held_rows(ctx), docs_page(ctx)
+    return Look(
+        at=datetime.now(UTC),
+        offset=asdict(show_offset(ctx)),
+        silver=[asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)} for each in silver_status(ctx)],
+        errors=error_metrics(ctx),
+        pages=None if pages is None else str(pages),
+    )

@@ -1,0 +1,115 @@
+"""Tombstones of silver that nothing can need any more are removed. Which, and why none is missed: docs/decisions/0021-tombstones.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import functions as F
+
+from pipelines.bronze.offsets import Committed, committed, was_restored
+from pipelines.io.increments import inserted
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver_collection import table_of
+from pipelines.model.columns import bronze_table
+from pipelines.model.gap import Gap, gaps_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.position import BEFORE_ALL, earlier, snapshot_position
+from pipelines.model.tables import TableName
+from pipelines.silver.floor import Bound, gap_bounds, safe_floor
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.sweep import Completed, completed_snapshots
+from pipelines.silver.typed_table import Progress
+from pipelines.silver.writer import SilverTable
+
+_COMMITS_LOOKED_AT = 50
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What was done to one table."""
+
+    rows: int = 0
+    note: str = ""
+    """What keeps newer tombstones that are old enough."""
+
+
+@dataclass(frozen=True)
+class Purge:
+    """One look at a version of bronze, for all silver tables that are built from it."""
+
+    ctx: JobContext
+    bronze: TableName
+    through: Progress
+    bounds: tuple[Bound, ...]
+    """What holds for every table."""
+    gaps: tuple[Gap, ...]
+    _unread: dict[int, str | None] = field(default_factory=dict)
+
+    @staticmethod
+    def of(ctx: JobContext) -> Purge | None:
+        """I/O: reads where the stream of bronze stands, its running snapshot, its gaps. None: nothing was captured, or tombstones stay."""
+        bronze, hours = bronze_table(ctx.settings.source.name), ctx.settings.maintenance.tombstone_retention_hours
+        if hours is None or not ctx.tables.exists(bronze):
+            return None
+        through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
+        last = committed(ctx.tables, bronze, version=through.version)
+        if last is None:
+            return None
+        bounds = (_stream(ctx, bronze, last, hours * 3600), *_snapshot(ctx, bronze, last))
+        return Purge(ctx, bronze, through, bounds, gaps_of(ctx.tables.properties(bronze)))
+
+    def run(self, table: TableName) -> Purged:
+        """I/O: as `SilverTable.purge`; nothing happens to what is no collection's table, or is built from another bronze."""
+        silver, namespace = SilverTable(self.ctx.tables, table), self._namespaces.get(table)
+        progress = silver.progress() if namespace is not None else None
+        if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
+            return Purged()
+        after = self._ledger.reached(namespace, progress)
+        own = [gap for gap in self.gaps if gap.concerns(str(namespace))]
+        gaps = gap_bounds(own, namespace, self._snapshots if own else ())
+        safe = safe_floor([*self.bounds, *self._news(after), *gaps])
+        removed, left = silver.purge(safe.position)
+        return Purged(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
+
+    def _news(self, after: int) -> Iterator[Bound]:
+        """What bronze holds and the table does not."""
+        if after >= self.through.version:
+            return
+        if after not in self._unread:
+            (oldest,) = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version).agg(F.min("position")).collect()
+            self._unread[after] = oldest[0]
+        position = self._unread[after]
+        if position is not None:
+            yield Bound(position, "silver, which has not merged all of bronze")
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger.read(self.ctx.tables, self.through.bronze_id)
+
+    @cached_property
+    def _namespaces(self) -> dict[TableName, Namespace]:
+        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in self._ledger.own}
+
+    @cached_property
+    def _snapshots(self) -> list[Completed]:
+        return completed_snapshots(self.ctx.tables, self.bronze)
+
+
+def _stream(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> Bound:
+    """Events come behind the committed token. What is read from the source from now on, or just now, is younger than *seconds*."""
+    if was_restored(ctx.tables.history(bronze, limit=_COMMITS_LOOKED_AT)):
+        return Bound(BEFORE_ALL, "the first capture after bronze was restored")
+    if last.last_event is None:  # the offset was set by hand
+        return Bound(BEFORE_ALL, "the next event of the stream")
+    return Bound(earlier(last.last_event, seconds))
+
+
+def _snapshot(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[Bound]:
+    """Chunks of a snapshot that has not ended, paused ones too, are read after its plan was made; none before that is committed."""
+    is_plan = (F.col("op") == "snapshot") & (F.col("operation_type") == "plan") & (F.col("snapshot_id") == last.snapshot_id)
+    plans = ctx.tables.read(bronze).where(is_plan).select("after").collect() if last.snapshot_id is not None else []
+    for plan in plans:
+        yield Bound(snapshot_position(*json.loads(plan["after"])["at"]), f"snapshot {last.snapshot_id}, which has not ended")

@@ -1,0 +1,138 @@
+"""Members of a replica set are cut off, killed, hang, leave and come back under load: bronze holds nothing that is rolled back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline
+from pymongo import MongoClient
+from pymongo import errors as mongo
+from pymongo.read_concern import ReadConcern
+from pyspark.sql import SparkSession
+
+from pipelines.jobs.capture import run_capture
+from pipelines.source.mongod import EmbeddedMongod
+
+Client = MongoClient[dict[str, Any]]
+
+
+class Cluster:
+    """Three members, and what is done to them."""
+
+    def __init__(self, server: EmbeddedMongod) -> None:
+        self.server = server
+        self.client: Client = MongoClient(server.uri, w=1, serverSelectionTimeoutMS=60_000, socketTimeoutMS=3000)
+
+    def primary(self) -> int:
+        address = self.client.admin.command("hello")["primary"]
+        return self.server.ports.index(int(address.split(":")[1]))
+
+    def cut_off_and_kill_the_primary(self) -> None:
+        """What it alone has when it dies is rolled back when it returns, because the others have elected another one meanwhile."""
+        primary = self.primary()
+        with self.not_replicating([member for member in range(3) if member != primary]):
+            time.sleep(2)
+            self.server.kill(primary)
+        self.wait_for(members=2)
+        time.sleep(2)
+        self.server.restart(primary)
+        self.wait_for(members=3)
+
+    @contextmanager
+    def not_replicating(self, members: Sequence[int]) -> Iterator[None]:
+        """As if nothing came through from the primary but its heartbeats."""
+        for mode in ("alwaysOn", "off"):
+            for member in members:
+                with Client(f"mongodb://127.0.0.1:{self.server.ports[member]}/?directConnection=true") as direct:
+                    direct.admin.command("configureFailPoint", "stopReplProducer", mode=mode)
+            if mode == "alwaysOn":
+                yield
+
+    def hang(self, member: int) -> None:
+        """For longer than an election takes, where it is the primary."""
+        self.server.pause(member)
+        time.sleep(9)
+        self.server.resume(member)
+        self.wait_for(members=3)
+
+    def remove_and_add(self, member: int) -> None:
+        everybody = self.client.admin.command("replSetGetConfig")["config"]["members"]
+        for members in ([each for each in everybody if each["_id"] != member], everybody):
+            config = self.client.admin.command("replSetGetConfig")["config"]
+            self.client.admin.command("replSetReconfig", config | {"version": config["version"] + 1, "members": members})
+            self.wait_for(members=len(members))
+
+    def wait_for(self, *, members: int) -> None:
+        """A primary, and so many members that hold data."""
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            with contextlib.suppress(mongo.PyMongoError):
+                states = [each["stateStr"] for each in self.client.admin.command("replSetGetStatus")["members"]]
+                if "PRIMARY" in states and sum(state in ("PRIMARY", "SECONDARY") for state in states) >= members:
+                    return
+            time.sleep(0.2)
+        raise AssertionError("the members did not come together")
+
+
+@contextmanager
+def writing(client: Client) -> Iterator[list[int]]:
+    """Somebody writes all the time, and believes the primary alone (``w: 1``). Yields the keys that were acknowledged."""
+    ended, acknowledged = threading.Event(), list[int]()
+
+    def write() -> None:
+        for number in itertools.count():
+            if ended.wait(0.005):
+                return
+            with contextlib.suppress(mongo.PyMongoError):  # whether it was written or not, silver must equal the source
+                client.shop.log.insert_one({"_id": number})
+                acknowledged.append(number)
+                client.shop.a.update_one({"_id": number % 50}, {"$inc": {"n": 1}}, upsert=True)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield acknowledged
+    finally:
+        ended.set()
+        writer.join()
+
+
+# scenario: F11, without clock jumps, which need another kernel's clock
+@pytest.mark.long
+def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: Path) -> None:
+    with EmbeddedMongod(members=3, set_parameters={"enableTestCommands": "1"}) as server:
+        cluster = Cluster(server)
+        ctx = pipeline(spark, server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
+        stop = threading.Event()
+        capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
+        with writing(cluster.client) as acknowledged:
+            capturing.start()
+            try:
+                time.sleep(5)
+                cluster.cut_off_and_kill_the_primary()
+                cluster.hang(cluster.primary())
+                cluster.hang((cluster.primary() + 1) % 3)
+                cluster.remove_and_add((cluster.primary() + 1) % 3)
+                assert capturing.is_alive()
+            finally:
+                stop.set()
+                capturing.join()
+        land(ctx)
+        database = cluster.client.get_database("shop", read_concern=ReadConcern("majority"))
+        kept = {document["_id"] for document in database.log.find()}
+        rolled_back = set(acknowledged) - kept
+        assert len(rolled_back) > 10
+        seen = {int(row["key"]) for row in bronze(ctx).where("collection = 'log' and op in ('c', 'r')").select("key").collect()}
+        assert seen & rolled_back == set()
+        assert seen == kept
+        assert_streamed_exactly_once(ctx)
+        assert_equal_to_source(ctx, database, "log", "a")
+        cluster.client.close()

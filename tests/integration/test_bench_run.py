@@ -1,0 +1,33 @@
+"""``make bench``, made small: it runs to its end and says what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lakehouse import SHORT_LIVED
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
+def test_recovery_and_silver_are_measured() -> None:
+    wanted = ["--events", "0", "--documents", "0", "--recovery", "20000", "--silver", "4000", "--rounds", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *wanted],
+        cwd=ROOT,
+        env=os.environ | SHORT_LIVED,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    record = json.loads(done.stdout)
+    assert [one["rows"] for one in record["recovery"]] == [10_000, 20_000]
+    assert len({one["data_files_read"] for one in record["recovery"]}) == 1
+    assert {one["case"]["rows"] for one in record["silver"]} == {1_000, 4_000}
+    assert all(one["silver"]["seconds"] > 0 and one["merge"]["seconds"] > 0 for one in record["silver"])

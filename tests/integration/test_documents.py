@@ -1,0 +1,214 @@
+"""What documents become in silver: every id, every value, every type, each collection in its own table."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from lakehouse import (
+    assert_equal_to_source,
+    bronze,
+    documents_in_silver,
+    documents_in_source,
+    land,
+    pipeline,
+    silver,
+    with_silver,
+)
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import ContractError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.status import schema_history, silver_columns, silver_status
+from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName, safe_name
+
+Db = Database[dict[str, Any]]
+
+
+# scenario: A09, A10, A11, A20, L03, L04, B13
+def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ids: list[Any] = [
+        *(bson.ObjectId() for _ in range(20)),
+        *range(20),
+        *(f"text {n}" for n in range(20)),
+        *(bson.Int64(5_000_000_000 + n) for n in range(10)),
+        *(n + 0.5 for n in range(10)),
+        *(bson.Decimal128(f"7E9{n}") for n in range(10)),
+        *(uuid.UUID(int=n) for n in range(10)),
+        *(datetime.datetime(2020, 1, 1 + n) for n in range(10)),
+        *({"a": n, "b": "x"} for n in range(10)),
+        *(bson.Binary(bytes([n]), 5) for n in range(5)),
+        True,
+        None,
+        bson.MinKey(),
+        bson.MaxKey(),
+        bson.Timestamp(5, 1),
+    ]
+    database.mixed.insert_many([{"_id": value, "n": number} for number, value in enumerate(ids)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=9)
+    land(ctx)
+    assert bronze(ctx).where("op = 'snapshot' and operation_type = 'chunk'").count() > 5
+    assert_equal_to_source(ctx, database, "mixed")
+
+    database.mixed.replace_one({"_id": 1}, {"_id": 1.0, "other": "type"})  # scenario: L10
+    database.mixed.update_many({}, {"$set": {"touched": True}})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "mixed")
+    assert silver(ctx, "mixed").count() == len(ids)
+
+
+# scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12
+def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(90):
+        deep = {"d": deep}
+    documents: list[dict[str, Any]] = [
+        {"_id": 1, "date": bson.DatetimeMS(2**62), "dec": bson.Decimal128("NaN"), "": "empty", "a.b": 1, "$x": 1},
+        {"_id": 2, "date": datetime.datetime(1, 1, 1), "A": 1, "a": 2, "like": {"$oid": "0" * 24}, "re": bson.Regex("a", "imx")},
+        {"_id": 3, "deep": deep, "big": bson.Int64(2**63 - 1), "nul": "a\0b", "ts": bson.Timestamp(1, 2), "_key": "mine", "_position": 0},
+        {
+            "_id": 4,
+            "min": bson.MinKey(),
+            "max": bson.MaxKey(),
+            "code": bson.Code("f()", {"x": 1}),
+            "sub6": bson.Binary(b"q", 6),
+            "ref": bson.DBRef("c", 1),
+        },
+        {"_id": 5, "date": "text now", "big": 1, "new\nline": 1, "quo`te'\"": 1, "emoji 🛫": [[], {}, None]},
+    ]
+    database.odd.insert_many(documents)
+    broken = bson.encode({"_id": 6, "t": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken))
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "odd")
+    database.odd.update_many({}, {"$set": {"touched": 1}})  # and once more through the change stream
+    database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken.replace(b"\x06\0\0\0\x02", b"\x07\0\0\0\x02")))
+    land(ctx)
+    assert_equal_to_source(ctx, database, "odd")
+    rescued = silver(ctx, "odd").select("_key", F.col("_rescued").cast("string").alias("r")).where("r is not null").collect()
+    texts = {row["_key"]: row["r"] for row in rescued}
+    assert '"_key"' in texts["3"]
+    assert "$bson" in texts["6"]
+    assert "$bson" in texts["7"]
+
+    database.back.insert_many([bson.raw_bson.RawBSONDocument(raw) for raw in documents_in_silver(ctx, "odd").values()])
+    assert documents_in_source(database, "back") == documents_in_source(database, "odd"), "from the lake back into MongoDB"
+
+
+# scenario: S01, S03, T03
+def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    declaring = with_silver(ctx, columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})
+    whole = with_silver(ctx, schema_mode="variant", naming="database_collection")
+    database.a.insert_many([{"_id": 1, "total": bson.Decimal128("1.5")}, {"_id": "x", "total": "free", "lines": [{"sku": "s", "n": 1}]}])
+    run_capture(ctx, once=True)
+    run_silver(declaring)
+    run_silver(whole)
+    database.a.update_one({"_id": 1}, {"$set": {"total": 7, "more": {"a": 1.5}, "document": "its own"}})
+    run_capture(ctx, once=True)
+    run_silver(declaring)
+    run_silver(whole)
+    assert_equal_to_source(ctx, database, "a")
+
+    table = silver(ctx, "a")
+    types = dict(table.dtypes)
+    assert (types["total"], types["lines"], types["later"]) == ("decimal(38,2)", "array<struct<sku:string>>", "timestamp")
+    rows = {row["_key"]: row for row in table.select("_key", "total", "lines.sku", F.col("_rescued").cast("string").alias("r")).collect()}
+    assert (rows["1"]["total"], rows["1"]["r"]) == (7, None)
+    assert (rows['"x"']["total"], rows['"x"']["sku"]) == (None, ["s"])
+    assert json.loads(rows['"x"']["r"]) == {
+        "total": {"type": "string", "value": "free"},
+        "lines.0.n": {"type": "int", "value": {"$numberInt": "1"}},
+    }
+
+    assert [(column.column, column.type) for column in silver_columns(ctx) if column.table.name == "a"][1:4] == [
+        ("total", "decimal(38,2)"),
+        ("lines", "array<struct<sku:string>>"),
+        ("later", "timestamp"),
+    ]
+    changes = [(row["path"], row["before"], row["after"]) for row in schema_history(ctx, "silver.a", limit=9)]
+    assert changes[0][0] == "document", "an undeclared field came last"
+    assert ("total", "", "DECIMAL(38,2)") in changes
+    assert len(schema_history(ctx, limit=3)) == 3
+
+    documents = ctx.tables.read(TableName("silver", safe_name(database.name, "a")))
+    assert [name for name, _ in documents.dtypes if not name.startswith("_")] == ["document"]
+    inside = "document:document::string", "document:more.a.`$numberDouble`::string", "_rescued"
+    shown = documents.where("_key = '1'").selectExpr(*inside).first()
+    assert shown is not None
+    assert tuple(shown) == ("its own", "1.5", None)
+    database.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    otherwise = with_silver(ctx, schema_mode="variant")
+    with pytest.raises(ContractError, match=r"silver\.a: .*another silver\.schema_mode.*strandline rebuild silver\.a"):
+        run_silver(otherwise)
+
+
+# scenario: A19
+@pytest.mark.long
+def test_two_databases_by_one_pattern_have_tables_of_their_own_and_end_on_their_own(
+    spark: SparkSession, mongo_uri: str, database: Db, mongo: MongoClient[Any], tmp_path: Path
+) -> None:
+    other = mongo[database.name + "x"]
+    database.same.insert_many([{"_id": number} for number in range(3)])
+    other.same.insert_many([{"_id": number} for number in range(2)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, scope="deployment", target=None, database_include_list=f"{database.name}x?")
+    run_capture(ctx, once=True)
+    try:
+        with pytest.raises(ContractError, match="database_collection"):
+            run_silver(ctx)
+    finally:
+        mongo.drop_database(other.name)
+    land(apart := with_silver(ctx, naming="database_collection"))
+    rows = bronze(ctx).where("db is not null").groupBy("db", "op", "operation_type").count().collect()
+    counts = {(row["db"].removeprefix(database.name), row["op"], row["operation_type"]): row["count"] for row in rows}
+    assert (counts["", "r", "read"], counts["x", "r", "read"]) == (3, 2)
+    assert (counts["x", "ddl", "drop"], counts["x", "ddl", "dropDatabase"]) == (1, 1)
+    left = {status.table.name: (status.live, status.tombstones) for status in silver_status(apart)}
+    assert left == {f"{database.name}__same": (3, 0), f"{other.name}__same": (0, 2)}
+
+
+def test_hard_deletes_leave_a_tombstone_without_values(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), deletes="hard")
+    database.a.insert_many([{"_id": n, "secret": "s"} for n in range(3)])
+    land(ctx)
+    database.a.delete_one({"_id": 1})
+    land(ctx)
+    (row,) = silver(ctx, "a").where("_deleted").collect()
+    assert (row["_key"], row["secret"], row["_document"], row["_id"]) == ("1", None, None, None)
+    assert_equal_to_source(ctx, database, "a")
+    assert set(documents_in_silver(ctx, "a")) == {"0", "2"}
+
+
+# scenario: S09
+def test_a_column_that_somebody_drops_or_renames_ends_the_run_in_one_line(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1, "total": 1})
+    land(ctx)
+    bronze_sql, silver_sql = (ctx.tables.lake.sql(table) for table in (bronze_table("test"), TableName("silver", "a")))
+    for change in ("DROP COLUMN envelope", "RENAME COLUMN position TO pos"):
+        with pytest.raises(AnalysisException, match=r"DELTA_UNSUPPORTED_(DROP|RENAME)_COLUMN"):
+            spark.sql(f"ALTER TABLE {bronze_sql} {change}")
+    spark.sql(f"ALTER TABLE {silver_sql} RENAME COLUMN total TO sum")
+    database.a.update_one({"_id": 1}, {"$set": {"total": 2}})
+    run_capture(ctx, once=True)
+    with pytest.raises(ContractError, match=r"silver\.a no longer has .*total.* dropped or renamed"):
+        run_silver(ctx)
+    spark.sql(f"ALTER TABLE {silver_sql} RENAME COLUMN sum TO total")
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert silver(ctx, "a").select("total").collect() == [(2,)]

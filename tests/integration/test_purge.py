@@ -1,0 +1,94 @@
+"""Tombstones that went stay gone: nothing that comes late or again brings their documents back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lakehouse import assert_equal_to_source, bronze, pipeline, purge, restore, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.offsets import committed
+from pipelines.io.tables import schema_of
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
+from pipelines.jobs.purge import Purge
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+BRONZE, A = bronze_table("test"), TableName("silver", "a")
+
+
+def land(ctx: JobContext) -> None:
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+
+
+def append(ctx: JobContext, *rows: dict[str, Any]) -> None:
+    schema = schema_of(BRONZE_DDL)
+    filled = [tuple(row.get(column) for column in schema.names) for row in rows]
+    ctx.tables.append(BRONZE, ctx.spark.createDataFrame(filled, schema))
+
+
+def note(ctx: JobContext) -> str:
+    """What holds the floor."""
+    found = Purge.of(ctx)
+    assert found is not None
+    return found.run(A).note
+
+
+# scenario: D01, D06, D09
+def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2")
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    land(ctx)
+    begun = offset_history(ctx, 1)[0].resume_token
+    database.a.delete_many({"_id": {"$lt": 3}})
+    database.a.insert_one({"_id": 2, "again": True})
+    land(ctx)
+    assert purge(ctx) == 0, "the floor rises first: a MERGE that does not know it yet has to end before rows go"
+    assert purge(ctx) == 2
+    assert silver(ctx, "a").where("_deleted").isEmpty()
+    versions = ctx.tables.read(TableName("silver", "a_history")).count()
+
+    # the snapshot's chunk as if it landed only now, and then the stream once more from where it began
+    ctx.tables.append(BRONZE, bronze(ctx).where("op = 'r'"))
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    order(ctx, "stopped", by="ops", why="a test")
+    alter_offset(ctx, str(begun), by="ops", why=None)
+    order(ctx, "running", by="ops", why=None)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert silver(ctx, "a").count() == 2, "not even a tombstone"
+    assert ctx.tables.read(TableName("silver", "a_history")).count() == versions == 8
+
+    # a key may be used again; by default its tombstone stays for days
+    database.a.insert_one({"_id": 0, "again": True})
+    database.a.delete_one({"_id": 3})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    floor = ctx.tables.properties(A)["strandline.floor"]
+    assert [note(ctx) for _ in range(2)] == ["", ""]
+    assert (silver(ctx, "a").where("_deleted").count(), ctx.tables.properties(A)["strandline.floor"]) == (1, floor)
+
+    # where it is not certain what may still arrive, the floor waits
+    version, last = ctx.tables.version(BRONZE), committed(ctx.tables, BRONZE)
+    assert last is not None
+    plan = {"op": "snapshot", "operation_type": "plan", "snapshot_id": "s1", "after": json.dumps({"at": [1, 1]})}
+    append(ctx, plan, {"op": "heartbeat", **asdict(replace(last, batch=1_000, snapshot_id="s1"))})
+    assert note(ctx) == "tombstones wait for snapshot s1, which has not ended"
+    restore(ctx, BRONZE, version)
+    assert note(ctx) == "tombstones wait for the first capture after bronze was restored"
+    order(ctx, "stopped", by="ops", why="a test")
+    reset_offset(ctx, by="ops", why=None)
+    assert note(ctx) == "tombstones wait for the next event of the stream"
+    never = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": None})
+    assert Purge.of(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": never}))) is None

@@ -1,0 +1,71 @@
+"""One JVM for all processes of ``pytest -n``: what it has loaded and compiled for one of them, it has for all.
+
+The process that hands out the tests starts it and holds it open; each worker has a session of its own in it. pyspark connects to a JVM
+that is there already where the environment names its gateway, as notebooks' servers do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+import pytest
+from pyspark import SparkConf, SparkContext  # noqa: TID251  # why: only so does a second process get a session in the JVM of the first
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pipelines.io.session import build_session
+
+# A test has a handful of rows: generating and compiling code for each query took a third of the time that all tests need.
+# What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
+_CONF: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_HERE: Final = {"spark.driver.memory": "4g"}  # of all workers
+# Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
+_SMALL_JVM: Final = (
+    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
+    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
+)
+_GATEWAY: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+
+
+class SharedJvm:
+    """Plugin of the process that hands out the tests; its first worker has the JVM started."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+
+    def pytest_configure_node(self, node: Any) -> None:
+        self._session = self._session or start_session()
+        gateway = self._session.sparkContext._gateway  # why: pyspark has no other way to say where its JVM listens
+        node.workerinput["jvm"] = (str(gateway.java_parameters.port), gateway.java_parameters.auth_token)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+
+def start_session() -> SparkSession:
+    """A session in a JVM of this process; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
+    if "SPARK_REMOTE" in os.environ:
+        return build_session("strandline-tests", master=None, conf=_CONF)
+    return build_session("strandline-tests", master="local[2]", conf=_CONF | _HERE, java_options=_SMALL_JVM)
+
+
+def worker_session(config: pytest.Config) -> SparkSession | None:
+    """A session in the shared JVM; None in a process that is no worker."""
+    gateway = getattr(config, "workerinput", {}).get("jvm")
+    if gateway is None:
+        return None
+    os.environ |= dict(zip(_GATEWAY, gateway, strict=True)) | {"PYSPARK_PYTHON": sys.executable}
+    connected = launch_gateway()
+    for name in _GATEWAY:
+        del os.environ[name]  # what a test starts has a JVM of its own
+    jvm = connected.jvm
+    theirs = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+    java_context = jvm.JavaSparkContext(theirs.sparkContext())
+    context = SparkContext(gateway=connected, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
+    return SparkSession(context, theirs.newSession())
