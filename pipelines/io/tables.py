@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.conflicts import LOST_RACES, SEQUENCE_TAKEN, retrying
+from pipelines.io.ddl import columns_ddl
 from pipelines.io.merge import Merge
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
@@ -80,7 +81,7 @@ class Tables:
             return
         if not self.lake.by_path:
             self._create_schema(table)
-        sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({schema.toDDL()}) USING delta"
+        sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({columns_ddl(schema)}) USING delta"
         if properties:
             sql += f" {properties_clause(properties)}"
         if cluster_by:
@@ -157,7 +158,7 @@ class Tables:
         present = set(self.read(table).columns)
         missing = T.StructType([column for column in schema.fields if column.name not in present])
         if missing.fields:
-            self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({missing.toDDL()})")
+            self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({columns_ddl(missing)})")
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         """I/O: one commit that sets *properties*; values may hold anything."""

@@ -1,0 +1,31 @@
+"""A schema written as the columns of a SQL statement.
+
+`StructType.toDDL` does that, too, but in a Spark Connect session for the thread alone that opened it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+from pipelines.model.tables import literal, quoted
+
+
+def columns_ddl(schema: T.StructType) -> str:
+    """Names, types, NOT NULL and comments, separated by commas; for any name."""
+    return ", ".join(_column(field, " ") for field in schema.fields)
+
+
+def _column(field: T.StructField, separator: str) -> str:
+    comment = (field.metadata or {}).get("comment")
+    required = "" if field.nullable else " NOT NULL"
+    return f"{quoted(field.name)}{separator}{_type(field.dataType)}{required}{f' COMMENT {literal(comment)}' if comment else ''}"
+
+
+def _type(kind: T.DataType) -> str:
+    if isinstance(kind, T.StructType):
+        return f"STRUCT<{', '.join(_column(field, ': ') for field in kind.fields)}>"
+    if isinstance(kind, T.ArrayType):
+        return f"ARRAY<{_type(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"MAP<{_type(kind.keyType)}, {_type(kind.valueType)}>"
+    return kind.simpleString()

@@ -1,0 +1,22 @@
+"""Schemas as SQL."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as T
+
+from pipelines.io.ddl import columns_ddl
+
+
+def test_every_name_is_quoted_and_nothing_of_a_column_is_lost() -> None:
+    inner = T.StructType([T.StructField("a b", T.DecimalType(38, 2)), T.StructField("`", T.VariantType(), nullable=False)])
+    schema = T.StructType(
+        [
+            T.StructField("x.y", T.ArrayType(inner), metadata={"comment": "it's"}),
+            T.StructField("m", T.MapType(T.StringType(), T.ArrayType(T.TimestampType())), nullable=False),
+            T.StructField("none", T.StructType([])),
+        ]
+    )
+    assert columns_ddl(schema) == (
+        "`x.y` ARRAY<STRUCT<`a b`: decimal(38,2), ````: variant NOT NULL>> COMMENT 'it\\'s', "
+        "`m` MAP<string, ARRAY<timestamp>> NOT NULL, `none` STRUCT<>"
+    )
