@@ -28,6 +28,7 @@ _CONF = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/io/log4j2.properties').as_uri()}",  # plans are long
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
 # Ends the server when its standard input closes, which it does however the test process ends.
