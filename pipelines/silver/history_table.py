@@ -74,15 +74,15 @@ class HistoryTable(TypedTable):
             How many versions were added, changed or removed.
 
         Raises:
-            ContractError: As `merging`.
+            ContractError: As `require`.
         """
         columns = [name for name in changes.columns if name != "_action"]
         same_version, can_change = "t._key <=> s._key AND t._position = s._position", reaches("t._valid_to_position", literal(since))
         merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
         merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
         merge = merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'")
-        with self.merging():
-            return merge.execute().rows
+        self.require(columns)
+        return merge.execute().rows
 
     def since(self, position: str) -> DataFrame:
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""

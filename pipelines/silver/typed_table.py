@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
@@ -107,23 +105,19 @@ class TypedTable:
                 self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
 
-    @contextmanager
-    def merging(self) -> Iterator[None]:
-        """Around a MERGE.
+    def require(self, columns: Sequence[str]) -> None:
+        """I/O: before a MERGE that sets *columns*.
 
         Raises:
-            ContractError: The table lacks a column that it was given: somebody dropped or renamed it. Nothing was merged.
+            ContractError: The table lacks one of them: somebody dropped or renamed it. Nothing was merged.
         """
-        try:
-            yield
-        except AnalysisException as error:
-            if error.getCondition() != "DELTA_MERGE_UNRESOLVED_EXPRESSION":
-                raise
-            column = (error.getMessageParameters() or {}).get("sqlExpr", "a column")
+        held = set(self.tables.read(self.name).columns)
+        gone = next((column for column in columns if column not in held), None)
+        if gone is not None:
             raise ContractError(
-                f"{self.name} no longer has {column}: it was dropped or renamed",
+                f"{self.name} no longer has {gone}: it was dropped or renamed",
                 next_step=f"name it as it was, or drop {self.name}: the next strandline silver makes it anew from bronze",
-            ) from error
+            )
 
     def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """I/O: one commit that notes progress, and *more* properties with it."""

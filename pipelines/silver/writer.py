@@ -79,10 +79,10 @@ class SilverTable(TypedTable):
             keys: Those of *rows*: files and rows of the table that hold none of them are not read.
 
         Raises:
-            ContractError: As `merging`.
+            ContractError: As `require`.
         """
-        with self.merging():
-            return retrying()(self._merge_once, rows, keys, deletes)
+        self.require(rows.columns)
+        return retrying()(self._merge_once, rows, keys, deletes)
 
     def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
