@@ -33,6 +33,10 @@ _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TA
 _CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: a cold JVM's first attempt alone can take longer
 
 
+class _NotThereYet(Exception):
+    """To IF NOT EXISTS whatever fills the folder is a table, such as the beginning of somebody else's first commit."""
+
+
 @dataclass(frozen=True)
 class Landed:
     """A commit that was proven to be one's own."""
@@ -92,17 +96,18 @@ class Tables:
             for attempt in Retrying(retry=retry_if_exception(_lost_a_race), stop=_CREATION_ENDS, wait=wait_fixed(0.1), reraise=True):
                 with attempt:
                     self.spark.sql(sql)
-        except AnalysisException as error:
-            if error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
+                    if self.lake.by_path and not self.exists(table):
+                        raise _NotThereYet
+        except (AnalysisException, _NotThereYet) as error:
+            if isinstance(error, AnalysisException) and error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
                 raise
-        if not self.lake.by_path or self.exists(table):  # whatever fills the folder is a table to IF NOT EXISTS
-            return
-        if not _removed_half_creation(self.lake, table):
+            if _removed_half_creation(self.lake, table):
+                self.spark.sql(sql)
+                return
             raise ConfigurationError(
                 f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
                 next_step="remove that folder, or choose another lake.root",
-            )
-        self.spark.sql(sql)
+            ) from error
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
@@ -286,4 +291,6 @@ def _removed_half_creation(lake: Lake, table: TableName) -> bool:
 
 def _lost_a_race(error: BaseException) -> bool:
     """Whether a table could not be created because somebody else was creating it: the next attempt finds it."""
-    return isinstance(error, LOST_RACES) or (isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING)
+    if isinstance(error, (*LOST_RACES, _NotThereYet)):
+        return True
+    return isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING
