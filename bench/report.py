@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from rich.table import Table
 
 from bench.measure import Measurement
 from bench.recovery import Recovered
 from bench.silver import Compared
+
+T = TypeVar("T")
 
 _THROUGHPUT = ("", "documents", "seconds", "documents/s", "MB/s", "of limit", "steady/s", "of limit", "stored MB", "Python MB", "JVM MB")
 _RECOVERY = ("bronze rows", "commits", "MB", "data files", "seconds", "of the first", "from … to", "data files read", "log files read")
@@ -32,12 +35,7 @@ _SILVER = (
 
 def throughput_table(title: str, pairs: Sequence[Sequence[Measurement]]) -> Table:
     """One row a measurement; ratios are to the first of each pair."""
-    result = _table(title, _THROUGHPUT)
-    for pair in pairs:
-        for one in pair:
-            result.add_row(*_throughput(one, pair[0]))
-        result.add_section()
-    return result
+    return _by_group(title, _THROUGHPUT, pairs, _throughput)
 
 
 def recovery_table(found: Sequence[Recovered]) -> Table:
@@ -63,21 +61,12 @@ def silver_tables(compared: Sequence[Compared]) -> list[Table]:
     by_change = sorted(compared, key=lambda one: (one.case.rows, one.case.where, one.case.changed))
     by_table = sorted(compared, key=lambda one: (one.case.changed, one.case.where, one.case.rows))
     return [
-        _silver("Silver, by the change", _grouped(by_change, lambda one: (one.case.rows, one.case.where))),
-        _silver("Silver, by the table", _grouped(by_table, lambda one: (one.case.changed, one.case.where))),
+        _by_group("Silver, by the change", _SILVER, _grouped(by_change, lambda one: (one.case.rows, one.case.where)), _silver),
+        _by_group("Silver, by the table", _SILVER, _grouped(by_table, lambda one: (one.case.changed, one.case.where)), _silver),
     ]
 
 
-def _silver(title: str, groups: Sequence[Sequence[Compared]]) -> Table:
-    result = _table(title, _SILVER)
-    for group in groups:
-        for one in group:
-            result.add_row(*_silver_cells(one, group[0]))
-        result.add_section()
-    return result
-
-
-def _silver_cells(one: Compared, first: Compared) -> list[str]:
+def _silver(one: Compared, first: Compared) -> list[str]:
     silver, merge, rewrite = one.silver, one.merge, one.rewrite
     return [
         f"{one.case.rows:,}",
@@ -100,6 +89,16 @@ def _grouped(ordered: Sequence[Compared], key: Callable[[Compared], object]) -> 
     """Only groups that have something to compare."""
     groups = (list(group) for _, group in groupby(ordered, key))
     return [group for group in groups if len(group) > 1]
+
+
+def _by_group(title: str, headings: Sequence[str], groups: Sequence[Sequence[T]], cells: Callable[[T, T], list[str]]) -> Table:
+    """One section a group; *cells* writes a row beside the first of its group."""
+    result = _table(title, headings)
+    for group in groups:
+        for one in group:
+            result.add_row(*cells(one, group[0]))
+        result.add_section()
+    return result
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:

@@ -14,6 +14,8 @@ from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
+COMMITS_LOOKED_AT = 50
+"""By `was_restored`, of the newest ones."""
 _RECENT_COMMITS = (8, 64, 512)
 _RECENT_BATCHES = (1_000, 100_000)
 

@@ -29,7 +29,8 @@ class Look:
     at: datetime
     offset: dict[str, Any]
     silver: list[dict[str, Any]]
-    errors: dict[str, Any]
+    errors: dict[str, Any] | None
+    """For machines alone: it takes a look at the dead letters; None: nobody asked."""
     pages: str | None
     """Where the Data Docs are."""
 
@@ -60,9 +61,9 @@ def status(
     stop = stop_on_signal() if watch else threading.Event()
     ctx = open_pipeline(context)
     if watch:
-        show(looks(lambda: _look(ctx), every, stop), out, as_json=as_json)
+        show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
     elif as_json:
-        print_json(_look(ctx).document())
+        print_json(_look(ctx, with_errors=True).document())
     else:
         out.print(_look(ctx).picture())
 
@@ -89,7 +90,7 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
             typer.echo("\n".join(look.log()))
 
 
-def _look(ctx: JobContext) -> Look:
+def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
     from pipelines.jobs.dead_letters import error_metrics
     from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
 
@@ -98,6 +99,6 @@ def _look(ctx: JobContext) -> Look:
         at=datetime.now(UTC),
         offset=asdict(show_offset(ctx)),
         silver=[asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)} for each in silver_status(ctx)],
-        errors=error_metrics(ctx),
+        errors=error_metrics(ctx) if with_errors else None,
         pages=None if pages is None else str(pages),
     )

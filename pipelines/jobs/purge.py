@@ -9,7 +9,7 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.offsets import Committed, committed, was_restored
+from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, was_restored
 from pipelines.io.increments import inserted
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
@@ -23,8 +23,6 @@ from pipelines.silver.ledger import Ledger
 from pipelines.silver.sweep import Completed, completed_snapshots
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import SilverTable
-
-_COMMITS_LOOKED_AT = 50
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class Purge:
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
             return Purged()
         after = self._ledger.reached(namespace, progress)
-        own = [gap for gap in self.gaps if gap.concerns(str(namespace))]
-        gaps = gap_bounds(own, namespace, self._snapshots if own else ())
+        gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
         safe = safe_floor([*self.bounds, *self._news(after), *gaps])
         removed, left = silver.purge(safe.position)
         return Purged(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
@@ -100,7 +97,7 @@ class Purge:
 
 def _stream(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> Bound:
     """Events come behind the committed token. What is read from the source from now on, or just now, is younger than *seconds*."""
-    if was_restored(ctx.tables.history(bronze, limit=_COMMITS_LOOKED_AT)):
+    if was_restored(ctx.tables.history(bronze, limit=COMMITS_LOOKED_AT)):
         return Bound(BEFORE_ALL, "the first capture after bronze was restored")
     if last.last_event is None:  # the offset was set by hand
         return Bound(BEFORE_ALL, "the next event of the stream")

@@ -16,7 +16,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
-from pipelines.model.tables import TableName, literal
+from pipelines.model.tables import TableName, literals
 from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.ledger import Ledger
@@ -165,4 +165,4 @@ def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, na
     if shadow.open(str(namespace)).shape != present.open(str(namespace)).shape:
         raise ContractError(f"these keys need other columns than {present.name} has", next_step="rebuild the whole table: without --key")
     merge = ctx.tables.merge(present.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
-    merge.update_all().insert_all().delete_unmatched(when=f"t._key IN ({', '.join(map(literal, keys))})").execute()
+    merge.update_all().insert_all().delete_unmatched(when=f"t._key IN ({literals(keys)})").execute()

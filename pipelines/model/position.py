@@ -46,4 +46,4 @@ def earlier(position: str, by_seconds: int) -> str:
 
 def cluster_seconds(position: str) -> int:
     """Seconds since the epoch (UTC) of a position's cluster time."""
-    return int(position[:8], 16)
+    return cluster_time_of(position)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,11 @@ def literal(value: str | datetime) -> str:
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.astimezone(UTC).isoformat(sep=' ')}'"
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def literals(values: Iterable[str]) -> str:
+    """Write several for Spark SQL, with commas between them, as ``IN (…)`` has them."""
+    return ", ".join(map(literal, values))
 
 
 def safe_name(*parts: str) -> str:

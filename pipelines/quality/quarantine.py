@@ -17,7 +17,7 @@ from pipelines.errors import ContractError
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BOOKKEEPING
 from pipelines.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
-from pipelines.model.tables import TableName, literal, quoted
+from pipelines.model.tables import TableName, literal, literals, quoted
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Quarantine:
 
     def keep_only(self, suites: Collection[str]) -> None:
         """I/O: lets go what is held by a suite that is no more; one commit, or none."""
-        orphans = f"suite NOT IN ({', '.join(map(literal, suites))})" if suites else "true"
+        orphans = f"suite NOT IN ({literals(suites)})" if suites else "true"
         if self.exists() and not self.tables.read(self.name).where(orphans).isEmpty():
             self.tables.delete(self.name, orphans)
 

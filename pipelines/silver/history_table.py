@@ -77,11 +77,11 @@ class HistoryTable(TypedTable):
             ContractError: As `require`.
         """
         columns = [name for name in changes.columns if name != "_action"]
+        self.require(columns)
         same_version, can_change = "t._key <=> s._key AND t._position = s._position", reaches("t._valid_to_position", literal(since))
         merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
         merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
         merge = merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'")
-        self.require(columns)
         return merge.execute().rows
 
     def since(self, position: str) -> DataFrame:

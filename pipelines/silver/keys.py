@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.columns import CHANGE_OPS
-from pipelines.model.tables import literal
+from pipelines.model.tables import literal, literals
 
 LISTED: Final = 1_000
 """The keys of so many changes are named one by one; of more the smallest and the largest are."""
@@ -36,7 +36,7 @@ class Keys:
             size = -(-len(self.listed) // _RANGES)
             neighbours = (self.listed[start : start + size] for start in range(0, len(self.listed), size))
             ranges = " OR ".join(_between(key, some[0], some[-1]) for some in neighbours)
-            return f"{key} IN ({', '.join(map(literal, self.listed))}) AND ({ranges})"
+            return f"{key} IN ({literals(self.listed)}) AND ({ranges})"
         return "true" if self.bounds is None else _between(key, *self.bounds)
 
 

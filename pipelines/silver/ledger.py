@@ -78,9 +78,7 @@ class Ledger:
 
     def store(self, tables: Tables) -> None:
         """I/O: one small commit to ``control.cuts``, which is there."""
-        for attempt in retrying():
-            with attempt:
-                tables.set_properties(CUTS, {_LEDGER + self.bronze_id: self._to_json()})
+        retrying()(tables.set_properties, CUTS, {_LEDGER + self.bronze_id: self._to_json()})
 
     def _to_json(self) -> str:
         return json.dumps(

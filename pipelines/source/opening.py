@@ -43,7 +43,6 @@ class StreamLimits:
 
 ANSWER_EVENTS = 16_384
 _NO_EVENTS = StreamLimits(max_batch_size=0)
-_AWAIT_MS = 200
 _LOOKING_SECONDS = 5.0
 
 
@@ -102,16 +101,14 @@ def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint
     if start.last_event is None:
         return
     seconds, increment = cluster_time_of(start.last_event)
-    beyond = token_data(token_at(client, selection, ResumePoint(cluster_time=(seconds, increment + 1)), expanded_events=expanded_events))
     options = {"batch_size": 1, **ResumePoint(cluster_time=(seconds, increment)).watch_options}
-    deadline = time.monotonic() + _LOOKING_SECONDS
+    stages: list[Stage] = [{"$project": {"clusterTime": 1}}]
     try:
-        with _watch(client, selection, [{"$project": {"clusterTime": 1}}], _AWAIT_MS, expanded_events, options) as stream:
-            while (event := stream.try_next()) is None and token_data(token_json(stream.resume_token)) < beyond:
-                if time.monotonic() > deadline:
-                    raise RetriableError(
-                        "the source has not come up to the last event that it sent", next_step="wait, or strandline doctor"
-                    )
+        with _watch(client, selection, stages, StreamLimits.max_await_time_ms, expanded_events, options) as stream:
+            event = stream.try_next()
+            if event is None:
+                behind = ResumePoint(cluster_time=(seconds, increment + 1))
+                event = _awaited(stream, token_data(token_at(client, selection, behind, expanded_events=expanded_events)))
     except mongo.OperationFailure as error:
         if classify(error) == "history_lost":
             return
@@ -122,6 +119,15 @@ def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint
             f"the source no longer has the last event that it sent ({at}): it was restored to an earlier time",
             next_step="set capture.on_history_lost: heal, which reads everything again; or strandline stop, then strandline offsets reset",
         )
+
+
+def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str) -> RawBSONDocument | None:
+    """The next event, or None as soon as the stream is past the token data *beyond*."""
+    deadline = time.monotonic() + _LOOKING_SECONDS
+    while (event := stream.try_next()) is None and token_data(token_json(stream.resume_token)) < beyond:
+        if time.monotonic() > deadline:
+            raise RetriableError("the source has not come up to the last event that it sent", next_step="wait, or strandline doctor")
+    return event
 
 
 def token_at(client: AnyClient, selection: Selection, start: ResumePoint = ResumePoint(), *, expanded_events: bool = True) -> str:

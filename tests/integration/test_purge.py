@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lakehouse import assert_equal_to_source, bronze, pipeline, purge, restore, silver, with_silver
+from lakehouse import assert_equal_to_source, bronze, land, pipeline, purge, restore, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.bronze.offsets import committed
 from pipelines.io.tables import schema_of
-from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets import alter_offset, offset_history
 from pipelines.jobs.purge import Purge
@@ -24,11 +23,6 @@ from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 BRONZE, A, HISTORY = bronze_table("test"), TableName("silver", "a"), TableName("silver", "a_history")
-
-
-def land(ctx: JobContext) -> None:
-    run_capture(ctx, once=True)
-    run_silver(ctx)
 
 
 def append(ctx: JobContext, *rows: dict[str, Any]) -> None:
