@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.merge_key import merge_key
@@ -10,8 +13,19 @@ from pipelines.model.position import streamed_position
 
 _OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}
 
+# How a server begins every event. One match costs a tenth of a walk over the same fields, which is left for whatever begins otherwise.
+_BEGINNING: Final = re.compile(
+    rb"....\x03_id\0(....)\x02_data\0(....)([0-9A-F]*)\0\0"
+    rb"\x02operationType\0(....)([A-Za-z]+)\0"
+    rb"\x11clusterTime\0(.{8})"
+    rb"(?:\x05collectionUUID\0\x10\0\0\0\x04(.{16}))?"
+    rb"(?:\x09wallTime\0(.{8}))?",
+    re.DOTALL,
+).match
+_TOKEN_AROUND, _TEXT_AROUND = 17, 1  # bytes that the lengths count beside the token's digits and beside a text
 
-@dataclass
+
+@dataclass(slots=True)
 class ChangeEvent:
     """The top level of one change event. Nested documents stay as spans of *raw*."""
 
@@ -28,6 +42,7 @@ class ChangeEvent:
     key: str | None = None
     txn_number: int | None = None
     spans: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+    """Type, start and end of the fields that a server writes after these."""
 
     @property
     def position(self) -> str:
@@ -50,32 +65,54 @@ def parse_event(raw: bytes) -> ChangeEvent:
     """
     event = ChangeEvent(raw)
     spans = event.spans
-    for kind, name, value, end in rb.elements(raw):
+    begun = _read_beginning(event)
+    for kind, name, value, end in rb.elements(raw, after=begun):
         spans[name] = (kind, value, end)
-    event.token = _token_data(raw, spans)
-    if (span := spans.get(b"operationType")) is not None:
-        word = raw[span[1] + 4 : span[2] - 1]
-        event.operation_type = word.decode("utf-8", "replace")
-        event.op = _OPS.get(word, "ddl")
-        if rb.LEFT_OUT in spans and event.op != "d":  # a delete needs its key alone
-            event.op = "oversize"
-    if (span := spans.get(b"clusterTime")) is not None:
-        event.seconds, event.increment = rb.timestamp_at(raw, span[1])
+    if not begun:
+        _walk_beginning(event)
+    if rb.LEFT_OUT in spans and event.op != "d":  # a delete needs its key alone
+        event.op = "oversize"
     if (span := spans.get(b"wallTime")) is not None and span[0] == rb.DATE:
         event.wall_time = rb.int64_at(raw, span[1])
-    if (span := spans.get(b"ns")) is not None:
-        for _, name, value, end in rb.elements(raw, span[1]):
-            if name == b"db":
-                event.db = rb.text(raw, value, end)
-            elif name == b"coll":
-                event.collection = rb.text(raw, value, end)
     if (span := spans.get(b"collectionUUID")) is not None:
         event.collection_uuid = raw[span[1] + 5 : span[2]].hex()
+    if (span := spans.get(b"ns")) is not None:
+        event.db, event.collection = _namespace(raw[span[1] : span[2]])
     if (span := spans.get(b"documentKey")) is not None and (found := rb.field(raw, b"_id", span[1])) is not None:
         event.key = merge_key(raw, *found)
     if (span := spans.get(b"txnNumber")) is not None:
         event.txn_number = rb.int64_at(raw, span[1])
     return event
+
+
+def _read_beginning(event: ChangeEvent) -> int:
+    """The fields that come first, as servers write them. Returns where they end; 0: they are written otherwise."""
+    raw = event.raw
+    begun = _BEGINNING(raw)
+    if begun is None:
+        return 0
+    token, word = begun[3], begun[5]
+    lengths = (rb.int32_at(begun[1], 0), rb.int32_at(begun[2], 0), rb.int32_at(begun[4], 0))
+    if lengths != (len(token) + _TOKEN_AROUND, len(token) + _TEXT_AROUND, len(word) + _TEXT_AROUND):
+        return 0
+    event.token, event.operation_type, event.op = token.decode(), word.decode(), _OPS.get(word, "ddl")
+    event.seconds, event.increment = rb.timestamp_at(begun[6], 0)
+    if (uuid := begun[7]) is not None:
+        event.collection_uuid = uuid.hex()
+    if begun[8] is not None:
+        event.wall_time = rb.int64_at(begun[8], 0)
+    return begun.end()
+
+
+def _walk_beginning(event: ChangeEvent) -> None:
+    """The same fields, wherever they stand."""
+    raw, spans = event.raw, event.spans
+    event.token = _token_data(raw, spans)
+    if (span := spans.get(b"operationType")) is not None:
+        word = raw[span[1] + 4 : span[2] - 1]
+        event.operation_type, event.op = word.decode("utf-8", "replace"), _OPS.get(word, "ddl")
+    if (span := spans.get(b"clusterTime")) is not None:
+        event.seconds, event.increment = rb.timestamp_at(raw, span[1])
 
 
 def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
@@ -84,3 +121,10 @@ def _token_data(raw: bytes, spans: dict[bytes, tuple[int, int, int]]) -> str:
     if found is None:
         raise rb.MalformedBson("a change event has no resume token")
     return rb.text(raw, found[1], found[2])
+
+
+@lru_cache(maxsize=10_000)
+def _namespace(ns: bytes) -> tuple[str | None, str | None]:
+    """Database and collection; a batch has few."""
+    found = {name: rb.text(ns, value, end) for _, name, value, end in rb.elements(ns)}
+    return found.get(b"db"), found.get(b"coll")

@@ -86,19 +86,20 @@ def timestamp_at(raw: bytes, at: int) -> tuple[int, int]:
     return seconds, increment
 
 
-def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
+def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
     """Walk one document: ``(type, name, value start, value end)`` in stored order, duplicates included.
 
     Args:
         raw: Bytes that hold the document.
         start: Where its leading length stands.
+        after: Where the last element ends that is not wanted; 0: all are.
 
     Raises:
         MalformedBson: A length, a type byte or a terminator does not fit.
     """
     try:
         end = start + _int32(raw, start)[0] - 1
-        at = start + 4
+        at = after or start + 4
         if end >= len(raw) or end < at:
             raise MalformedBson("a document's length does not fit its bytes")
         while at < end:
@@ -133,7 +134,12 @@ def _variable_size(raw: bytes, kind: int, value: int) -> int:
 
 
 def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | None:
-    """The first field called *name*: ``(type, value start, value end)``, or None."""
+    """The first field called *name*: ``(type, value start, value end)``, or None. Raises as `elements`."""
+    if raw.startswith(name + b"\0", start + 5):  # the first of all, as `_id` is: no walk begins
+        kind, value = raw[start + 4], start + len(name) + 6
+        size = _FIXED.get(kind)
+        if size is not None and value + size < start + _int32(raw, start)[0] <= len(raw):
+            return kind, value, value + size
     for kind, found, value, end in elements(raw, start):
         if found == name:
             return kind, value, end

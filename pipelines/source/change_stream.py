@@ -24,6 +24,7 @@ from pipelines.source.intake import Intake
 from pipelines.source.opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
 from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
 from pipelines.source.patience import Patience, made_progress
+from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
@@ -202,7 +203,7 @@ class StreamReader:
         limits, caught_up = self._limits, False
         filling = Filling(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
         intake = Intake(self._fields.event, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
-        token, failure = stream.resume_token, None
+        token, is_past, failure = stream.resume_token, False, None  # past: the stream is behind what the batch holds
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
@@ -210,6 +211,7 @@ class StreamReader:
                 break
             try:
                 answer = stream.try_next()
+                is_past |= answer is not None
                 event = None if answer is None else intake.take(bytes(answer.raw))
             except (mongo.PyMongoError, StrandlineError) as error:
                 failure = error
@@ -218,11 +220,15 @@ class StreamReader:
                 continue
             if event is not None and not filling.take(event):
                 break
-            token = stream.resume_token
+            is_past = False
             if event is None and (filling.is_ending or not stream.alive or (filling.events and self._wanted.is_set())):
                 caught_up = not self._client.is_mongos  # a shard may still have events of the transaction
                 break
         self._begun, events = filling.rest, tuple(filling.events)
+        if not is_past:
+            token = stream.resume_token  # it is copied whole: once, not for every event
+        elif events:
+            token = token_of(events[-1])
         self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
         return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
 

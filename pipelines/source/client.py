@@ -11,7 +11,6 @@ from typing import Any
 
 from bson import json_util
 from bson.binary import UUID_SUBTYPE, Binary
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
@@ -20,6 +19,7 @@ from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.model.deployment import deployment_identity
 from pipelines.model.snapshot_policy import query_document
 from pipelines.source.errors import Phase, as_strandline_error, classify
+from pipelines.source.raw_event import RawEvent
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
@@ -58,7 +58,7 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
     """I/O: none yet; the client connects when it is first used.
 
     Args:
-        raw: Documents stay the server's bytes (`RawBSONDocument`); decoding would raise on what MongoDB stores without a word.
+        raw: Documents stay the server's bytes (`RawEvent`); decoding would raise on what MongoDB stores without a word.
 
     Raises:
         ConfigurationError: The URI cannot be read (it is not quoted), or a certificate that it names cannot.
@@ -70,7 +70,7 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             serverSelectionTimeoutMS=options.server_selection_timeout_ms,
             socketTimeoutMS=options.socket_timeout_ms or None,
             appname="strandline",
-            document_class=RawBSONDocument if raw else dict,
+            document_class=RawEvent if raw else dict,
             tz_aware=True,
         )
     except OSError as error:  # of TLS, too: ssl.SSLError is one
