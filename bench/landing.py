@@ -16,6 +16,7 @@ from pipelines.model.columns import bronze_table
 from pipelines.settings import Settings
 
 SOURCE = "bench"
+ENGINES = ("spark", "native")
 
 
 @dataclass(frozen=True)

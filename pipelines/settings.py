@@ -69,6 +69,10 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     )
     guardrail_collections_max: int = Field(0, ge=0, description="More collections than that are not meant to be captured; 0: no limit.")
     guardrail_collections_limit_action: Literal["warn", "fail"] = Field("warn", description="What happens at the start if there are more.")
+    engine: Literal["spark", "native"] = Field(
+        "spark", description="Who writes bronze: Spark, or worker processes of capture itself, into a folder of its machine."
+    )
+    engine_workers: int = Field(2, ge=1, le=64, description="Processes of the native engine.")
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )

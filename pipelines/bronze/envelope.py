@@ -94,6 +94,19 @@ class BatchEnd:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Events of the stream in its order, as the server sent them; at least one."""
+
+    number: int
+    events: Sequence[bytes]
+    end: BatchEnd
+    """Stands on the last row."""
+    stamp: Stamp
+    stored_json: bool = False
+    """Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null, and read from the envelope."""
+
+
+@dataclass(frozen=True)
 class Note:
     """What a batch without events is for."""
 
@@ -106,22 +119,20 @@ class Note:
 HEARTBEAT = Note()
 
 
-def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchEnd | None, stored_json: bool) -> pa.Table:
+def stream_table(batch: Batch, *, is_last: bool = True) -> pa.Table:
     """Rows of one streamed batch, or of a part of it: one row per event, in stream order.
 
     Args:
-        raws: Change events as the server sent them; at least one.
-        end: Stands on the last row; None in a part that is not the batch's last.
-        stored_json: Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null and read from the envelope.
+        is_last: Whether the last row ends the batch.
 
     Raises:
         MalformedBson: An event is damaged beyond its top level.
     """
-    events = [parse_event(raw) for raw in raws]
-    size = len(events)
+    events = [parse_event(raw) for raw in batch.events]
+    size, stamp, end = len(events), batch.stamp, batch.end if is_last else None
     before_last = [None] * (size - 1)
     columns: dict[str, object] = {
-        "batch": pa.repeat(pa.scalar(batch, pa.int64()), size),
+        "batch": pa.repeat(pa.scalar(batch.number, pa.int64()), size),
         "position": [event.position for event in events],
         "op": [event.op for event in events],
         "operation_type": [event.operation_type for event in events],
@@ -138,10 +149,10 @@ def stream_table(raws: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchE
         "last_event": [*before_last, end.last_event if end else None],
         "whole": [*before_last, end.whole if end else None],
         "document_size": [event.document_size for event in events],
-        "envelope": pa.array(raws, pa.binary()),
+        "envelope": pa.array(batch.events, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
     }
-    if stored_json:
+    if batch.stored_json:
         columns |= json_columns([(event.op, event.raw) for event in events])
     return filled(columns, size)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.envelope import HEARTBEAT, BatchEnd, Note, Stamp, control_table, stream_table
+from pipelines.bronze.envelope import Batch, stream_table
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL
 
@@ -19,38 +20,30 @@ _RAW_DDL = "envelope BINARY, last BOOLEAN"
 _RAW = pa.schema([("envelope", pa.binary()), ("last", pa.bool_())])
 
 
-def stream_rows(spark: SparkSession, events: Sequence[bytes], stamp: Stamp, *, batch: int, end: BatchEnd, stored_json: bool) -> DataFrame:
-    """Bronze rows of one streamed batch. No events: a heartbeat.
+def stream_rows(spark: SparkSession, batch: Batch) -> DataFrame:
+    """Bronze rows of one streamed batch.
 
     Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices of
     ``spark.sql.execution.arrow.maxRecordsPerBatch``, and each is parsed in its task.
     """
-    if not events:
-        return control_rows(spark, stamp, batch=batch, end=end)
-    if len(events) > PARSED_HERE:
-        raw = pa.table([list(events), [False] * (len(events) - 1) + [True]], schema=_RAW)
+    if len(batch.events) > PARSED_HERE:
+        raw = pa.table([list(batch.events), [False] * (len(batch.events) - 1) + [True]], schema=_RAW)
         frame = spark.createDataFrame(raw, schema=schema_of(_RAW_DDL))
-        return frame.mapInArrow(_parsing(stamp, batch, end, stored_json), BRONZE_DDL)
-    return _one_file(spark, stream_table(events, stamp, batch=batch, end=end, stored_json=stored_json))
+        return frame.mapInArrow(_parsing(replace(batch, events=())), BRONZE_DDL)
+    return one_file(spark, stream_table(batch))
 
 
-def control_rows(
-    spark: SparkSession, stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT, beside: Sequence[pa.Table] = ()
-) -> DataFrame:
-    """The one bronze row of a batch without events; *beside* it, control rows of other kinds that hold only together with it."""
-    return _one_file(spark, pa.concat_tables([*beside, control_table(stamp, batch=batch, end=end, note=note)]))
-
-
-def _one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of bronze that are few enough to be written as one file."""
     return spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL)).coalesce(1)
 
 
-def _parsing(stamp: Stamp, batch: int, end: BatchEnd, stored_json: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _parsing(batch: Batch) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def parse(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             if not part.num_rows:
                 continue
-            ending = end if part["last"][-1].as_py() else None
-            yield from stream_table(part["envelope"].to_pylist(), stamp, batch=batch, end=ending, stored_json=stored_json).to_batches()
+            is_last = part["last"][-1].as_py()
+            yield from stream_table(replace(batch, events=part["envelope"].to_pylist()), is_last=is_last).to_batches()
 
     return parse

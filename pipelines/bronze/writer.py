@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
-from pipelines.bronze.envelope import BatchEnd, Note, Stamp
-from pipelines.bronze.offsets import Committed, committed, last_before_hole, was_restored
-from pipelines.bronze.stream_rows import control_rows, stream_rows
+from pipelines.bronze.engine import Engine, Once, Reader, SparkEngine
+from pipelines.bronze.envelope import Batch, BatchEnd, Note, Stamp, control_table
+from pipelines.bronze.native_engine import NativeEngine
+from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, last_before_hole, was_restored
+from pipelines.bronze.stream_rows import one_file
 from pipelines.errors import ConfigurationError, ContractError, FencedError
+from pipelines.io.landed import Landed
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.columns import BRONZE_DDL, CHECKPOINT_INTERVAL, SKIPPED_BY, bronze_table
 from pipelines.model.deployment import same_deployment
 from pipelines.model.tables import TableName
 
 PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",
-    # Statistics on the long columns (token, envelope) cost more than they prune.
-    "delta.dataSkippingStatsColumns": "batch,position,op,db,collection,snapshot_id",
-    "delta.checkpointInterval": "100",
+    "delta.dataSkippingStatsColumns": ",".join(SKIPPED_BY),
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
 }
 _SOURCE, _IDENTITY, _STREAM = "strandline.source", "strandline.cluster", "strandline.stream"
 _FILTERS: Final = "strandline.filters"
-_COMMITS_LOOKED_AT: Final = 50
+Rows = TypeVar("Rows")
 _END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
 
 
@@ -40,6 +41,7 @@ class BronzeWriter:
         writer: Names this run; stands in every row.
         clock_us: Microseconds since the epoch, UTC.
         stored_json: Fill the JSON columns at capture.
+        native_workers: Processes of the native engine; 0: Spark writes.
     """
 
     tables: Tables
@@ -47,11 +49,16 @@ class BronzeWriter:
     writer: str
     clock_us: Callable[[], int]
     stored_json: bool = False
+    native_workers: int = 0
     lineage: int = field(default=1, init=False)
     """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
     filters: str | None = field(default=None, init=False)
     """As the last run noted them; None: it noted none."""
     _opened_at: int = field(default=-1, init=False)
+    _engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._engine = SparkEngine(self.tables, self.table)
 
     @property
     def table(self) -> TableName:
@@ -80,8 +87,10 @@ class BronzeWriter:
         self._check_owner(found, identity, stream)
         self.filters = found.get(_FILTERS)
         self.tables.add_columns(self.table, schema)
-        commits = self.tables.history(self.table, limit=_COMMITS_LOOKED_AT)
+        commits = self.tables.history(self.table, limit=COMMITS_LOOKED_AT)
         self._opened_at = int(commits[0]["version"])
+        if self.native_workers:
+            self._engine = NativeEngine.of(SparkEngine(self.tables, self.table), self._opened_at, workers=self.native_workers)
         if was_restored(commits):
             return self._after_restore()
         last = committed(self.tables, self.table)
@@ -147,8 +156,10 @@ class BronzeWriter:
             Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, whole)
-        rows = stream_rows(self.tables.spark, events, self.stamp(), batch=batch, end=end, stored_json=self.stored_json)
-        return self._ended(rows, batch, end)
+        if not events:
+            return self._ended(self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end)
+        rows = Batch(batch, events, end, self.stamp(), self.stored_json)
+        return self._ended(self._engine.append_batch, rows, batch, end)
 
     def commit_note(
         self,
@@ -169,11 +180,12 @@ class BronzeWriter:
             FencedError: Another writer committed this batch.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
-        return self._ended(control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note, beside=beside), batch, end)
+        rows = pa.concat_tables([*beside, control_table(self.stamp(), batch=batch, end=end, note=note)])
+        return self._ended(self._engine.append_rows, rows, batch, end)
 
-    def _ended(self, rows: DataFrame, batch: int, end: BatchEnd) -> Committed:
+    def _ended(self, append: Callable[[Rows, Once], Landed | None], rows: Rows, batch: int, end: BatchEnd) -> Committed:
         with COMMIT_SECONDS.time():
-            self.append_once(rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+            self._once(append, rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
 
     def open_lineage(
@@ -189,7 +201,7 @@ class BronzeWriter:
         while True:
             ended, self.lineage = self.app_id(), self.lineage + 1
             end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
-            rows = control_rows(self.tables.spark, self.stamp(), batch=batch, end=end, note=note)
+            rows = one_file(self.tables.spark, control_table(self.stamp(), batch=batch, end=end, note=note))
             proof = f"{ended}:{self.writer}:{note.operation_type}"
             if self.tables.append_once(self.table, rows, app_id=ended, sequence=_END_OF_LINEAGE, proof=proof) is not None:
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
@@ -212,14 +224,21 @@ class BronzeWriter:
             last_event=last.last_event,
         )
 
-    def append_once(self, rows: DataFrame, *, app_id: str, sequence: int, what: str) -> int:
-        """I/O: one fenced commit of *rows*, proven. Returns how many rows the commit holds.
+    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int, what: str) -> int:
+        """I/O: one fenced commit of a few *rows*, proven. Returns how many rows the commit holds.
 
         Raises:
             FencedError: Another writer committed this sequence.
             ContractError: The table was restored to an older version under this run.
         """
-        landed = self.tables.append_once(self.table, rows, app_id=app_id, sequence=sequence, proof=f"{app_id}:{self.writer}:{sequence}")
+        return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence, what=what)
+
+    def append_read(self, read: Reader, *, app_id: str, sequence: int, what: str) -> int:
+        """I/O: the same with rows that another process reads. Raises what that raises, too."""
+        return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence, what=what)
+
+    def _once(self, append: Callable[[Rows, Once], Landed | None], rows: Rows, *, app_id: str, sequence: int, what: str) -> int:
+        landed = append(rows, Once(app_id, sequence, f"{app_id}:{self.writer}:{sequence}"))
         if landed is None:
             raise self._fenced(what)
         if landed.restored_at is not None and landed.restored_at > self._opened_at:
@@ -235,5 +254,6 @@ class BronzeWriter:
             next_step="run one capture per source; strandline status shows the writer",
         )
 
-    def frame(self, rows: pa.Table) -> DataFrame:
-        return self.tables.spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL))
+    def close(self) -> None:
+        """Ends what `open` started."""
+        self._engine.close()

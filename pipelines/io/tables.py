@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from pipelines.errors import ConfigurationError
 from pipelines.io.conflicts import LOST_RACES, SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl
+from pipelines.io.landed import Landed
 from pipelines.io.merge import Merge
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
@@ -35,15 +36,6 @@ _CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: 
 
 class _NotThereYet(Exception):
     """To IF NOT EXISTS whatever fills the folder is a table, such as the beginning of somebody else's first commit."""
-
-
-@dataclass(frozen=True)
-class Landed:
-    """A commit that was proven to be one's own."""
-
-    rows: int
-    restored_at: int | None
-    """The version of the newest RESTORE among the table's newest commits."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -69,13 +69,21 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
     settings, options, stop = ctx.settings.capture, connection_options(ctx.settings), stop or threading.Event()
     gate = _open_gate(ctx, once)
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
-    with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
+    with ExitStack() as resources:
+        client = resources.enter_context(closing(open_client(options)))
+        raw_client = resources.enter_context(closing(open_client(options, raw=True)))
         deployment = inspect(client)
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
         writer = BronzeWriter(
-            ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored"
+            ctx.tables,
+            ctx.settings.source.name,
+            uuid.uuid4().hex,
+            clock_us,
+            stored_json=settings.json_columns == "stored",
+            native_workers=settings.engine_workers if settings.engine == "native" else 0,
         )
+        resources.callback(writer.close)
         ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         recovery = Recovery(writer, oplog, settings)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection))

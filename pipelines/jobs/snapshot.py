@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
-from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.snapshot_policy import query_document
 from pipelines.source.client import ConnectionOptions, find_incarnation, open_client, operation_time
 from pipelines.source.ranges import ChunkManifest, Reading, read_range
@@ -161,9 +160,8 @@ class SnapshotRun:
         reading = Reading(self._selection.fields, query_document(chunk.query), self._means.settings.snapshot_fetch_size)
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
         stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
-        reader = chunk_reader(self._means.options, replace(chunk, collection=now), stamp, writer.stored_json, reading)
-        rows = writer.tables.spark.range(0, 1, 1, 1).mapInArrow(reader, BRONZE_DDL)
-        landed = writer.append_once(rows, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        reader = _ChunkReader(self._means.options, replace(chunk, collection=now), stamp, writer.stored_json, reading)
+        landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
         self._means.report("documents", documents)
@@ -187,25 +185,26 @@ def _chunk_failed(outcome: Future[int] | None) -> None:
 def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None) -> None:
     """One control row of the snapshot, exactly once."""
     stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
-    rows = writer.frame(manifest_table(stamp, what, content))
-    writer.append_once(
-        rows, app_id=app_id or writer.app_id(snapshot_id, what), sequence=max(number, 0), what=f"the {what} row of the snapshot"
-    )
+    rows, app_id = manifest_table(stamp, what, content), app_id or writer.app_id(snapshot_id, what)
+    writer.append_once(rows, app_id=app_id, sequence=max(number, 0), what=f"the {what} row of the snapshot")
 
 
-def chunk_reader(
-    options: ConnectionOptions, chunk: Chunk, stamp: ChunkStamp, stored_json: bool, reading: Reading
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that an executor runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
+@dataclass(frozen=True)
+class _ChunkReader:
+    """What another process runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
 
-    def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with closing(open_client(options, raw=True)) as client:
+    options: ConnectionOptions
+    chunk: Chunk
+    stamp: ChunkStamp
+    stored_json: bool
+    reading: Reading
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with closing(open_client(self.options, raw=True)) as client:
             seconds, increment = operation_time(client)
-            read_stamp = replace(stamp, seconds=seconds, increment=increment)
+            stamp = replace(self.stamp, seconds=seconds, increment=increment)
             manifest = ChunkManifest()
-            for documents in read_range(client, chunk.collection, chunk.range, (seconds, increment), reading):
+            for documents in read_range(client, self.chunk.collection, self.chunk.range, (seconds, increment), self.reading):
                 manifest.add(documents)
-                yield from read_table(documents, read_stamp, stored_json=stored_json).to_batches()
-            yield from manifest_table(read_stamp, "chunk", manifest.to_json(chunk.range)).to_batches()
-
-    return read
+                yield from read_table(documents, stamp, stored_json=self.stored_json).to_batches()
+            yield from manifest_table(stamp, "chunk", manifest.to_json(self.chunk.range)).to_batches()

@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import FencedError
-from pipelines.io.tables import Landed, Tables
+from pipelines.io.landed import Landed
+from pipelines.io.tables import Tables
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver

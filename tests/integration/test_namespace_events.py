@@ -11,7 +11,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from pipelines.bronze.envelope import Stamp, stream_table
+from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.opening import StreamLimits, token_at
@@ -41,7 +41,7 @@ def landed(
             with closing(StreamReader(client, selection, point, limits=limits).batches()) as batches:
                 for batch in batches:
                     if batch.events:
-                        table = stream_table(batch.events, Stamp("s", "w", 0), batch=1, end=None, stored_json=False)
+                        table = stream_table(Batch(1, batch.events, BatchEnd(None, None), Stamp("s", "w", 0)))
                         rows += table.to_pylist()
                     point = ResumePoint(token=batch.resume_token)
                     if len(rows) >= until or time.monotonic() > deadline or (restarting and batch.events):

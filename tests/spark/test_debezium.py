@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from pipelines.bronze.debezium import VALUE, debezium_events, event_id
-from pipelines.bronze.envelope import BatchEnd, Stamp, stream_table
+from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL
 
@@ -63,7 +63,7 @@ EVENTS = [
 # scenario: B16, D02, D08
 def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSession) -> None:
     parts = [
-        stream_table(EVENTS, STAMP, batch=1, end=BatchEnd("{}", None), stored_json=False),
+        stream_table(Batch(1, EVENTS, BatchEnd("{}", None), STAMP)),
         read_table([bson.encode({"_id": "a", "name": "Bob"})], CHUNK, stored_json=False),
         absent_table(["7"], CHUNK),
         manifest_table(CHUNK, "chunk", "{}"),

@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
-from pipelines.bronze.envelope import BatchEnd, Stamp, stream_table
+from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.bronze.readable import with_json
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL
@@ -32,7 +32,7 @@ BROKEN = bson.encode(EVENT | {"fullDocument": {"_id": 1, "t": "XXXX"}}).replace(
 def bronze(spark: SparkSession, stored: bool) -> DataFrame:
     events = [bson.encode(EVENT), bson.encode(EVENT | {"operationType": "delete", "fullDocument": None}), BROKEN]
     tables = [
-        stream_table(events, STAMP, batch=1, end=BatchEnd("{}", None), stored_json=stored),
+        stream_table(Batch(1, events, BatchEnd("{}", None), STAMP, stored)),
         read_table([bson.encode({"_id": 2, "a": None})], replace(CHUNK), stored_json=stored),
         manifest_table(CHUNK, "chunk", '{"count": 1}'),
     ]

@@ -7,7 +7,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.bronze.envelope import BatchEnd, Stamp
+from pipelines.bronze.envelope import Batch, BatchEnd, Stamp
 from pipelines.bronze.stream_rows import stream_rows
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
@@ -26,9 +26,9 @@ def event(number: int) -> bytes:
     )
 
 
-def batch(spark: SparkSession, count: int, snapshot_id: str | None = "s1") -> DataFrame:
+def batch(spark: SparkSession, count: int) -> DataFrame:
     events = [event(number) for number in range(count)]
-    return stream_rows(spark, events, STAMP, batch=7, end=BatchEnd('{"_data": "82FF"}', snapshot_id), stored_json=True)
+    return stream_rows(spark, Batch(7, events, BatchEnd('{"_data": "82FF"}', "s1"), STAMP, stored_json=True))
 
 
 # scenario: B10
@@ -44,8 +44,3 @@ def test_executors_parse_what_the_driver_would(spark: SparkSession, monkeypatch:
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", usual or "")
     assert tuple(token) == ("000003e800000031:8200000031", "s1")
-
-
-def test_no_events_are_a_heartbeat(spark: SparkSession) -> None:
-    (row,) = batch(spark, 0, None).collect()
-    assert (row["op"], row["batch"], row["resume_token"], row["snapshot_id"]) == ("heartbeat", 7, '{"_data": "82FF"}', None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
 from typing import Any
 
 import bson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
-from pipelines.bronze.envelope import SCHEMA, BatchEnd, Stamp, control_table, stream_table
+from pipelines.bronze.envelope import SCHEMA, Batch, BatchEnd, Stamp, control_table, stream_table
 from pipelines.bronze.event import parse_event
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.raw_bson import MalformedBson
@@ -32,7 +35,7 @@ def event(operation: str = "insert", n: int = 1, **fields: Any) -> bytes:
 
 
 def rows(*events: bytes, stored: bool = False) -> list[dict[str, Any]]:
-    return stream_table(events, STAMP, batch=4, end=END, stored_json=stored).to_pylist()
+    return stream_table(Batch(4, events, END, STAMP, stored)).to_pylist()
 
 
 def test_arrow_and_table_have_the_same_columns_in_the_same_order() -> None:
@@ -68,7 +71,7 @@ def test_only_the_row_that_ends_a_batch_carries_the_token() -> None:
 
 
 def test_a_part_that_does_not_end_the_batch_has_no_token() -> None:
-    part = stream_table([event(n=1), event(n=2)], STAMP, batch=4, end=None, stored_json=False).to_pylist()
+    part = stream_table(Batch(4, [event(n=1), event(n=2)], END, STAMP), is_last=False).to_pylist()
     assert [(row["resume_token"], row["snapshot_id"]) for row in part] == [(None, None), (None, None)]
 
 
@@ -150,3 +153,40 @@ def test_a_snapshots_rows_carry_the_time_of_the_read() -> None:
     assert found[0]["envelope"] == bson.encode({"_id": 0})
     (manifest,) = manifest_table(chunk, "chunk", "{}").to_pylist()
     assert (manifest["op"], manifest["operation_type"], manifest["key"]) == ("snapshot", "chunk", None)
+
+
+FIELDS: dict[str, Any] = {
+    "_id": {"_data": "82650C1F00000000052B"},
+    "operationType": "update",
+    "clusterTime": bson.Timestamp(1_700_000_000, 5),
+    "collectionUUID": bson.Binary(bytes(range(16)), 4),
+    "wallTime": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+    "fullDocument": {"_id": 1, "x": "y"},
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": bson.ObjectId("65a1b2c3d4e5f60718293a4b")},
+    "txnNumber": bson.Int64(3),
+    "lsid": {"id": 1},
+}
+
+
+@given(st.permutations(list(FIELDS)), st.sets(st.sampled_from(sorted(set(FIELDS) - {"_id"}))))
+def test_an_event_says_the_same_in_whatever_order_its_fields_stand(order: list[str], missing: set[str]) -> None:
+    usual = parse_event(bson.encode({name: value for name, value in FIELDS.items() if name not in missing}))
+    other = parse_event(bson.encode({name: FIELDS[name] for name in order if name not in missing}))
+    read = [field.name for field in dataclasses.fields(usual) if field.name not in ("raw", "spans")]
+    assert [getattr(other, name) for name in read] == [getattr(usual, name) for name in read]
+    assert other.document_size == usual.document_size
+
+
+@pytest.mark.parametrize(
+    "token", [{"_data": "82650C", "_typeBits": b"\x01"}, {"_data": "8265", "more": 1}, {"_data": ""}, {"_data": "82\x0065"}]
+)
+def test_a_token_of_another_shape_is_read_as_well(token: dict[str, Any]) -> None:
+    assert parse_event(bson.encode(FIELDS | {"_id": token})).token == token["_data"]
+    assert parse_event(bson.encode(FIELDS | {"_id": token})).op == "u"
+
+
+@given(st.integers(0, len(bson.encode(FIELDS)) - 1))
+def test_an_event_that_is_cut_short_is_no_event(length: int) -> None:
+    with pytest.raises(MalformedBson):
+        parse_event(bson.encode(FIELDS)[:length])

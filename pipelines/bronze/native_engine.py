@@ -1,0 +1,91 @@
+"""Bronze without Spark in the way of every batch: worker processes parse, read and write data files, this one commits them.
+
+The same table, the same rows, the same fencing; the lake is a folder of this machine. Decision 25.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
+from pipelines.bronze.engine import Once, Reader, SparkEngine
+from pipelines.bronze.envelope import Batch
+from pipelines.errors import ConfigurationError
+from pipelines.io.delta_log import DeltaLog, require_known_features
+from pipelines.io.landed import Landed
+from pipelines.io.parquet_file import DataFile
+from pipelines.model.columns import CHECKPOINT_INTERVAL
+
+_WRITTEN_HERE = 2_000
+"""Events of a batch that are written before another process would have them."""
+
+
+@dataclass(frozen=True)
+class NativeEngine:
+    """Args:
+    spark: Makes the commits after which there is to be a checkpoint.
+    workers: Processes that end with this one, whatever ends it.
+    """
+
+    spark: SparkEngine
+    log: DeltaLog
+    workers: ProcessPoolExecutor
+    checkpoint_interval: int
+    _committing: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def of(spark: SparkEngine, version: int, *, workers: int) -> NativeEngine:
+        """I/O: for a table that is there; processes start when they are needed.
+
+        Args:
+            version: Of the table. What this writer will append was not appended up to there.
+
+        Raises:
+            ConfigurationError: The table is not in a folder of this machine, or needs a writer that knows more.
+        """
+        lake, folder = spark.tables.lake, Path(spark.tables.lake.path(spark.table))
+        if not lake.by_path or lake.in_object_store or not (folder / "_delta_log").is_dir():
+            raise ConfigurationError(
+                f"the native engine writes into a folder of this machine, and {spark.table} is in none",
+                next_step="set capture.engine: spark",
+            )
+        table = spark.tables.detail(spark.table)
+        require_known_features(table["tableFeatures"], folder)
+        interval = int(table["properties"].get("delta.checkpointInterval", CHECKPOINT_INTERVAL))
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent)
+        return NativeEngine(spark, DeltaLog(folder, version), pool, interval)
+
+    def append_batch(self, batch: Batch, once: Once) -> Landed | None:
+        def written() -> DataFile:
+            if len(batch.events) <= _WRITTEN_HERE:
+                return write_batch(self.log.folder, batch)
+            return self.workers.submit(write_batch, self.log.folder, batch).result()
+
+        return self._append(written, once, lambda: self.spark.append_batch(batch, once))
+
+    def append_rows(self, rows: pa.Table, once: Once) -> Landed | None:
+        return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
+
+    def append_read(self, read: Reader, once: Once) -> Landed | None:
+        return self._append(
+            lambda: self.workers.submit(write_read, self.log.folder, read).result(), once, lambda: self.spark.append_read(read, once)
+        )
+
+    def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | None]) -> Landed | None:
+        with self._committing:
+            self.log.follow()
+            if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes one after such a commit
+                return by_spark()
+        file = written()
+        with self._committing:
+            return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+
+    def close(self) -> None:
+        self.workers.shutdown(cancel_futures=True)

@@ -1,0 +1,174 @@
+"""Appends to a Delta table in a folder of this machine without a JVM: data files first, then one file of the log that nobody had before.
+
+Only what an append needs of the protocol: rows are added and none is removed, so it is in nobody's way, whatever others commit.
+
+Source: delta-io/delta, PROTOCOL.md: actions, requirements for writers, per-file statistics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from pipelines import __version__
+from pipelines.errors import ConfigurationError, FencedError
+from pipelines.io.landed import Landed
+from pipelines.io.parquet_file import DataFile
+
+_KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
+"""Writers' features that ask nothing of an append to a table whose columns have no invariants."""
+
+
+@dataclass
+class DeltaLog:
+    """The log of one table, followed commit by commit.
+
+    Args:
+        folder: The table's, absolute.
+        version: The newest one that is known; what is committed later is looked at before anything is added.
+    """
+
+    folder: Path
+    version: int
+    _newest: dict[str, tuple[int, str | None]] = field(default_factory=dict, init=False)
+    """Of each application the newest transaction in the commits that were looked at: sequence, and what the commit says of itself."""
+    _restored_at: int | None = field(default=None, init=False)
+
+    def append_once(self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str) -> Landed | None:
+        """I/O: one commit that adds *files* as application transaction (*app_id*, *sequence*), on the disk when this returns.
+
+        Args:
+            app_id: Nothing of a higher sequence was committed by it up to the version that was known.
+            proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
+
+        Returns:
+            None: somebody else committed this sequence, or put a commit in the place of this one; no row is in the table.
+
+        Raises:
+            ConfigurationError: The table has come to need a writer that knows more than this one.
+            FencedError: So much was committed since the last look that its log is gone.
+        """
+        actions = _actions(files, app_id, sequence, proof)
+        while True:
+            self.follow()
+            newest = self._newest.get(app_id)
+            if newest is not None and newest[0] >= sequence:
+                return Landed(sum(file.rows for file in files), self._restored_at) if newest == (sequence, proof) else None
+            self._put(actions)
+
+    def follow(self) -> None:
+        """I/O: looks at what was committed since. Raises as `append_once`."""
+        while (commit := self._read(self.version + 1)) is not None:
+            self.version += 1
+            info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
+            if info.get("operation") == "RESTORE":
+                self._restored_at = self.version
+            for action in commit:
+                if (transaction := action.get("txn")) is not None:
+                    self._newest[transaction["appId"]] = (transaction["version"], info.get("userMetadata"))
+                elif (protocol := action.get("protocol")) is not None:
+                    require_known_features(protocol.get("writerFeatures") or (), self.folder)
+        if self._checkpoint() > self.version and self._read(self.version + 1) is None:
+            raise FencedError(
+                f"{self.folder.name} has moved on, and the log of what happened meanwhile is gone; this writer stops, nothing is lost",
+                next_step="strandline capture: it goes on from where the table is",
+            )
+
+    def _read(self, version: int) -> list[dict[str, Any]] | None:
+        try:
+            text = self._file(version).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        return [json.loads(line) for line in text.splitlines() if line]
+
+    def _checkpoint(self) -> int:
+        """The version of the newest checkpoint: a commit's log is removed only after one that is newer."""
+        try:
+            return int(json.loads((self._log / "_last_checkpoint").read_text("utf-8"))["version"])
+        except FileNotFoundError:
+            return -1
+
+    def _put(self, actions: str) -> None:
+        """Writes the next version's file, unless somebody else has: a link, other than a renamed file, never takes another's place."""
+        version = self.version + 1
+        prepared = self._log / f".{version:020}.{uuid.uuid4()}.tmp"
+        try:
+            with prepared.open("x", encoding="utf-8") as file:
+                file.write(actions)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(prepared, self._file(version))
+        except FileExistsError:
+            return
+        finally:
+            prepared.unlink(missing_ok=True)
+        _sync_folder(self._log)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "_delta_log"
+
+    def _file(self, version: int) -> Path:
+        return self._log / f"{version:020}.json"
+
+
+def require_known_features(features: Collection[str], table: Path) -> None:
+    """Raises ConfigurationError where a table needs a writer that knows more than this one."""
+    unknown = sorted(set(features) - _KNOWN_FEATURES)
+    if unknown:
+        raise ConfigurationError(
+            f"{table} has features that the native engine does not write ({', '.join(unknown)})", next_step="set capture.engine: spark"
+        )
+
+
+def _actions(files: Sequence[DataFile], app_id: str, sequence: int, proof: str) -> str:
+    """One action a line."""
+    now = time.time_ns() // 1_000_000
+    metrics = {
+        "numFiles": len(files),
+        "numOutputRows": sum(file.rows for file in files),
+        "numOutputBytes": sum(file.size for file in files),
+    }
+    info = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "isBlindAppend": True,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "userMetadata": proof,
+        "engineInfo": f"strandline/{__version__}",
+        "txnId": str(uuid.uuid4()),
+    }
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": info},
+        {"txn": {"appId": app_id, "version": sequence, "lastUpdated": now}},
+        *({"add": _addition(file)} for file in files),
+    ]
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+
+
+def _addition(file: DataFile) -> dict[str, Any]:
+    return {
+        "path": quote(file.name),
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "dataChange": True,
+        "stats": file.statistics,
+    }
+
+
+def _sync_folder(folder: Path) -> None:
+    """A name is on the disk only once its folder is."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

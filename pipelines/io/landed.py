@@ -1,0 +1,14 @@
+"""What an append that was asked for once has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A commit that was proven to be one's own."""
+
+    rows: int
+    restored_at: int | None
+    """The version of the newest RESTORE among the table's newest commits."""

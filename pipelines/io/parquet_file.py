@@ -1,0 +1,88 @@
+"""Rows as one data file of a Delta table in a folder, with the statistics by which Delta skips it. No JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_LONGEST_BOUND: Final = 32
+"""Characters of a text's smallest and largest value, as in Delta's own statistics."""
+_ABOVE_ALL: Final = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file that is written, and not yet part of its table."""
+
+    name: str
+    """In the table's folder."""
+    rows: int
+    size: int
+    """Bytes."""
+    modified_ms: int
+    statistics: str
+    """JSON, as an ``add`` action has it."""
+
+
+def write_data_file(
+    folder: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], *, statistics_of: Sequence[str], dictionaries: Sequence[str]
+) -> DataFile:
+    """I/O: writes *parts* as one Parquet file into *folder*, on the disk when this returns. VACUUM removes what no commit names.
+
+    Args:
+        statistics_of: Columns by which files are skipped: texts or integers.
+        dictionaries: Columns with few different values.
+    """
+    name, statistics = f"part-00000-{uuid.uuid4()}.c000.zstd.parquet", _Statistics(statistics_of)
+    with (folder / name).open("xb") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)) as writer:
+            for part in parts:
+                writer.write_batch(part)
+                statistics.add(part)
+        file.flush()
+        os.fsync(file.fileno())
+        written = os.fstat(file.fileno())
+    return DataFile(name, statistics.rows, written.st_size, int(written.st_mtime * 1000), statistics.to_json())
+
+
+class _Statistics:
+    """Of some columns, part by part."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._nulls = dict.fromkeys(columns, 0)
+        self._smallest: dict[str, Any] = {}
+        self._largest: dict[str, Any] = {}
+
+    def add(self, part: pa.RecordBatch) -> None:
+        self.rows += part.num_rows
+        for name in self._nulls:
+            self._nulls[name] += part[name].null_count
+            bounds = pc.min_max(part[name]).as_py()
+            if bounds["min"] is not None:
+                self._smallest[name] = min(bounds["min"], self._smallest.get(name, bounds["min"]))
+                self._largest[name] = max(bounds["max"], self._largest.get(name, bounds["max"]))
+
+    def to_json(self) -> str:
+        bounds = {
+            "minValues": {name: _floor(value) for name, value in self._smallest.items()},
+            "maxValues": {name: _ceiling(value) for name, value in self._largest.items()},
+        }
+        return json.dumps({"numRecords": self.rows, **bounds, "nullCount": self._nulls})
+
+
+def _floor(value: Any) -> Any:
+    return value[:_LONGEST_BOUND] if isinstance(value, str) else value
+
+
+def _ceiling(value: Any) -> Any:
+    return value[:_LONGEST_BOUND] + _ABOVE_ALL if isinstance(value, str) and len(value) > _LONGEST_BOUND else value

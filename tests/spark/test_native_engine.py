@@ -1,0 +1,153 @@
+"""What the native engine appends is the table that Spark would have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import bson
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+from pipelines.bronze.engine import Reader
+from pipelines.bronze.envelope import BatchEnd, Stamp, control_table
+from pipelines.bronze.native_engine import NativeEngine
+from pipelines.bronze.offsets import committed
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import ConfigurationError, ContractError, FencedError
+from pipelines.io.increments import inserted
+from pipelines.io.tables import Tables
+from pipelines.model.columns import bronze_table
+from pipelines.model.tables import Lake
+
+TOKEN = '{"_data": "8200"}'
+MANY = 2_500  # more than are written without a worker
+
+
+def event(number: int) -> bytes:
+    return bson.encode(
+        {
+            "_id": {"_data": f"82{number:08X}"},
+            "operationType": "insert",
+            "clusterTime": bson.Timestamp(1000, number),
+            "collectionUUID": bson.Binary(bytes(range(16)), 4),
+            "wallTime": bson.datetime_ms.DatetimeMS(1_700_000_000_123),
+            "fullDocument": {"_id": number, "text": "grün ✓" * (number % 5)},
+            "ns": {"db": "shop", "coll": "orders" if number % 2 else "✓" * 40},
+            "documentKey": {"_id": number},
+            "lsid": {"id": number},
+            "txnNumber": bson.Int64(number),
+        }
+    )
+
+
+SOME = [batch for number in range(3) for batch in control_table(Stamp("s", "w", 5), batch=number, end=BatchEnd(None, "s")).to_batches()]
+read_some: Reader = partial(iter, SOME)
+"""Stands for a chunk of a snapshot: rows of another process, in parts."""
+
+
+def writer(tables: Tables, source: str, *, native: bool, name: str = "w", stored_json: bool = False) -> BronzeWriter:
+    return BronzeWriter(tables, source, name, lambda: 1_700_000_000_654_321, stored_json=stored_json, native_workers=int(native))
+
+
+def fill(bronze: BronzeWriter) -> None:
+    bronze.open("cluster", None)
+    try:
+        bronze.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
+        bronze.commit([event(number) for number in range(20)], batch=2, resume_token=TOKEN, snapshot_id="s1", last_event="e", whole=True)
+        bronze.commit([event(number) for number in range(20, 20 + MANY)], batch=3, resume_token=TOKEN, snapshot_id=None)
+        bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1, what="a chunk")
+    finally:
+        bronze.close()
+
+
+def test_both_engines_write_the_same_rows(tables: Tables) -> None:
+    fill(writer(tables, "one", native=True, stored_json=True))
+    fill(writer(tables, "two", native=False, stored_json=True))
+    one, two = bronze_table("one"), bronze_table("two")
+    same = F.struct(
+        "source.version", "source.ts_ms", "source.snapshot", "source.ord", "source.lsid", "source.txn_number", "source.wall_time"
+    )
+    assert_df_equality(tables.read(one).withColumn("source", same), tables.read(two).withColumn("source", same), ignore_row_order=True)
+    assert committed(tables, one) == committed(tables, two)
+    assert tables.version(one) == tables.version(two), "one commit each"
+    assert tables.read(one).where("collection = 'orders' AND batch = 2 AND position > '000003e8'").count() == 10
+    assert inserted(tables, one, 1, tables.version(one)).count() == tables.read(one).count(), "the change feed has them all"
+
+
+def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
+    writer(tables, "shop", native=False).open("cluster", None)
+    bronze = writer(tables, "shop", native=True)
+    tables.set_properties(bronze.table, {"delta.checkpointInterval": "7"})
+    bronze.open("cluster", None)
+    for batch in range(1, 10):
+        bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    bronze.close()
+    log = Path(tables.lake.path(bronze.table)) / "_delta_log"
+    assert [path.name for path in log.glob("*.checkpoint*.parquet")] == [f"{7:020}.checkpoint.parquet"]
+    assert tables.read(bronze.table).count() == 9
+    engines = {int(commit["version"]): commit["engineInfo"].split("/")[0] for commit in tables.history(bronze.table, 9)}
+    assert {version for version, engine in engines.items() if engine != "strandline"} == {7}
+
+
+# scenario: Q03, Q05
+@pytest.mark.parametrize("native", [False, True])
+def test_writers_of_both_engines_fence_each_other(tables: Tables, native: bool) -> None:
+    sleeper, rival = writer(tables, "shop", native=native, name="sleeper"), writer(tables, "shop", native=not native, name="rival")
+    assert sleeper.open("cluster", None) is None
+    sleeper.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
+    last = rival.open("cluster", None)
+    assert last is not None
+    assert last.batch == 1
+    rival.commit([event(1)], batch=2, resume_token=TOKEN, snapshot_id=None)
+    rival.commit([event(2)], batch=3, resume_token=TOKEN, snapshot_id=None)
+    version = tables.version(rival.table)
+    for batch in (2, 3):
+        with pytest.raises(FencedError, match="another writer"):
+            sleeper.commit([event(batch)], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    assert tables.version(rival.table) == version
+    sleeper.close()
+    rival.close()
+
+
+def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
+    bronze = writer(tables, "shop", native=True)
+    bronze.open("cluster", None)
+    bronze.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(bronze.table)} TO VERSION AS OF 0")
+    with pytest.raises(ContractError, match="restored"):
+        bronze.commit([], batch=2, resume_token=TOKEN, snapshot_id=None)
+    bronze.close()
+    again = writer(tables, "shop", native=True, name="again")
+    last = again.open("cluster", None)
+    assert last is not None
+    assert last.lineage == 2
+    again.commit([event(1)], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
+    again.close()
+
+
+def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
+    bronze = writer(tables, "shop", native=True)
+    bronze.open("cluster", None)
+    failing: Reader = _fail
+    with pytest.raises(ZeroDivisionError):
+        bronze.append_read(failing, app_id="a", sequence=1, what="a chunk")
+    bronze.close()
+    assert tables.read(bronze.table).isEmpty()
+
+
+def _fail() -> Iterator[pa.RecordBatch]:
+    yield from read_some()
+    raise ZeroDivisionError
+
+
+def test_a_lake_elsewhere_is_refused(tables: Tables) -> None:
+    bronze = writer(tables, "shop", native=False)
+    bronze.open("cluster", None)
+    elsewhere = Tables(tables.spark, Lake(catalog="spark_catalog"))
+    engine = type(bronze._engine)(elsewhere, bronze.table)
+    with pytest.raises(ConfigurationError, match="engine: spark"):
+        NativeEngine.of(engine, 0, workers=1)
