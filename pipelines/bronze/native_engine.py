@@ -59,7 +59,9 @@ class NativeEngine:
         table = spark.tables.detail(spark.table)
         require_known_features(table["tableFeatures"], folder)
         interval = int(table["properties"].get("delta.checkpointInterval", CHECKPOINT_INTERVAL))
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=end_with_parent)
+        processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
+        processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
+        pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         return NativeEngine(spark, DeltaLog(folder, version), pool, interval)
 
     def append_batch(self, batch: Batch, once: Once) -> Landed | None:

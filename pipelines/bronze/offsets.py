@@ -9,6 +9,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from pipelines.io.commits import Commit
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
@@ -122,16 +123,16 @@ def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
     return last
 
 
-def was_restored(commits: Sequence[Row]) -> bool:
+def was_restored(commits: Sequence[Commit]) -> bool:
     """Whether bronze was restored to an older version and no lineage was opened since.
 
     Args:
         commits: As `Tables.history` returns them, newest first.
     """
     for commit in commits:
-        if commit["operation"] == "RESTORE":
+        if commit.operation == "RESTORE":
             return True
-        if (commit["userMetadata"] or "").endswith((":restored", ":reset")):
+        if (commit.user_metadata or "").endswith((":restored", ":reset")):
             return False
     return False
 

@@ -88,7 +88,7 @@ class BronzeWriter:
         self.filters = found.get(_FILTERS)
         self.tables.add_columns(self.table, schema)
         commits = self.tables.history(self.table, limit=COMMITS_LOOKED_AT)
-        self._opened_at = int(commits[0]["version"])
+        self._opened_at = commits[0].version
         if self.native_workers:
             self._engine = NativeEngine.of(SparkEngine(self.tables, self.table), self._opened_at, workers=self.native_workers)
         if was_restored(commits):

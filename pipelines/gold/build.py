@@ -55,7 +55,7 @@ def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[
     if rows is None:
         frame = _commented(node, cut.tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql)))
         cut.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
-        rows = int(cut.tables.history(node.table)[0]["operationMetrics"]["numOutputRows"])
+        rows = int(cut.tables.history(node.table)[0].metrics["numOutputRows"])
     cut.tables.set_properties(node.table, remembered(graph, node, decision))
     return rows, f"{done}: {how}"
 

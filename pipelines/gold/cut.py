@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pyspark.sql import Row
-
+from pipelines.io.commits import Commit
 from pipelines.io.tables import Tables
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
@@ -88,13 +87,12 @@ def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> 
     newest = tables.version(table)
     if newest - after > _MOST_COMMITS:
         return True
-    return any(not _is_quiet(commit) for commit in tables.history(table, newest - after) if after < commit["version"] <= through)
+    return any(not _is_quiet(commit) for commit in tables.history(table, newest - after) if after < commit.version <= through)
 
 
-def _is_quiet(commit: Row) -> bool:
-    metrics = commit["operationMetrics"] or {}
-    merged_nothing = commit["operation"] == "MERGE" and all(metrics.get(name) == "0" for name in _ROWS)
-    return commit["operation"] in _QUIET or merged_nothing
+def _is_quiet(commit: Commit) -> bool:
+    merged_nothing = commit.operation == "MERGE" and all(commit.metrics.get(name) == "0" for name in _ROWS)
+    return commit.operation in _QUIET or merged_nothing
 
 
 def _look(tables: Tables, table: TableName) -> Snapshot | None:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from pipelines import __version__
 from pipelines.errors import ConfigurationError, FencedError
+from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.landed import Landed
 from pipelines.io.parquet_file import DataFile
 
@@ -40,6 +41,10 @@ class DeltaLog:
     _newest: dict[str, tuple[int, str | None]] = field(default_factory=dict, init=False)
     """Of each application the newest transaction in the commits that were looked at: sequence, and what the commit says of itself."""
     _restored_at: int | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> LogFolder:
+        return LogFolder(self.folder / "_delta_log")
 
     def append_once(self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str) -> Landed | None:
         """I/O: one commit that adds *files* as application transaction (*app_id*, *sequence*), on the disk when this returns.
@@ -65,58 +70,37 @@ class DeltaLog:
 
     def follow(self) -> None:
         """I/O: looks at what was committed since. Raises as `append_once`."""
-        while (commit := self._read(self.version + 1)) is not None:
+        while (actions := self.log.actions(self.version + 1)) is not None:
             self.version += 1
-            info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-            if info.get("operation") == "RESTORE":
+            commit = Commit.of_actions(self.version, actions)
+            if commit.operation == "RESTORE":
                 self._restored_at = self.version
-            for action in commit:
+            for action in actions:
                 if (transaction := action.get("txn")) is not None:
-                    self._newest[transaction["appId"]] = (transaction["version"], info.get("userMetadata"))
+                    self._newest[transaction["appId"]] = (transaction["version"], commit.user_metadata)
                 elif (protocol := action.get("protocol")) is not None:
                     require_known_features(protocol.get("writerFeatures") or (), self.folder)
-        if self._checkpoint() > self.version and self._read(self.version + 1) is None:
+        if self.log.checkpoint() > self.version and self.log.actions(self.version + 1) is None:
             raise FencedError(
                 f"{self.folder.name} has moved on, and the log of what happened meanwhile is gone; this writer stops, nothing is lost",
                 next_step="strandline capture: it goes on from where the table is",
             )
 
-    def _read(self, version: int) -> list[dict[str, Any]] | None:
-        try:
-            text = self._file(version).read_text("utf-8")
-        except FileNotFoundError:
-            return None
-        return [json.loads(line) for line in text.splitlines() if line]
-
-    def _checkpoint(self) -> int:
-        """The version of the newest checkpoint: a commit's log is removed only after one that is newer."""
-        try:
-            return int(json.loads((self._log / "_last_checkpoint").read_text("utf-8"))["version"])
-        except FileNotFoundError:
-            return -1
-
     def _put(self, actions: str) -> None:
         """Writes the next version's file, unless somebody else has: a link, other than a renamed file, never takes another's place."""
         version = self.version + 1
-        prepared = self._log / f".{version:020}.{uuid.uuid4()}.tmp"
+        prepared = self.log.path / f".{version:020}.{uuid.uuid4()}.tmp"
         try:
             with prepared.open("x", encoding="utf-8") as file:
                 file.write(actions)
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(prepared, self._file(version))
+            os.link(prepared, self.log.file(version))
         except FileExistsError:
             return
         finally:
             prepared.unlink(missing_ok=True)
-        _sync_folder(self._log)
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "_delta_log"
-
-    def _file(self, version: int) -> Path:
-        return self._log / f"{version:020}.json"
+        _sync_folder(self.log.path)
 
 
 def require_known_features(features: Collection[str], table: Path) -> None:

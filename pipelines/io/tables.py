@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.conflicts import LOST_RACES, SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl
 from pipelines.io.landed import Landed
@@ -126,13 +127,23 @@ class Tables:
         ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
         return int(deleted)
 
-    def history(self, table: TableName, limit: int = 1) -> list[Row]:
-        """The newest commits, newest first: version, timestamp, operation, operationMetrics, …"""
-        return self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
+    def history(self, table: TableName, limit: int = 1) -> list[Commit]:
+        """I/O: the newest commits, newest first, as far as the log goes back."""
+        if (log := self._log(table)) is not None and (commits := list(log.newest_commits(limit))):
+            return commits
+        return [Commit.of_row(row) for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()]
 
     def version(self, table: TableName) -> int:
-        """The newest version of *table*."""
-        return int(self.history(table)[0]["version"])
+        """I/O: the newest version of *table*."""
+        log = self._log(table)
+        newest = -1 if log is None else log.newest()
+        return self.history(table)[0].version if newest < 0 else newest
+
+    def _log(self, table: TableName) -> LogFolder | None:
+        """None where this process does not see the table's files."""
+        if not self.lake.by_path or self.lake.in_object_store:
+            return None
+        return LogFolder(Path(self.lake.path(table)) / "_delta_log")
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
@@ -186,10 +197,10 @@ class Tables:
         except SEQUENCE_TAKEN:
             return None
         commits = self.history(table, limit=_PROOF_COMMITS)
-        restored_at = max((int(commit["version"]) for commit in commits if commit["operation"] == "RESTORE"), default=None)
+        restored_at = max((commit.version for commit in commits if commit.operation == "RESTORE"), default=None)
         for commit in commits:
-            if commit["userMetadata"] == proof:
-                return Landed(int(commit["operationMetrics"]["numOutputRows"]), restored_at)
+            if commit.user_metadata == proof:
+                return Landed(int(commit.metrics["numOutputRows"]), restored_at)
         return None
 
     def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> int:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import RetriableError, StrandlineError
 from pipelines.io.metrics import DOCUMENTS
+from pipelines.jobs.chunk_reader import ChunkReader
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
 from pipelines.model.snapshot_policy import query_document
-from pipelines.source.client import ConnectionOptions, find_incarnation, open_client, operation_time
-from pipelines.source.ranges import ChunkManifest, Reading, read_range
+from pipelines.source.client import find_incarnation, open_client
+from pipelines.source.ranges import Reading
 
 _CHUNK_ATTEMPTS = 5
 _PAUSED_SECONDS = 0.2
@@ -160,7 +161,7 @@ class SnapshotRun:
         reading = Reading(self._selection.fields, query_document(chunk.query), self._means.settings.snapshot_fetch_size)
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
         stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
-        reader = _ChunkReader(self._means.options, replace(chunk, collection=now), stamp, writer.stored_json, reading)
+        reader = ChunkReader(self._means.options, now, chunk.range, stamp, writer.stored_json, reading)
         landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
         documents = landed - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
@@ -187,24 +188,3 @@ def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: 
     stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
     rows, app_id = manifest_table(stamp, what, content), app_id or writer.app_id(snapshot_id, what)
     writer.append_once(rows, app_id=app_id, sequence=max(number, 0), what=f"the {what} row of the snapshot")
-
-
-@dataclass(frozen=True)
-class _ChunkReader:
-    """What another process runs: read the range at one cluster time L, stamp its rows with L, close with the manifest."""
-
-    options: ConnectionOptions
-    chunk: Chunk
-    stamp: ChunkStamp
-    stored_json: bool
-    reading: Reading
-
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        with closing(open_client(self.options, raw=True)) as client:
-            seconds, increment = operation_time(client)
-            stamp = replace(self.stamp, seconds=seconds, increment=increment)
-            manifest = ChunkManifest()
-            for documents in read_range(client, self.chunk.collection, self.chunk.range, (seconds, increment), self.reading):
-                manifest.add(documents)
-                yield from read_table(documents, stamp, stored_json=self.stored_json).to_batches()
-            yield from manifest_table(stamp, "chunk", manifest.to_json(self.chunk.range)).to_batches()

@@ -89,7 +89,7 @@ def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
     log = Path(tables.lake.path(bronze.table)) / "_delta_log"
     assert [path.name for path in log.glob("*.checkpoint*.parquet")] == [f"{7:020}.checkpoint.parquet"]
     assert tables.read(bronze.table).count() == 9
-    engines = {int(commit["version"]): commit["engineInfo"].split("/")[0] for commit in tables.history(bronze.table, 9)}
+    engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
     assert {version for version, engine in engines.items() if engine != "strandline"} == {7}
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.commits import Commit
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName, literal, quoted
@@ -73,3 +74,26 @@ def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: T
     tables.update(name, {odd: "7"}, "id = " + literal("b\\"))
     assert tables.delete(name, f"id IN ({literal('kept')})") == 1
     assert sorted(map(tuple, tables.read(name).collect())) == [("b\\", 7), ("it's", 2), ("new", 5)]
+
+
+def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> None:
+    table = TableName("control", "t")
+    tables.create(table, schema_of("a INT"), properties={"delta.checkpointInterval": "3"})
+    rows = tables.spark.range(5).selectExpr("CAST(id AS INT) AS a")
+    tables.append(table, rows, options={"userMetadata": "mine"})
+    tables.merge(table, rows.where("a > 2"), "t.a = s.a").update({"a": "s.a + 10"}).execute()
+    tables.delete(table, "a = 0")
+    tables.set_properties(table, {"strandline.x": "1"})
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(table)} TO VERSION AS OF 1")
+    told = [Commit.of_row(row) for row in tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)}").collect()]
+    assert tables.history(table, 100) == told
+    assert tables.history(table, 2) == told[:2]
+    assert tables.version(table) == told[0].version == 5
+
+    log = Path(tables.lake.path(table)) / "_delta_log"
+    for version in range(3):
+        (log / f"{version:020}.json").unlink()  # as Delta removes what is older than a checkpoint
+    assert tables.version(table) == 5
+    assert tables.history(table, 100) == told[:3]
+    (log / "_last_checkpoint").unlink()
+    assert tables.version(table) == 5, "what the files do not tell, Spark does"

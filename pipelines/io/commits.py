@@ -1,0 +1,78 @@
+"""The commits of a Delta table, from its log's own files where this process can see them: without a Spark job for each look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit says of itself."""
+
+    version: int
+    operation: str | None
+    """As Delta calls it: ``WRITE``, ``MERGE``, ``RESTORE``, …"""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Of the operation, by Delta's names."""
+    user_metadata: str | None = None
+    engine: str | None = None
+
+    @staticmethod
+    def of_row(row: Row) -> Commit:
+        """As ``DESCRIBE HISTORY`` shows it."""
+        return Commit(int(row["version"]), row["operation"], row["operationMetrics"] or {}, row["userMetadata"], row["engineInfo"])
+
+    @staticmethod
+    def of_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
+        """As its file in the log has it."""
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        metrics = info.get("operationMetrics") or {}
+        return Commit(version, info.get("operation"), metrics, info.get("userMetadata"), info.get("engineInfo"))
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """The ``_delta_log`` of a table in a folder of this machine."""
+
+    path: Path
+
+    def file(self, version: int) -> Path:
+        return self.path / f"{version:020}.json"
+
+    def actions(self, version: int) -> list[dict[str, Any]] | None:
+        """I/O: None where there is no such commit, or its file was removed because it is old."""
+        try:
+            text = self.file(version).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        return [json.loads(line) for line in text.splitlines() if line]
+
+    def checkpoint(self) -> int:
+        """I/O: the version of the newest checkpoint, -1 before the first. Only commits that are older are removed from the log."""
+        try:
+            return int(json.loads((self.path / "_last_checkpoint").read_text("utf-8"))["version"])
+        except FileNotFoundError:
+            return -1
+
+    def newest(self) -> int:
+        """I/O: the newest version; -1 where the files do not tell."""
+        version = max(self.checkpoint(), 0)
+        if not self.file(version).exists():
+            return -1
+        while self.file(version + 1).exists():
+            version += 1
+        return version
+
+    def newest_commits(self, limit: int) -> Iterator[Commit]:
+        """I/O: newest first, as far as their files are there."""
+        for version in range(newest := self.newest(), max(newest - limit, -1), -1):
+            actions = self.actions(version)
+            if actions is None:
+                return
+            yield Commit.of_actions(version, actions)
