@@ -75,15 +75,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         deployment = inspect(client)
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
-        writer = BronzeWriter(
-            ctx.tables,
-            ctx.settings.source.name,
-            uuid.uuid4().hex,
-            clock_us,
-            stored_json=settings.json_columns == "stored",
-            native_workers=settings.engine_workers if settings.engine == "native" else 0,
-        )
-        resources.callback(writer.close)
+        writer = resources.enter_context(closing(_writer(ctx)))
         ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         recovery = Recovery(writer, oplog, settings)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection))
@@ -118,6 +110,13 @@ def _open_gate(ctx: JobContext, once: bool) -> Gate:
         verb = "resume" if state == "paused" else "start"
         raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
     return gate
+
+
+def _writer(ctx: JobContext) -> BronzeWriter:
+    settings = ctx.settings.capture
+    workers = settings.engine_workers if settings.engine == "native" else 0
+    stored_json = settings.json_columns == "stored"
+    return BronzeWriter(ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=stored_json, native_workers=workers)
 
 
 def _notifications(ctx: JobContext) -> Notifications:
