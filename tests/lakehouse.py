@@ -40,8 +40,9 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> Settings:
-    """A pipeline over one database into one folder. Its notifications are only logged: tests that do not look at them save the commits."""
-    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",)}
+    """A pipeline over one database into one folder. What tests do not look at is made the quick way: notifications are only logged, and
+    bronze is written by the native engine."""
+    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native"}
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
@@ -52,6 +53,11 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
     settings = settings_for(uri, database, root, **capture)
     return JobContext(settings, spark, Tables(spark, settings.lake_location))
+
+
+def spark_pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
+    """The same where capture itself is looked at: with the engine that is the default."""
+    return pipeline(spark, uri, database, root, engine="spark", **capture)
 
 
 def with_silver(ctx: JobContext, **silver: Any) -> JobContext:

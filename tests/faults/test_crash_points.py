@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -24,7 +24,7 @@ def test_a_snapshot_survives_the_end_of_its_process_after_each_commit(
 ) -> None:
     database.a.insert_many([{"_id": number} for number in range(20)])
     for number, commit in enumerate(_COMMITS, 1):
-        ctx = pipeline(spark, mongo_uri, database.name, tmp_path / str(number))
+        ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path / str(number))
         ending = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": number, "after": 1}))
         with pytest.raises(Crash):
             run_capture(ending, once=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def test_the_whole_way_survives_its_end_at_every_commit(
 
 def end_at(spark: SparkSession, uri: str, database: Db, root: Path, number: int, after: int) -> str | None:
     """What the commit was and what was found behind it; None where there is none of that number."""
-    ctx = pipeline(spark, uri, database.name, root, snapshot_max_threads=1, mode="change_streams")
+    ctx = spark_pipeline(spark, uri, database.name, root, snapshot_max_threads=1, mode="change_streams")
     tables = CrashingTables(spark, ctx.tables.lake, {"left": number, "after": after})
     ending = JobContext(ctx.settings, spark, tables)
     for name in ("a", "b"):

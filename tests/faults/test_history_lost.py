@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
@@ -64,8 +64,8 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         shop = client.shop
         shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
         shop.b.insert_many([{"_id": number} for number in range(5)])
-        ctx = pipeline(spark, server.uri, "shop", tmp_path / "heal")
-        going_on = pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
+        ctx = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal")
+        going_on = spark_pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
         run_capture(ctx, once=True)
         run_capture(going_on, once=True)
         run_silver(ctx)
@@ -88,7 +88,7 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
         order(ctx, "running", by="ops", why=None)
 
-        healing = pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
+        healing = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
         run_capture(healing, once=True)
         shop.a.insert_one({"_id": 101})
         run_capture(healing, once=True)

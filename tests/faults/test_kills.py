@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import SHORT_LIVED, assert_equal_to_source, assert_streamed_exactly_once, pipeline
+from lakehouse import SHORT_LIVED, assert_equal_to_source, assert_streamed_exactly_once, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
@@ -86,12 +86,12 @@ def killed_again_and_again(spark: SparkSession, uri: str, database: Db, root: Pa
     database.a.insert_many([{"_id": number, "text": "x" * 50} for number in range(2000)])
     env = environment(uri, database.name, root)
     with changing(database):
-        for _ in range(kills):
-            process = capture(env)
+        for number in range(kills):
+            process = capture(env | {"STRANDLINE_CAPTURE__ENGINE": "native" if number % 2 else "spark"})
             time.sleep(chance.uniform(6, 22))  # session start to full stream
             assert process.poll() is None, process.communicate()[1]
             kill_with_its_jvm(process)
-    ctx = pipeline(spark, uri, database.name, root)
+    ctx = spark_pipeline(spark, uri, database.name, root)
     run_capture(ctx, once=True)
     run_silver(ctx)
     assert_streamed_exactly_once(ctx)
@@ -134,7 +134,7 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mon
             for rival in rivals:
                 if rival.poll() is None:
                     kill_with_its_jvm(rival)
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
     run_silver(ctx)
     assert_streamed_exactly_once(ctx)
@@ -145,7 +145,7 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mon
 def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
 
     def writer(name: str) -> BronzeWriter:
         return BronzeWriter(ctx.tables, "test", name, lambda: 0)
@@ -171,7 +171,7 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
 
 # scenario: E03: the commit landed but its answer was lost
 def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     writer = BronzeWriter(ctx.tables, "test", "me", lambda: 0)
     writer.open("cluster", None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
@@ -195,7 +195,7 @@ class OvertakenTables(Tables):
 # scenario: Q08
 def test_a_capture_that_is_fenced_at_its_start_reads_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     database.a.insert_many([{"_id": number} for number in range(9)])
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     tables, seen = OvertakenTables(spark, ctx.tables.lake), database.command("profile", 2)
     try:
         with pytest.raises(FencedError, match="another writer committed batch 1"):

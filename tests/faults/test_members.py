@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, spark_pipeline
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.read_concern import ReadConcern
@@ -110,7 +110,7 @@ def writing(client: Client) -> Iterator[list[int]]:
 def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: Path) -> None:
     with EmbeddedMongod(members=3, set_parameters={"enableTestCommands": "1"}) as server:
         cluster = Cluster(server)
-        ctx = pipeline(spark, server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
+        ctx = spark_pipeline(spark, server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
         stop = threading.Event()
         capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
         with writing(cluster.client) as acknowledged:

@@ -18,9 +18,9 @@ from lakehouse import (
     assert_streamed_exactly_once,
     bronze,
     land,
-    pipeline,
     restore,
     silver,
+    spark_pipeline,
 )
 from pymongo import MongoClient
 from pymongo.client_session import ClientSession
@@ -40,7 +40,7 @@ Db = Database[dict[str, Any]]
 
 # scenario: A02, B01, B02, B12, D01, D06, D10, E14, O10, R06
 def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_many([{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}]} for n in range(12)])
     land(ctx)
     assert_equal_to_source(ctx, database, "orders")
@@ -81,7 +81,7 @@ def silver_name(ctx: Any) -> Any:
 def test_every_document_changes_while_the_snapshot_runs(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, chunk_size: int
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=chunk_size)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=chunk_size)
     database.a.insert_many([{"_id": n, "v": n} for n in range(40)])
     stop = threading.Event()
 
@@ -112,7 +112,7 @@ def test_every_document_changes_while_the_snapshot_runs(
 def test_an_empty_collection_and_a_database_that_does_not_exist_yet(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     land(ctx)
     assert bronze(ctx).where("op in ('c', 'r')").count() == 0
     database.later.insert_one({"_id": 1})
@@ -123,7 +123,7 @@ def test_an_empty_collection_and_a_database_that_does_not_exist_yet(
 
 # promise 1; scenario: E07, O11
 def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": n} for n in range(5)])
     land(ctx)
     before = show_offset(ctx)
@@ -131,7 +131,7 @@ def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri
     found = {path.name for path in tmp_path.iterdir()}
     assert found == {"bronze", "silver"}
     database.a.insert_one({"_id": 99})
-    land(pipeline(spark, mongo_uri, database.name, tmp_path))
+    land(spark_pipeline(spark, mongo_uri, database.name, tmp_path))
     assert_equal_to_source(ctx, database, "a")
     assert_streamed_exactly_once(ctx)
     assert show_offset(ctx).batch > before.batch
@@ -139,7 +139,7 @@ def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri
 
 
 def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": n} for n in range(5)])
     database.b.insert_one({"_id": 1})
     land(ctx)
@@ -158,7 +158,7 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mon
 def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": n} for n in range(5)])
     land(ctx)
     table = bronze_table("test")
@@ -181,7 +181,7 @@ def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
 
 # scenario: O09
 def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     table = bronze_table("test")
@@ -194,7 +194,7 @@ def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_u
 # scenario: O08, and the lake of another source; G12: a cluster has one token for all its shards, so none can be missing, and what is left
 # of G12 is a lake that a replica set filled and a sharded cluster is to go on with: another deployment
 def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
     spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.cluster' = 'another')")
     with pytest.raises(ConfigurationError, match="another MongoDB deployment"):
@@ -206,7 +206,7 @@ def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri:
 def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx, older = (pipeline(spark, mongo_uri, database.name, tmp_path / name) for name in ("new", "older"))
+    ctx, older = (spark_pipeline(spark, mongo_uri, database.name, tmp_path / name) for name in ("new", "older"))
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     table = bronze_table("test")
@@ -225,7 +225,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
 # scenario: Q06
 @pytest.mark.long
 def test_four_silver_runs_at_once_end_as_one_does(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(5)])
     land(ctx)
     database.a.update_many({}, {"$set": {"n": 1}})
@@ -242,7 +242,7 @@ def test_four_silver_runs_at_once_end_as_one_does(spark: SparkSession, mongo_uri
 def test_an_answer_that_takes_long_is_not_taken_for_the_end(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     database.a.insert_one({"_id": 2})
@@ -259,7 +259,7 @@ def test_an_answer_that_takes_long_is_not_taken_for_the_end(
 def test_every_prefix_of_bronze_is_a_prefix_of_what_was_appended(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, max_batch_size=20)
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, max_batch_size=20)
     database.lists.insert_many([{"_id": key, "list": []} for key in range(4)])
     run_capture(ctx, once=True)
 

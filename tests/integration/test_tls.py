@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from lakehouse import assert_equal_to_source, pipeline
+from lakehouse import assert_equal_to_source, spark_pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
@@ -101,7 +101,7 @@ def test_a_certificate_instead_of_a_password_on_driver_and_executors(spark: Spar
             authenticated = client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
             assert [user["user"] for user in authenticated] == ["CN=strandline,O=of strandline"]
         encrypted_before = _encrypted_connections(plain)
-        ctx = pipeline(spark, uri, "shop", tmp_path / "lake")
+        ctx = spark_pipeline(spark, uri, "shop", tmp_path / "lake")
         run_capture(ctx, once=True)
         plain.shop.a.delete_one({"_id": 3})
         run_capture(ctx, once=True)

@@ -17,7 +17,7 @@ import pytest
 from crashing import Crash, CrashingTables
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, purge, spark_pipeline
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
@@ -144,7 +144,7 @@ def until_it_ends(job: Any, crashing: JobContext, chance: random.Random) -> None
 def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Path, seed: int) -> None:
     chance = random.Random(seed)
     database = mongo[f"p_{uuid.uuid4().hex[:10]}"]
-    ctx = pipeline(
+    ctx = spark_pipeline(
         spark,
         mongo_uri,
         database.name,
