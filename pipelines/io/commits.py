@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import Row
 
 
@@ -59,6 +60,19 @@ class LogFolder:
             return int(json.loads((self.path / "_last_checkpoint").read_text("utf-8"))["version"])
         except FileNotFoundError:
             return -1
+
+    def table_id(self) -> str | None:
+        """I/O: as the newest commit names it that says anything of the table itself; None where the files do not tell."""
+        checkpoint = self.checkpoint()
+        for version in range(self.newest(), checkpoint, -1):
+            for action in self.actions(version) or ():
+                if "metaData" in action:
+                    return str(action["metaData"]["id"])
+        file = self.path / f"{checkpoint:020}.checkpoint.parquet"
+        if not file.exists():
+            return None
+        found = pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].drop_null().to_pylist()
+        return str(found[0]["id"]) if found else None
 
     def newest(self) -> int:
         """I/O: the newest version; -1 where the files do not tell."""

@@ -159,7 +159,8 @@ class Tables:
 
     def id(self, table: TableName) -> str:
         """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
-        return str(self.detail(table)["id"])
+        log = self._log(table)
+        return (log.table_id() if log is not None else None) or str(self.detail(table)["id"])
 
     def add_columns(self, table: TableName, schema: T.StructType) -> None:
         """I/O: one commit that adds the columns of *schema* that an older release did not know; none where nothing is missing."""

@@ -89,11 +89,18 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
     assert tables.history(table, 100) == told
     assert tables.history(table, 2) == told[:2]
     assert tables.version(table) == told[0].version == 5
+    tables.replace(table, rows.selectExpr("a AS b"))
+    tables.spark.sql(f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta AS SELECT 1 AS c")
+    assert tables.id(table) == tables.detail(table)["id"]
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(table)} TO VERSION AS OF 5")
+    assert tables.id(table) == tables.detail(table)["id"]
+    told = [Commit.of_row(row) for row in tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)}").collect()]
 
     log = Path(tables.lake.path(table)) / "_delta_log"
+    identity = tables.id(table)
     for version in range(3):
         (log / f"{version:020}.json").unlink()  # as Delta removes what is older than a checkpoint
-    assert tables.version(table) == 5
-    assert tables.history(table, 100) == told[:3]
+    assert tables.version(table) == 8
+    assert tables.history(table, 100) == told[:-3]
     (log / "_last_checkpoint").unlink()
-    assert tables.version(table) == 5, "what the files do not tell, Spark does"
+    assert (tables.version(table), tables.id(table)) == (8, identity), "what the files do not tell, Spark does"
