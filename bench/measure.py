@@ -81,16 +81,21 @@ class MemoryWatch:
     def _run(self) -> None:
         this = psutil.Process()
         while not self._stop.wait(_SAMPLE_SECONDS):
-            resident = {"python": this.memory_info().rss, "java": 0}
+            resident = {"python": _memory(this), "java": 0}
             for child in this.children(recursive=True):
                 try:
-                    name, size = child.name(), child.memory_info().rss
+                    name, size = child.name(), _memory(child)
                 except psutil.NoSuchProcess:  # ended between being listed and being asked
                     continue
                 if name != "mongod":
                     resident["java" if name == "java" else "python"] += size
             for kind, size in resident.items():
                 self._peaks[kind] = max(self._peaks[kind], size)
+
+
+def _memory(process: psutil.Process) -> int:
+    """Bytes in use; what processes share, as forks of one do, is divided among them."""
+    return int(getattr(process.memory_full_info(), "pss", 0) or process.memory_info().rss)
 
 
 def timed(name: str, run: Callable[[], tuple[int, int]]) -> Measurement:
