@@ -72,7 +72,6 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     engine: Literal["spark", "native"] = Field(
         "spark", description="Who writes bronze: Spark, or worker processes of capture itself, into a folder of its machine."
     )
-    engine_workers: int = Field(2, ge=1, le=64, description="Processes of the native engine.")
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )

@@ -17,8 +17,10 @@ from pipelines.bronze.envelope import SCHEMA, Batch, stream_table
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.model.columns import SKIPPED_BY
 
-_UNIQUE: Final = frozenset({"position", "document_key", "key", "after", "before", "resume_token", "document_size", "envelope"})
-_FEW_VALUES: Final = tuple(name for name in SCHEMA.names if name not in _UNIQUE)
+_FEW_VALUES: Final = (
+    *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at", "snapshot_id", "chunk"),
+    *("lineage", "whole", "writer", "source.version", "source.name", "source.ts_ms", "source.snapshot"),
+)
 
 
 def write_batch(folder: Path, batch: Batch) -> DataFile:

@@ -1,4 +1,7 @@
-"""How rows reach bronze: each way appends to the same table, once or not at all."""
+"""How rows reach bronze: each way appends to the same table, once or not at all.
+
+What is rare goes through Spark whatever the engine: a new lineage, documents that were read once more.
+"""
 
 from __future__ import annotations
 

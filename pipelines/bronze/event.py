@@ -70,7 +70,7 @@ def parse_event(raw: bytes) -> ChangeEvent:
         spans[name] = (kind, value, end)
     if not begun:
         _walk_beginning(event)
-    if rb.LEFT_OUT in spans and event.op != "d":  # a delete needs its key alone
+    if rb.LEFT_OUT in spans and event.operation_type and event.op != "d":  # a delete needs its key alone
         event.op = "oversize"
     if (span := spans.get(b"wallTime")) is not None and span[0] == rb.DATE:
         event.wall_time = rb.int64_at(raw, span[1])

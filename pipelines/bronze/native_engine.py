@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,21 +17,31 @@ import pyarrow as pa
 from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
 from pipelines.bronze.engine import Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.delta_log import DeltaLog, require_known_features
 from pipelines.io.landed import Landed
 from pipelines.io.parquet_file import DataFile
-from pipelines.model.columns import CHECKPOINT_INTERVAL
 
+_DELTAS_INTERVAL = 10
 _WRITTEN_HERE = 2_000
 """Events of a batch that are written before another process would have them."""
 
 
+class ReadFailed(Exception):
+    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question."""
+
+
+class _WorkerLost(RetriableError):
+    pass
+
+
 @dataclass(frozen=True)
 class NativeEngine:
-    """Args:
-    spark: Makes the commits after which there is to be a checkpoint.
-    workers: Processes that end with this one, whatever ends it.
+    """Appends of several threads; to be closed.
+
+    Args:
+        spark: Makes the commits after which there is to be a checkpoint.
+        workers: Processes that end with this one, whatever ends it.
     """
 
     spark: SparkEngine
@@ -58,7 +68,7 @@ class NativeEngine:
             )
         table = spark.tables.detail(spark.table)
         require_known_features(table["tableFeatures"], folder)
-        interval = int(table["properties"].get("delta.checkpointInterval", CHECKPOINT_INTERVAL))
+        interval = int(table["properties"].get("delta.checkpointInterval", _DELTAS_INTERVAL))
         processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
@@ -68,7 +78,7 @@ class NativeEngine:
         def written() -> DataFile:
             if len(batch.events) <= _WRITTEN_HERE:
                 return write_batch(self.log.folder, batch)
-            return self.workers.submit(write_batch, self.log.folder, batch).result()
+            return self._worked(write_batch, self.log.folder, batch)
 
         return self._append(written, once, lambda: self.spark.append_batch(batch, once))
 
@@ -76,18 +86,35 @@ class NativeEngine:
         return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
 
     def append_read(self, read: Reader, once: Once) -> Landed | None:
-        return self._append(
-            lambda: self.workers.submit(write_read, self.log.folder, read).result(), once, lambda: self.spark.append_read(read, once)
-        )
+        # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
+        try:
+            file = self._worked(write_read, self.log.folder, read)
+        except _WorkerLost:
+            raise
+        except Exception as error:
+            raise ReadFailed(type(error).__name__) from error
+        return self._commit(file, once)
+
+    def _worked(self, work: Callable[..., DataFile], *given: object) -> DataFile:
+        try:
+            return self.workers.submit(work, *given).result()
+        except BrokenExecutor:
+            raise _WorkerLost(
+                "a worker process of the native engine is gone, perhaps for want of memory; nothing is lost", next_step="strandline capture"
+            ) from None
 
     def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | None]) -> Landed | None:
         with self._committing:
             self.log.follow()
             if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes one after such a commit
                 return by_spark()
-        file = written()
+        return self._commit(written(), once)
+
+    def _commit(self, file: DataFile, once: Once) -> Landed | None:
         with self._committing:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
     def close(self) -> None:
+        """Raises RetriableError where the last commit did not stay."""
         self.workers.shutdown(cancel_futures=True)
+        self.log.check()

@@ -127,7 +127,7 @@ def was_restored(commits: Sequence[Commit]) -> bool:
     """Whether bronze was restored to an older version and no lineage was opened since.
 
     Args:
-        commits: As `Tables.history` returns them, newest first.
+        commits: As `Tables.history` returns them, newest first; what the log no longer has is missing.
     """
     for commit in commits:
         if commit.operation == "RESTORE":

@@ -17,7 +17,7 @@ from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.landed import Landed
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BRONZE_DDL, CHECKPOINT_INTERVAL, SKIPPED_BY, bronze_table
+from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY, bronze_table
 from pipelines.model.deployment import same_deployment
 from pipelines.model.tables import TableName
 
@@ -25,11 +25,11 @@ PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",
     "delta.dataSkippingStatsColumns": ",".join(SKIPPED_BY),
-    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.checkpointInterval": "100",
 }
 _SOURCE, _IDENTITY, _STREAM = "strandline.source", "strandline.cluster", "strandline.stream"
 _FILTERS: Final = "strandline.filters"
-Rows = TypeVar("Rows")
+_Rows = TypeVar("_Rows")
 _END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
 
 
@@ -183,7 +183,7 @@ class BronzeWriter:
         rows = pa.concat_tables([*beside, control_table(self.stamp(), batch=batch, end=end, note=note)])
         return self._ended(self._engine.append_rows, rows, batch, end)
 
-    def _ended(self, append: Callable[[Rows, Once], Landed | None], rows: Rows, batch: int, end: BatchEnd) -> Committed:
+    def _ended(self, append: Callable[[_Rows, Once], Landed | None], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
         with COMMIT_SECONDS.time():
             self._once(append, rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
@@ -237,7 +237,7 @@ class BronzeWriter:
         """I/O: the same with rows that another process reads. Raises what that raises, too."""
         return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence, what=what)
 
-    def _once(self, append: Callable[[Rows, Once], Landed | None], rows: Rows, *, app_id: str, sequence: int, what: str) -> int:
+    def _once(self, append: Callable[[_Rows, Once], Landed | None], rows: _Rows, *, app_id: str, sequence: int, what: str) -> int:
         landed = append(rows, Once(app_id, sequence, f"{app_id}:{self.writer}:{sequence}"))
         if landed is None:
             raise self._fenced(what)

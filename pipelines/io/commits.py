@@ -52,7 +52,7 @@ class LogFolder:
             text = self.file(version).read_text("utf-8")
         except FileNotFoundError:
             return None
-        return [json.loads(line) for line in text.splitlines() if line]
+        return [json.loads(line) for line in text.split("\n") if line]  # U+2028 ends no line of JSON
 
     def checkpoint(self) -> int:
         """I/O: the version of the newest checkpoint, -1 before the first. Only commits that are older are removed from the log."""

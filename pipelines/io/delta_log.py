@@ -7,6 +7,7 @@ Source: delta-io/delta, PROTOCOL.md: actions, requirements for writers, per-file
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pipelines import __version__
-from pipelines.errors import ConfigurationError, FencedError
+from pipelines.errors import ConfigurationError, FencedError, RetriableError
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.landed import Landed
 from pipelines.io.parquet_file import DataFile
@@ -38,9 +39,13 @@ class DeltaLog:
 
     folder: Path
     version: int
-    _newest: dict[str, tuple[int, str | None]] = field(default_factory=dict, init=False)
-    """Of each application the newest transaction in the commits that were looked at: sequence, and what the commit says of itself."""
+    _newest: dict[str, tuple[int, Commit]] = field(default_factory=dict, init=False)
+    """Of each application the newest transaction in the commits that were looked at: sequence and commit."""
     _restored_at: int | None = field(default=None, init=False)
+    _inode: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._inode = self._inode_of(self.version)
 
     @property
     def log(self) -> LogFolder:
@@ -59,32 +64,56 @@ class DeltaLog:
         Raises:
             ConfigurationError: The table has come to need a writer that knows more than this one.
             FencedError: So much was committed since the last look that its log is gone.
+            RetriableError: As `check`.
         """
+        _sync_folder(self.folder)  # the files' names
         actions = _actions(files, app_id, sequence, proof)
         while True:
             self.follow()
-            newest = self._newest.get(app_id)
-            if newest is not None and newest[0] >= sequence:
-                return Landed(sum(file.rows for file in files), self._restored_at) if newest == (sequence, proof) else None
+            taken, commit = self._newest.get(app_id, (-1, None))
+            if commit is not None and taken >= sequence:
+                mine = taken == sequence and commit.user_metadata == proof
+                return Landed(int(commit.metrics["numOutputRows"]), self._restored_at) if mine else None
             self._put(actions)
 
     def follow(self) -> None:
         """I/O: looks at what was committed since. Raises as `append_once`."""
+        self.check()
         while (actions := self.log.actions(self.version + 1)) is not None:
-            self.version += 1
-            commit = Commit.of_actions(self.version, actions)
+            inode = self._inode_of(self.version + 1)
+            commit = Commit.of_actions(self.version + 1, actions)
             if commit.operation == "RESTORE":
-                self._restored_at = self.version
+                self._restored_at = commit.version
             for action in actions:
                 if (transaction := action.get("txn")) is not None:
-                    self._newest[transaction["appId"]] = (transaction["version"], commit.user_metadata)
+                    self._newest[transaction["appId"]] = (transaction["version"], commit)
                 elif (protocol := action.get("protocol")) is not None:
                     require_known_features(protocol.get("writerFeatures") or (), self.folder)
+            self.version, self._inode = commit.version, inode
         if self.log.checkpoint() > self.version and self.log.actions(self.version + 1) is None:
             raise FencedError(
                 f"{self.folder.name} has moved on, and the log of what happened meanwhile is gone; this writer stops, nothing is lost",
                 next_step="strandline capture: it goes on from where the table is",
             )
+
+    def check(self) -> None:
+        """I/O: whether the newest commit that was looked at is still the one that stands there. Spark renames its file into place, which
+        may replace one that came between its look and its rename; and a folder may be made anew.
+
+        Raises:
+            RetriableError: It is not.
+        """
+        if self._inode_of(self.version) != self._inode:
+            raise RetriableError(
+                f"commit {self.version} of {self.folder.name} was replaced under this writer; nothing is lost",
+                next_step="strandline capture: it reads again what is missing",
+            )
+
+    def _inode_of(self, version: int) -> int | None:
+        try:
+            return self.log.file(version).stat().st_ino
+        except FileNotFoundError:
+            return None
 
     def _put(self, actions: str) -> None:
         """Writes the next version's file, unless somebody else has: a link, other than a renamed file, never takes another's place."""
@@ -98,6 +127,13 @@ class DeltaLog:
             os.link(prepared, self.log.file(version))
         except FileExistsError:
             return
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            raise ConfigurationError(
+                f"the file system of {self.folder} has no hard links, by which the native engine commits",
+                next_step="set capture.engine: spark",
+            ) from None
         finally:
             prepared.unlink(missing_ok=True)
         _sync_folder(self.log.path)

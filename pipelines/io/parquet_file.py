@@ -36,21 +36,26 @@ class DataFile:
 def write_data_file(
     folder: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], *, statistics_of: Sequence[str], dictionaries: Sequence[str]
 ) -> DataFile:
-    """I/O: writes *parts* as one Parquet file into *folder*, on the disk when this returns. VACUUM removes what no commit names.
+    """I/O: writes *parts* as one Parquet file into *folder*; on the disk when this returns but for its name.
+    VACUUM removes what no commit names.
 
     Args:
         statistics_of: Columns by which files are skipped: texts or integers.
-        dictionaries: Columns with few different values.
+        dictionaries: Columns with few different values, nested ones by path.
     """
     name, statistics = f"part-00000-{uuid.uuid4()}.c000.zstd.parquet", _Statistics(statistics_of)
-    with (folder / name).open("xb") as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)) as writer:
-            for part in parts:
-                writer.write_batch(part)
-                statistics.add(part)
-        file.flush()
-        os.fsync(file.fileno())
-        written = os.fstat(file.fileno())
+    try:
+        with (folder / name).open("xb") as file:
+            with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)) as writer:
+                for part in parts:
+                    writer.write_batch(part)
+                    statistics.add(part)
+            file.flush()
+            os.fsync(file.fileno())
+            written = os.fstat(file.fileno())
+    except BaseException:
+        (folder / name).unlink(missing_ok=True)  # a full disk would fill up with attempts
+        raise
     return DataFile(name, statistics.rows, written.st_size, int(written.st_mtime * 1000), statistics.to_json())
 
 
@@ -85,4 +90,6 @@ def _floor(value: Any) -> Any:
 
 
 def _ceiling(value: Any) -> Any:
-    return value[:_LONGEST_BOUND] + _ABOVE_ALL if isinstance(value, str) and len(value) > _LONGEST_BOUND else value
+    if not isinstance(value, str) or len(value) <= _LONGEST_BOUND or value[_LONGEST_BOUND] == _ABOVE_ALL:
+        return value
+    return value[:_LONGEST_BOUND] + _ABOVE_ALL

@@ -114,7 +114,7 @@ def _open_gate(ctx: JobContext, once: bool) -> Gate:
 
 def _writer(ctx: JobContext) -> BronzeWriter:
     settings = ctx.settings.capture
-    workers = settings.engine_workers if settings.engine == "native" else 0
+    workers = settings.snapshot_max_threads + 1 if settings.engine == "native" else 0  # the stream does not wait for a chunk to be read
     stored_json = settings.json_columns == "stored"
     return BronzeWriter(ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=stored_json, native_workers=workers)
 

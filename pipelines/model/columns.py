@@ -105,9 +105,6 @@ HISTORY_BOOKKEEPING: Final = (
 SKIPPED_BY: Final = ("batch", "position", "op", "db", "collection", "snapshot_id")
 """Columns of bronze by whose smallest and largest value data files are skipped: for long ones (token, envelope) it would cost more."""
 
-CHECKPOINT_INTERVAL: Final = 100
-"""Commits of bronze between two checkpoints."""
-
 CHANGE_OPS: Final = ("c", "u", "d", "r")
 """Values of ``op`` that carry a document's state; all others are control rows."""
 

@@ -23,9 +23,10 @@ class RawEvent(RawBSONDocument):
     __slots__ = ()
 
     def __getitem__(self, item: str) -> Any:
-        raw = bytes(self.raw)  # no copy: it is that
-        if item == "_id" and raw.startswith(_TOKEN_FIRST, 4) and raw.startswith(_DATA_FIRST, _DATA_AT):
-            return RawBSONDocument(raw[_TOKEN_AT : _TOKEN_AT + int32_at(raw, _TOKEN_AT)])
+        if item == "_id":
+            beginning = bytes(self.raw[: _DATA_AT + len(_DATA_FIRST)])
+            if beginning.startswith(_TOKEN_FIRST, 4) and beginning.endswith(_DATA_FIRST):
+                return RawBSONDocument(bytes(self.raw[_TOKEN_AT : _TOKEN_AT + int32_at(beginning, _TOKEN_AT)]))
         return super().__getitem__(item)
 
 

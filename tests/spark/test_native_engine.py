@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.engine import Reader
 from pipelines.bronze.envelope import BatchEnd, Stamp, control_table
-from pipelines.bronze.native_engine import NativeEngine
+from pipelines.bronze.native_engine import NativeEngine, ReadFailed
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError
@@ -133,15 +133,17 @@ def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
     bronze = writer(tables, "shop", native=True)
     bronze.open("cluster", None)
     failing: Reader = _fail
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ReadFailed, match="ContractError") as failed:
         bronze.append_read(failing, app_id="a", sequence=1, what="a chunk")
+    assert isinstance(failed.value.__cause__, ContractError)
     bronze.close()
     assert tables.read(bronze.table).isEmpty()
+    assert not list(Path(tables.lake.path(bronze.table)).glob("*.parquet")), "what was begun is gone"
 
 
 def _fail() -> Iterator[pa.RecordBatch]:
     yield from read_some()
-    raise ZeroDivisionError
+    raise ContractError("it was dropped meanwhile", next_step="read the next one")
 
 
 def test_a_lake_elsewhere_is_refused(tables: Tables) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.errors import ConfigurationError, FencedError
+from pipelines.errors import ConfigurationError, FencedError, RetriableError
+from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog
 from pipelines.io.landed import Landed
 from pipelines.io.parquet_file import DataFile, write_data_file
@@ -121,8 +124,9 @@ def test_a_restore_is_noticed(folder: Path) -> None:
 def test_a_table_that_asks_for_more_is_refused(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     commit(folder, 1, {"protocol": {"minWriterVersion": 7, "writerFeatures": ["appendOnly", "rowTracking"]}})
-    with pytest.raises(ConfigurationError, match="rowTracking"):
-        append(log, 1, "mine")
+    for _ in range(2):  # another thread of this writer asks again
+        with pytest.raises(ConfigurationError, match="rowTracking"):
+            append(log, 1, "mine")
     assert versions(folder) == [0, 1]
 
 
@@ -134,6 +138,54 @@ def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(folder: Path) -> 
     with pytest.raises(FencedError, match="gone"):
         append(log, 1, "mine")
     assert versions(folder) == [0, 9]
+
+
+def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
+    """Spark renames its file into place: between its look and its rename another commit may have come."""
+    log = DeltaLog(folder, 0)
+    assert append(log, 1, "mine") is not None
+    log.check()
+    theirs = folder / "theirs.json"
+    theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
+    theirs.rename(folder / "_delta_log" / f"{1:020}.json")
+    with pytest.raises(RetriableError, match="replaced"):
+        append(log, 2, "mine, too")
+    with pytest.raises(RetriableError, match="replaced"):
+        log.check()
+    assert versions(folder) == [0, 1]
+
+
+def test_a_folder_that_is_made_anew_is_no_longer_this_table(folder: Path) -> None:
+    log = DeltaLog(folder, 0)
+    assert append(log, 1, "mine") is not None
+    (folder / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(RetriableError, match="replaced"):
+        append(log, 2, "mine, too")
+
+
+def test_a_line_of_the_log_ends_at_a_line_feed_alone(folder: Path) -> None:
+    log = DeltaLog(folder, 0)
+    said = json.dumps({"commitInfo": {"userMetadata": "a\u2028b\u0085c"}}, ensure_ascii=False)
+    (folder / "_delta_log" / f"{1:020}.json").write_text(said + "\n" + json.dumps({"txn": {"appId": "app", "version": 5}}), "utf-8")
+    assert append(log, 5, "mine") is None
+    assert next(iter(LogFolder(folder / "_delta_log").newest_commits(1))).user_metadata == "a\u2028b\u0085c"
+
+
+def test_a_bound_is_one_whatever_stands_where_it_is_cut(folder: Path) -> None:
+    texts = ["x" * 32 + "\U0010ffff" + "y", "x" * 33, "x" * 32, "é" * 40]
+    for text in texts:
+        statistics = json.loads(data_file(folder, {"position": text}).statistics)
+        assert statistics["minValues"]["position"] <= text <= statistics["maxValues"]["position"]
+
+
+def test_a_file_that_was_begun_is_not_left(folder: Path) -> None:
+    def parts() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"batch": 1}], schema=SCHEMA)
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        write_data_file(folder, SCHEMA, parts(), statistics_of=["batch"], dictionaries=["batch"])
+    assert not list(folder.glob("*.parquet"))
 
 
 _PARENT = """
