@@ -26,7 +26,7 @@ _CONF: Final = {
 _HERE: Final = {"spark.driver.memory": "4g"}  # of all workers
 # Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
 _SMALL_JVM: Final = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
+    "-XX:+UseSerialGC -Xms3g -Xmn1500m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
 )
 _GATEWAY: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")

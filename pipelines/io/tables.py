@@ -49,6 +49,8 @@ class Tables:
     def exists(self, table: TableName) -> bool:
         if not self.lake.by_path:
             return self.spark.catalog.tableExists(self.lake.sql(table))
+        if (log := self._log(table)) is not None and log.newest() >= 0:
+            return True
         try:
             _ = self.read(table).schema
         except AnalysisException as error:
@@ -107,14 +109,11 @@ class Tables:
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """The table as of its newest (or one) version; planned afresh at every call, never from a held handle."""
-        reader = self.spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
+        reader = self.spark.read.format("delta").options(**({} if version is None else {"versionAsOf": version}))
         return reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
 
     def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
-        """The beginning of a MERGE of *source* (``s``) into *table* (``t``), where rows are one if *on* says so: nothing happens before its
-        `execute`."""
+        """A MERGE of *source* (``s``) into *table* (``t``) whose rows are one if *on* says so; nothing happens before its `execute`."""
         return Merge(self.lake.sql(table), source, on)
 
     def update(self, table: TableName, columns: Mapping[str, str], where: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, spark_pipeline
+from lakehouse import assert_equal_to_source, bronze, pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
@@ -28,7 +28,7 @@ def served(folder: Path) -> Iterator[MongoClient[dict[str, Any]]]:
 
 def lake_of(spark: SparkSession, client: MongoClient[dict[str, Any]], tmp_path: Path, **capture: Any) -> JobContext:
     host, port = next(iter(client.nodes))
-    return spark_pipeline(spark, f"mongodb://{host}:{port}/?replicaSet=strandline", "shop", tmp_path / "lake", **capture)
+    return pipeline(spark, f"mongodb://{host}:{port}/?replicaSet=strandline", "shop", tmp_path / "lake", **capture)
 
 
 # promise 3; scenario: G11

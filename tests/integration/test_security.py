@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, spark_pipeline
+from lakehouse import assert_equal_to_source, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def test_who_may_read_may_capture_and_no_secret_is_kept(
 ) -> None:
     for name in ("pymongo", "strandline"):
         caplog.set_level(logging.DEBUG, logger=name)
-    ctx = spark_pipeline(spark, uri_of(guarded, "reader"), "shop", tmp_path / "lake")
+    ctx = pipeline(spark, uri_of(guarded, "reader"), "shop", tmp_path / "lake")
     run_capture(ctx, once=True)
     with MongoClient[dict[str, Any]](uri_of(guarded, "root")) as client:
         client.shop.orders.delete_one({"_id": 1})
@@ -69,11 +69,11 @@ def test_who_may_read_may_capture_and_no_secret_is_kept(
         run_silver(ctx)
         assert_equal_to_source(ctx, client.shop, "orders")
 
-    more_rights = spark_pipeline(spark, uri_of(guarded, "root"), "shop", tmp_path / "lake")
+    more_rights = pipeline(spark, uri_of(guarded, "root"), "shop", tmp_path / "lake")
     assert run_capture(more_rights, once=True).documents == 0, "the same deployment, whoever asks"
     order(more_rights, "paused", by="an operator", why="to see what is written down")
     with pytest.raises(ConfigurationError, match=r"code 13.*a privilege is missing → grant the user 'read'") as refused:
-        run_capture(spark_pipeline(spark, uri_of(guarded, "nobody"), "shop", tmp_path / "other"), once=True)
+        run_capture(pipeline(spark, uri_of(guarded, "nobody"), "shop", tmp_path / "other"), once=True)
 
     said = [repr(refused.value), repr(ctx), repr(ctx.settings), str(show_offset(ctx)), str(silver_status(ctx)), caplog.text]
     said += texts_of_every_table(more_rights)
@@ -88,7 +88,7 @@ def test_names_from_outside_are_names_and_nothing_else(
     hostile = ["a`b", "x'; drop table y; --", "A", "a", "etc/‥/line\nbreak 🛫"]
     for name in hostile:
         database[name].insert_one({"_id": name, "a`b": 1, "'; drop": {"a.b": 2, "": 3, "__proto__": "../../x"}})
-    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
     run_capture(ctx, once=True)
     assert len(run_silver(ctx)) == len(hostile)
     assert_equal_to_source(ctx, database, *hostile)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -83,7 +83,7 @@ def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
 def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH)
     for name in ("a", "b"):
         database[name].insert_many([{"_id": number, "n": number % 4} for number in range(400)])
     run_capture(ctx, once=True)
@@ -147,10 +147,10 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200}
-    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
     for name in ("a", "b", "c"):
         database[name].insert_many([{"_id": number, "n": 0} for number in range(400)])
-    own = spark_pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
+    own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
     run_capture(ctx, once=True)
     send(ctx.tables, "test", [])  # the table is there, as it is after the first seconds of a capture
     with capturing(ctx):
@@ -199,7 +199,7 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
 def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = spark_pipeline(
+    ctx = pipeline(
         spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=500, skipped_operations=("d",)
     )
     database.a.insert_many([{"_id": number} for number in range(1000)])
@@ -207,7 +207,7 @@ def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
     run_silver(ctx)
     database.a.delete_many({"_id": {"$lt": 10}})  # nobody tells of it
     run_capture(ctx, once=True)
-    again = spark_pipeline(spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=250)
+    again = pipeline(spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=250)
     asked = ask(again, "execute-snapshot", type="blocking", data_collections=[f'"{database.name}"."a"'])
     with capturing(again):
         wait_until(lambda: acted(again)[asked])
@@ -249,7 +249,7 @@ def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_ca
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     file = tmp_path / "signals.jsonl"
-    ctx = spark_pipeline(
+    ctx = pipeline(
         spark,
         mongo_uri,
         database.name,
@@ -283,7 +283,7 @@ def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     def capture(*names: str) -> CaptureResult:
-        return run_capture(spark_pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True)
+        return run_capture(pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True)
 
     a, b = (f"{database.name}\\.{name}" for name in "ab")
     for name in "ab":
@@ -292,7 +292,7 @@ def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_
     database.a.insert_one({"_id": 5})
     assert (added := capture(a, b)).documents == 5
     assert added.events == 1
-    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
     assert capture(a).documents == 0
