@@ -79,8 +79,8 @@ class DeltaLog:
     def follow(self) -> None:
         """I/O: looks at what was committed since. Raises as `append_once`."""
         self.check()
-        while (actions := self.log.actions(self.version + 1)) is not None:
-            inode = self._inode_of(self.version + 1)
+        while (inode := self._inode_of(self.version + 1)) is not None:
+            actions = self.log.actions(self.version + 1) or []
             commit = Commit.of_actions(self.version + 1, actions)
             if commit.operation == "RESTORE":
                 self._restored_at = commit.version
@@ -90,7 +90,7 @@ class DeltaLog:
                 elif (protocol := action.get("protocol")) is not None:
                     require_known_features(protocol.get("writerFeatures") or (), self.folder)
             self.version, self._inode = commit.version, inode
-        if self.log.checkpoint() > self.version and self.log.actions(self.version + 1) is None:
+        if self.log.checkpoint() > self.version and self._inode_of(self.version + 1) is None:
             raise FencedError(
                 f"{self.folder.name} has moved on, and the log of what happened meanwhile is gone; this writer stops, nothing is lost",
                 next_step="strandline capture: it goes on from where the table is",
