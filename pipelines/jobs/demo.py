@@ -173,7 +173,9 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
     """The user's settings, pointed at the demo's database and lake. What the user captures, and by which filters, is not the demo's."""
     sections = {
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
-        "capture": CaptureSettings(scope="database", target=DATABASE, snapshot_chunk_size=50_000, notification_enabled_channels=["table"]),
+        "capture": CaptureSettings(
+            scope="database", target=DATABASE, snapshot_chunk_size=50_000, notification_enabled_channels=["table"], engine="native"
+        ),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
         "quality": settings.quality.model_copy(update={"docs_dir": str(lake / "quality-docs")}),
     }
