@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakehouse import SHORT_LIVED
+from lakehouse import QUICK_JVM
 
 from pipelines.io.session import cached_jars
 from pipelines.source.mongod import free_ports
@@ -50,7 +50,7 @@ def connect_server(log: Path) -> Iterator[str]:
     submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--jars", ",".join(map(str, cached_jars()))]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     # The workers are the server's, and import this package there.
-    env = os.environ | SHORT_LIVED | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | QUICK_JVM | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as said:
         guard = subprocess.Popen([sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env)
     try:

@@ -13,6 +13,7 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
@@ -33,8 +34,8 @@ class Demo:
     shown: str
 
 
-SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""For a process with a JVM of its own that ends before optimized code would pay: two fifths less CPU time up to its first MERGE."""
+QUICK_JVM = {"JDK_JAVA_OPTIONS": SHORT_LIVED}
+"""Environment of a process with a JVM of its own."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 

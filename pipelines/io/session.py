@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -39,6 +40,10 @@ _LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+# For a JVM that ends before optimized code would pay: two fifths less CPU time up to its first MERGE. The cache must be as large as it is
+# otherwise: the small one that comes with the option is full after some twenty MERGEs, and then the JVM fails.
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def ivy_home() -> Path:

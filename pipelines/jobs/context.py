@@ -27,14 +27,18 @@ class JobContext:
     tables: Tables
 
 
-def open_context(settings: Settings) -> JobContext:
+def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
     """I/O: starts or joins the Spark session that *settings* name; makes the lake's folder.
+
+    Args:
+        settings: Of the pipeline.
+        java_options: For a JVM that is started here.
 
     Raises:
         ConfigurationError: The folder cannot be made or written, or two writers could overwrite each other there.
     """
     _writable(settings.lake_location)
-    spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf)
+    spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options)
     refuse_unfenced(settings.lake_location, lambda key: spark.conf.get(key, None))
     return JobContext(settings=settings, spark=spark, tables=Tables(spark, settings.lake_location))
 

@@ -16,6 +16,7 @@ from pipelines.demo.proof import as_table, prove
 from pipelines.demo.replay import Replay, load_reference, operations
 from pipelines.demo.show import Stages, gold_table
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import schema_of
 from pipelines.jobs.capture import connection_options, run_capture
 from pipelines.jobs.context import JobContext, open_context
@@ -90,7 +91,7 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
 
 def _started(settings: Settings) -> JobContext:
     """A session that has committed once: the first commit of a JVM takes it many times as long as the next."""
-    ctx = open_context(settings)
+    ctx = open_context(settings, java_options=SHORT_LIVED)
     ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))
     return ctx
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import SHORT_LIVED, assert_equal_to_source, assert_streamed_exactly_once, spark_pipeline
+from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,7 +45,7 @@ def environment(uri: str, database: str, root: Path) -> dict[str, str]:
         "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
         "STRANDLINE_LAKE__ROOT": str(root),
         "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
-        **SHORT_LIVED,
+        **QUICK_JVM,
     }
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lakehouse import SHORT_LIVED
+from lakehouse import QUICK_JVM
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def test_recovery_and_silver_are_measured() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted],
         cwd=ROOT,
-        env=os.environ | SHORT_LIVED,
+        env=os.environ | QUICK_JVM,
         capture_output=True,
         text=True,
         check=True,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import vl_convert
-from lakehouse import SHORT_LIVED, Demo
+from lakehouse import QUICK_JVM, Demo
 from nbformat import NotebookNode
 from pyspark.sql import SparkSession
 
@@ -64,7 +64,7 @@ def flattened(chart: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spark: SparkSession) -> None:
     add_trouble(Tables(spark, Lake(root=str(demo.lake))))
-    small = SHORT_LIVED | {"STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})}  # a second JVM beside the tests' own
+    small = QUICK_JVM | {"STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})}  # a second JVM beside the tests' own
     shown = executed(NOTEBOOKS, lake_environment(demo.lake) | small, last_cell=_CHARTS_AS_JSON)
 
     for name, expected in {
