@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import Row
 
+_METADATA = ["metaData.id", "metaData.description", "metaData.configuration"]
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -38,6 +40,21 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Metadata:
+    """What a table is, beside its rows and columns."""
+
+    id: str
+    """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
+    description: str
+    properties: Mapping[str, str]
+
+    @staticmethod
+    def of_action(action: Mapping[str, Any]) -> Metadata:
+        """As the log has it."""
+        return Metadata(action["id"], action.get("description") or "", action.get("configuration") or {})
+
+
+@dataclass(frozen=True)
 class LogFolder:
     """The ``_delta_log`` of a table in a folder of this machine."""
 
@@ -46,13 +63,17 @@ class LogFolder:
     def file(self, version: int) -> Path:
         return self.path / f"{version:020}.json"
 
-    def actions(self, version: int) -> list[dict[str, Any]] | None:
-        """I/O: None where there is no such commit, or its file was removed because it is old."""
+    def actions(self, version: int, naming: str = "") -> list[dict[str, Any]] | None:
+        """I/O: None where there is no such commit, or its file was removed because it is old.
+
+        Args:
+            naming: Lines without this text are left out, before they are parsed.
+        """
         try:
             text = self.file(version).read_text("utf-8")
         except FileNotFoundError:
             return None
-        return [json.loads(line) for line in text.split("\n") if line]  # U+2028 ends no line of JSON
+        return [json.loads(line) for line in text.split("\n") if line and naming in line]  # U+2028 ends no line of JSON
 
     def checkpoint(self) -> int:
         """I/O: the version of the newest checkpoint, -1 before the first. Only commits that are older are removed from the log."""
@@ -61,18 +82,18 @@ class LogFolder:
         except FileNotFoundError:
             return -1
 
-    def table_id(self) -> str | None:
-        """I/O: as the newest commit names it that says anything of the table itself; None where the files do not tell."""
+    def metadata(self) -> Metadata | None:
+        """I/O: as the newest commit has it that says anything of the table itself; None where the files do not tell."""
         checkpoint = self.checkpoint()
         for version in range(self.newest(), checkpoint, -1):
-            for action in self.actions(version) or ():
+            for action in self.actions(version, naming='"metaData"') or ():
                 if "metaData" in action:
-                    return str(action["metaData"]["id"])
+                    return Metadata.of_action(action["metaData"])
         file = self.path / f"{checkpoint:020}.checkpoint.parquet"
         if not file.exists():
             return None
-        found = pq.ParquetFile(file).read(columns=["metaData.id"])["metaData"].drop_null().to_pylist()
-        return str(found[0]["id"]) if found else None
+        found = pq.ParquetFile(file).read(columns=_METADATA)["metaData"].drop_null().to_pylist()
+        return Metadata.of_action({**found[0], "configuration": dict(found[0]["configuration"])}) if found else None
 
     def newest(self) -> int:
         """I/O: the newest version; -1 where the files do not tell."""

@@ -5,7 +5,6 @@ Everything is asked in SQL or by DataFrames: Delta's own `DeltaTable` works in a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,12 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
+from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.commits import Commit, LogFolder
-from pipelines.io.conflicts import LOST_RACES, SEQUENCE_TAKEN, retrying
+from pipelines.io.commits import Commit, LogFolder, Metadata
+from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
+from pipelines.io.creation import create_beside_rivals
 from pipelines.io.ddl import columns_ddl
 from pipelines.io.landed import Landed
 from pipelines.io.merge import Merge
@@ -28,15 +28,6 @@ _REDACTED = "*********(redacted)"  # instead of the value, wherever Spark takes 
 
 # Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
 _PROOF_COMMITS = 50
-
-# What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
-# (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
-_FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
-_CREATION_ENDS = stop_all(stop_after_delay(10), stop_after_attempt(5))  # both: a cold JVM's first attempt alone can take longer
-
-
-class _NotThereYet(Exception):
-    """To IF NOT EXISTS whatever fills the folder is a table, such as the beginning of somebody else's first commit."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +40,9 @@ class Tables:
     def exists(self, table: TableName) -> bool:
         if not self.lake.by_path:
             return self.spark.catalog.tableExists(self.lake.sql(table))
-        if (log := self._log(table)) is not None and log.newest() >= 0:
-            return True
+        log = self._log(table)
+        if log is not None and ((there := log.newest() >= 0) or not (log.path.exists() or is_remote())):
+            return there
         try:
             _ = self.read(table).schema
         except AnalysisException as error:
@@ -87,22 +79,9 @@ class Tables:
             sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
         if comment:
             sql += f" COMMENT {literal(comment)}"
-        try:
-            for attempt in Retrying(retry=retry_if_exception(_lost_a_race), stop=_CREATION_ENDS, wait=wait_fixed(0.1), reraise=True):
-                with attempt:
-                    self.spark.sql(sql)
-                    if self.lake.by_path and not self.exists(table):
-                        raise _NotThereYet
-        except (AnalysisException, _NotThereYet) as error:
-            if isinstance(error, AnalysisException) and error.getCondition() not in (*_FIRST_COMMIT_MISSING, "DELTA_MISSING_DELTA_TABLE"):
-                raise
-            if _removed_half_creation(self.lake, table):
-                self.spark.sql(sql)
-                return
-            raise ConfigurationError(
-                f"{self.lake.path(table)} is not empty and no Delta table; no row was ever committed there",
-                next_step="remove that folder, or choose another lake.root",
-            ) from error
+        create_beside_rivals(
+            lambda: self.spark.sql(sql), is_there=lambda: not self.lake.by_path or self.exists(table), path=self.lake.path(table)
+        )
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
@@ -153,13 +132,23 @@ class Tables:
     def properties(self, table: TableName) -> dict[str, str]:
         """Table properties, its own and some of the catalog's. They stand in the newest commit; ``DESCRIBE DETAIL`` counts files, too, and
         so takes ten times as long, but hides no value that so much as mentions a password."""
+        if (found := self._metadata(table)) is not None:
+            return dict(found.properties)
         shown = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()}
         return dict(self.detail(table)["properties"]) if _REDACTED in shown.values() else shown
 
     def id(self, table: TableName) -> str:
-        """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
-        log = self._log(table)
-        return (log.table_id() if log is not None else None) or str(self.detail(table)["id"])
+        """As `Metadata.id`."""
+        found = self._metadata(table)
+        return str(self.detail(table)["id"]) if found is None else found.id
+
+    def _description(self, table: TableName) -> str:
+        found = self._metadata(table)
+        return (self.detail(table)["description"] or "") if found is None else found.description
+
+    def _metadata(self, table: TableName) -> Metadata | None:
+        """None where the log's files do not tell."""
+        return None if (log := self._log(table)) is None else log.metadata()
 
     def add_columns(self, table: TableName, schema: T.StructType) -> None:
         """I/O: one commit that adds the columns of *schema* that an older release did not know; none where nothing is missing."""
@@ -222,7 +211,7 @@ class Tables:
         """
         if not self.exists(table):
             self.create(table, rows.schema, comment=comment)
-        elif comment and (self.detail(table)["description"] or "") != comment:
+        elif comment and self._description(table) != comment:
             self.spark.sql(f"COMMENT ON TABLE {self.lake.sql(table)} IS {literal(comment)}")
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.lake.by_path:
@@ -279,21 +268,3 @@ def _folders(lake: Lake, layer: str) -> list[str]:
             f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
         )
     return [folder.name for folder in root.iterdir() if (folder / "_delta_log").is_dir()] if root.is_dir() else []
-
-
-def _removed_half_creation(lake: Lake, table: TableName) -> bool:
-    """Whether *table*'s local folder held nothing but a log without a commit, as a process that was killed leaves it; it is gone then."""
-    folder = Path(lake.path(table))
-    if lake.in_object_store or not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
-        return False
-    if any(file.suffix == ".json" for file in (folder / "_delta_log").iterdir()):
-        return False
-    shutil.rmtree(folder)
-    return True
-
-
-def _lost_a_race(error: BaseException) -> bool:
-    """Whether a table could not be created because somebody else was creating it: the next attempt finds it."""
-    if isinstance(error, (*LOST_RACES, _NotThereYet)):
-        return True
-    return isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.commits import Commit
+from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName, literal, quoted
@@ -21,7 +21,7 @@ BY_NAME = {"delta.columnMapping.mode": "name"}
 
 @pytest.mark.parametrize("seconds", [10, 0])  # 0: a machine so slow that the first attempt alone takes all the time there is
 def test_a_table_that_many_create_at_once_is_created_once(tables: Tables, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    monkeypatch.setattr("pipelines.io.tables._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5)))
+    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5)))
     schema = schema_of("a INT")
     for number in range(4):
         table = TableName("control", f"t{number}")
@@ -31,7 +31,7 @@ def test_a_table_that_many_create_at_once_is_created_once(tables: Tables, monkey
 
 
 def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.io.tables._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "half")
     log = Path(tables.lake.path(table)) / "_delta_log"
     log.mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(table
 
 
 def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.io.tables._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "photos")
     folder = Path(tables.lake.path(table))
     folder.mkdir(parents=True)
@@ -90,10 +90,10 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
     assert tables.history(table, 2) == told[:2]
     assert tables.version(table) == told[0].version == 5
     tables.replace(table, rows.selectExpr("a AS b"))
-    tables.spark.sql(f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta AS SELECT 1 AS c")
-    assert tables.id(table) == tables.detail(table)["id"]
+    tables.spark.sql(f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta COMMENT 'new' AS SELECT 1 AS c")
+    _assert_files_tell_what_detail_tells(tables, table)
     tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(table)} TO VERSION AS OF 5")
-    assert tables.id(table) == tables.detail(table)["id"]
+    _assert_files_tell_what_detail_tells(tables, table)
     told = [Commit.of_row(row) for row in tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)}").collect()]
 
     log = Path(tables.lake.path(table)) / "_delta_log"
@@ -101,6 +101,13 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
     for version in range(3):
         (log / f"{version:020}.json").unlink()  # as Delta removes what is older than a checkpoint
     assert tables.version(table) == 8
+    _assert_files_tell_what_detail_tells(tables, table)
     assert tables.history(table, 100) == told[:-3]
     (log / "_last_checkpoint").unlink()
     assert (tables.version(table), tables.id(table)) == (8, identity), "what the files do not tell, Spark does"
+
+
+def _assert_files_tell_what_detail_tells(tables: Tables, table: TableName) -> None:
+    found, told = LogFolder(Path(tables.lake.path(table)) / "_delta_log").metadata(), tables.detail(table)
+    assert found is not None
+    assert (found.id, found.description, found.properties) == (told["id"], told["description"] or "", told["properties"])
