@@ -18,6 +18,7 @@ from pipelines.bronze.data_files import end_with_parent, write_batch, write_read
 from pipelines.bronze.engine import Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog, require_known_features
 from pipelines.io.landed import Landed
 from pipelines.io.parquet_file import DataFile
@@ -66,9 +67,9 @@ class NativeEngine:
                 f"the native engine writes into a folder of this machine, and {spark.table} is in none",
                 next_step="set capture.engine: spark",
             )
-        table = spark.tables.detail(spark.table)
-        require_known_features(table["tableFeatures"], folder)
-        interval = int(table["properties"].get("delta.checkpointInterval", _DELTAS_INTERVAL))
+        features = LogFolder(folder / "_delta_log").writer_features()
+        require_known_features(spark.tables.detail(spark.table)["tableFeatures"] if features is None else features, folder)
+        interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
         processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
@@ -100,7 +101,9 @@ class NativeEngine:
             return self.workers.submit(work, *given).result()
         except BrokenExecutor:
             raise _WorkerLost(
-                "a worker process of the native engine is gone, perhaps for want of memory; nothing is lost", next_step="strandline capture"
+                "a worker process of the native engine is gone (what it wrote to the terminal says why; nothing: want of memory);"
+                " nothing is lost",
+                next_step="strandline capture",
             ) from None
 
     def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | None]) -> Landed | None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import Row
-
-_METADATA = ["metaData.id", "metaData.description", "metaData.configuration"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,6 @@ class Metadata:
     description: str
     properties: Mapping[str, str]
 
-    @staticmethod
-    def of_action(action: Mapping[str, Any]) -> Metadata:
-        """As the log has it."""
-        return Metadata(action["id"], action.get("description") or "", action.get("configuration") or {})
-
 
 @dataclass(frozen=True)
 class LogFolder:
@@ -83,17 +76,30 @@ class LogFolder:
             return -1
 
     def metadata(self) -> Metadata | None:
-        """I/O: as the newest commit has it that says anything of the table itself; None where the files do not tell."""
+        """I/O: of the newest version; None where the files do not tell."""
+        found = self._newest_action("metaData", ("id", "description", "configuration"))
+        if found is None:
+            return None
+        return Metadata(found["id"], found["description"] or "", dict(found["configuration"]))
+
+    def writer_features(self) -> frozenset[str] | None:
+        """I/O: what a writer must know, by the protocol's names; None where the files do not tell, or the table's protocol is so old that
+        its number says it."""
+        found = self._newest_action("protocol", ("writerFeatures",))
+        return None if found is None or found["writerFeatures"] is None else frozenset(found["writerFeatures"])
+
+    def _newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
+        """The newest action of a *kind* of which only the last one counts."""
         checkpoint = self.checkpoint()
         for version in range(self.newest(), checkpoint, -1):
-            for action in self.actions(version, naming='"metaData"') or ():
-                if "metaData" in action:
-                    return Metadata.of_action(action["metaData"])
+            for action in self.actions(version, naming=f'"{kind}"') or ():
+                if kind in action:
+                    return {field: action[kind].get(field) for field in fields}
         file = self.path / f"{checkpoint:020}.checkpoint.parquet"
         if not file.exists():
             return None
-        found = pq.ParquetFile(file).read(columns=_METADATA)["metaData"].drop_null().to_pylist()
-        return Metadata.of_action({**found[0], "configuration": dict(found[0]["configuration"])}) if found else None
+        found = pq.ParquetFile(file).read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
+        return found[0] if found else None
 
     def newest(self) -> int:
         """I/O: the newest version; -1 where the files do not tell."""

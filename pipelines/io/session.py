@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Mapping
@@ -70,9 +71,15 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         java_options: For the JVM that is started here.
 
     Raises:
-        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; or as `await_server`.
+        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; a script that starts work on its top level is read by a worker process
+            of that work; or as `await_server`.
         RetriableError: As `await_server`.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks, of processes alone
+        raise ConfigurationError(
+            "this script was read once more by a worker process, and would start everything a second time",
+            next_step="""begin what the script does with: if __name__ == "__main__":""",
+        )
     remote = os.environ.get("SPARK_REMOTE")
     if remote and master is not None:
         raise ConfigurationError(
