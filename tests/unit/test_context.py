@@ -37,7 +37,7 @@ def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp
     script.write_text(
         "import multiprocessing\n"
         "from pipelines.io.session import build_session\n"
-        "if multiprocessing.parent_process() is None:\n"
+        "if __name__ == '__main__':\n"
         "    worker = multiprocessing.get_context('forkserver').Process(target=print)\n"
         "    worker.start()\n"
         "    worker.join()\n"
