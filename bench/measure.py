@@ -33,11 +33,12 @@ class Marks:
 
 @dataclass(frozen=True)
 class Peak:
-    """Highest resident memory, in bytes, of this process and its Python children, and of the JVM. Pages that forked workers share
-    with their parent count each time."""
+    """Highest memory in use, in bytes: of this process and its Python children, of the JVM, and of both at the same moment. What
+    processes share counts once."""
 
     python: int
     jvm: int
+    both: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class MemoryWatch:
     """Samples the memory of this process and everything below it, but for mongod, while the block runs."""
 
     def __init__(self) -> None:
-        self._peaks = {"python": 0, "java": 0}
+        self._peaks = {"python": 0, "java": 0, "both": 0}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -76,7 +77,7 @@ class MemoryWatch:
 
     @property
     def peak(self) -> Peak:
-        return Peak(self._peaks["python"], self._peaks["java"])
+        return Peak(self._peaks["python"], self._peaks["java"], self._peaks["both"])
 
     def _run(self) -> None:
         this = psutil.Process()
@@ -89,7 +90,7 @@ class MemoryWatch:
                     continue
                 if name != "mongod":
                     resident["java" if name == "java" else "python"] += size
-            for kind, size in resident.items():
+            for kind, size in (*resident.items(), ("both", sum(resident.values()))):
                 self._peaks[kind] = max(self._peaks[kind], size)
 
 

@@ -14,7 +14,20 @@ from bench.silver import Compared
 
 T = TypeVar("T")
 
-_THROUGHPUT = ("", "documents", "seconds", "documents/s", "MB/s", "of limit", "steady/s", "of limit", "stored MB", "Python MB", "JVM MB")
+_THROUGHPUT = (
+    "",
+    "documents",
+    "seconds",
+    "documents/s",
+    "MB/s",
+    "of limit",
+    "steady/s",
+    "of limit",
+    "stored MB",
+    "Python MB",
+    "JVM MB",
+    "both MB",
+)
 _RECOVERY = ("bronze rows", "commits", "MB", "data files", "seconds", "of the first", "from … to", "data files read", "log files read")
 _SILVER = (
     "table rows",
@@ -122,4 +135,5 @@ def _throughput(one: Measurement, limit: Measurement) -> list[str]:
         f"{one.stored / 1e6:,.0f}" if one.stored else "",
         f"{one.peak.python / 1e6:,.0f}" if one.peak else "",
         f"{one.peak.jvm / 1e6:,.0f}" if one.peak else "",
+        f"{one.peak.both / 1e6:,.0f}" if one.peak else "",
     ]

@@ -30,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SharedJvm())
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests ``record_property("found", …)`` is shown, from whichever process."""
+    for report in (report for reports in terminalreporter.stats.values() for report in reports if isinstance(report, pytest.TestReport)):
+        for line in (line for name, line in report.user_properties if name == "found" and report.when == "call"):
+            terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The one session of the process."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.io.delta_log import DeltaLog
+from pipelines.io.merge import Merge, Merged
 from pipelines.io.tables import Tables
+from pipelines.jobs.context import JobContext
+from pipelines.model.tables import TableName
 
 
 class Crash(BaseException):  # no retry may catch it
@@ -14,34 +24,86 @@ class Crash(BaseException):  # no retry may catch it
 
 
 @dataclass(frozen=True)
+class _CrashingMerge(Merge):
+    commit: Callable[..., Any] = field(kw_only=True)
+
+    def execute(self) -> Merged:
+        merged: Merged = self.commit("merge into", self.target.rpartition("/")[2], super().execute)
+        return merged
+
+
+@dataclass(frozen=True)
 class CrashingTables(Tables):
     """Real tables that end the run before or after one of their commits, as a power cut would.
 
     *countdown*: ``left``, how many commits there are up to that one; ``after``, 1 where that one still happens. Several threads commit.
-    *ended*: what that commit was.
+    *ended*: what that commit was. *of*: only commits to tables with this in their name are counted.
     """
 
     countdown: dict[str, int] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
+    of: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def _commit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def commit(self, what: str, table: object, call: Callable[[], Any]) -> Any:
+        if self.of not in str(table):
+            return call()
         with self._lock:
             left = self.countdown["left"] = self.countdown.get("left", 10**9) - 1
         if left == 0:
-            self.ended.append(f"{call.__name__.replace('_', ' ')} to {args[0]}")
+            self.ended.append(f"{what} {table}")
         if left < 0 or (left == 0 and self.countdown["after"] == 0):
             raise Crash
-        result = call(*args, **kwargs)
+        result = call()
         if left == 0:
             raise Crash
         return result
 
-    def append(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().append, *args, **kwargs)
+    def commits_natively_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The native engine's commits count as well."""
+        append_once = DeltaLog.append_once
 
-    def set_properties(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().set_properties, *args, **kwargs)
+        def counted(log: DeltaLog, *args: Any, **kwargs: Any) -> Any:
+            return self.commit("commit natively to", log.folder.name, partial(append_once, log, *args, **kwargs))
 
-    def replace(self, *args: Any, **kwargs: Any) -> None:
-        self._commit(super().replace, *args, **kwargs)
+        monkeypatch.setattr(DeltaLog, "append_once", counted)
+
+    def create(self, table: TableName, *args: Any, **kwargs: Any) -> None:
+        if not self.exists(table):
+            self.commit("create", table, partial(super().create, table, *args, **kwargs))
+
+    def append(self, table: TableName, *args: Any, **kwargs: Any) -> None:
+        self.commit("append to", table, partial(super().append, table, *args, **kwargs))
+
+    def set_properties(self, table: TableName, *args: Any, **kwargs: Any) -> None:
+        self.commit("set properties of", table, partial(super().set_properties, table, *args, **kwargs))
+
+    def replace(self, table: TableName, *args: Any, **kwargs: Any) -> None:
+        self.commit("replace", table, partial(super().replace, table, *args, **kwargs))
+
+    def update(self, table: TableName, *args: Any, **kwargs: Any) -> None:
+        self.commit("update", table, partial(super().update, table, *args, **kwargs))
+
+    def delete(self, table: TableName, where: str) -> int:
+        deleted: int = self.commit("delete from", table, partial(super().delete, table, where))
+        return deleted
+
+    def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
+        merge = super().merge(table, source, on)
+        return _CrashingMerge(merge.target, merge.source, merge.on, commit=self.commit)
+
+
+def until_it_ends(job: Callable[[JobContext], object], crashing: JobContext, chance: random.Random, commits: int = 8) -> None:
+    """Run *job*, crashing at random ones of its first *commits*, until one run gets through.
+
+    Args:
+        crashing: Its tables are `CrashingTables`.
+    """
+    assert isinstance(crashing.tables, CrashingTables)
+    for attempt in range(4):
+        crashing.tables.countdown.update(left=chance.randint(1, commits) if attempt < 3 else 10**9, after=chance.randrange(2))
+        try:
+            job(crashing)
+            return
+        except Crash:
+            continue

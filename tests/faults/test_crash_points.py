@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 
-_COMMITS = ("the start", "the plan", "the chunk", "the completion", "the batch that tells of it")
+_COMMITS = ("the table", "the start", "the plan", "the chunk", "the completion", "the batch that tells of it")
 
 
 # promises 1 and 2; scenario: A01, A18, E01, E03, E10

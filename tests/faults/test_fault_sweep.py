@@ -1,15 +1,16 @@
-"""The whole way from source to silver, ended before and after each of its commits, one after the other. One line is printed for each."""
+"""The whole way from source to silver, ended before and after each of its commits, one by one. The run ends with a line for each."""
 
 from __future__ import annotations
 
-import sys
+import shutil
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -19,6 +20,9 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
 
 Db = Database[dict[str, Any]]
+
+_PARTS = 3
+"""Tests of one process each; a process takes every third commit."""
 
 
 def whole_way(ctx: JobContext) -> None:
@@ -36,30 +40,41 @@ def change(database: Db) -> None:
 
 # promises 1 and 2; scenario: E01, E02, E03, E05
 @pytest.mark.long
+@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize("engine", ["spark", "native"])
 def test_the_whole_way_survives_its_end_at_every_commit(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+    engine: str,
+    part: int,
 ) -> None:
     points = 0
-    for number in count(1):
+    for number in count(1 + part, _PARTS):
         for after in (0, 1):
-            name = f"sweep_{number}_{after}"
+            name = f"sweep_{engine}_{number}_{after}"
             try:
-                ended = end_at(spark, mongo_uri, mongo[name], tmp_path / name, number, after)
+                ctx = pipeline(spark, mongo_uri, name, tmp_path / name, snapshot_max_threads=1, mode="change_streams", engine=engine)
+                with monkeypatch.context() as patched:
+                    ended = end_at(ctx, mongo[name], number, after, patched)
             finally:
                 mongo.drop_database(name)
+                shutil.rmtree(tmp_path / name, ignore_errors=True)
             if ended is None:
-                assert points > 20, "the way has become shorter than the sweep: look whether commits escape it"
+                assert points * _PARTS > 40, "the way has become shorter than the sweep: look whether commits escape it"
                 return
             points += 1
-            with capsys.disabled():
-                sys.stdout.write(f"{'after ' if after else 'before'} commit {number:2}, {ended}\n")
+            record_property("found", f"{engine:6} {'after ' if after else 'before'} commit {number:2}, {ended}")
 
 
-def end_at(spark: SparkSession, uri: str, database: Db, root: Path, number: int, after: int) -> str | None:
+def end_at(ctx: JobContext, database: Db, number: int, after: int, patched: pytest.MonkeyPatch) -> str | None:
     """What the commit was and what was found behind it; None where there is none of that number."""
-    ctx = spark_pipeline(spark, uri, database.name, root, snapshot_max_threads=1, mode="change_streams")
-    tables = CrashingTables(spark, ctx.tables.lake, {"left": number, "after": after})
-    ending = JobContext(ctx.settings, spark, tables)
+    tables = CrashingTables(ctx.spark, ctx.tables.lake, {"left": number, "after": after})
+    tables.commits_natively_too(patched)
+    ending = JobContext(ctx.settings, ctx.spark, tables)
     for name in ("a", "b"):
         database[name].insert_many([{"_id": identifier, "list": []} for identifier in range(10)])
     changed = False
@@ -72,6 +87,7 @@ def end_at(spark: SparkSession, uri: str, database: Db, root: Path, number: int,
     except Crash:
         if not changed:
             change(database)
+    patched.undo()
     whole_way(ctx)
     assert_streamed_exactly_once(ctx)
     assert_equal_to_source(ctx, database, "a", "b", "c")

@@ -96,8 +96,7 @@ def test_at_any_moment_the_history_shows_what_find_returned_then(
     run_silver(ctx)
     moments = change_everything(database, mongo)
     run_capture(ctx, once=True)
-    crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake))
-    crashing.tables.countdown.update(left=4, after=1)  # type: ignore[attr-defined]  # why: CrashingTables
+    crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": 1, "after": 0}, of="a_history"))
     with pytest.raises(Crash):  # silver is complete then, its history is not
         run_silver(crashing)
     run_silver(ctx)

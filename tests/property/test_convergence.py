@@ -14,7 +14,7 @@ from typing import Any
 
 import bson
 import pytest
-from crashing import Crash, CrashingTables
+from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, purge, spark_pipeline
@@ -127,17 +127,6 @@ def write_histories(collection: Collection[dict[str, Any]], chance: random.Rando
                 collection.replace_one({"_id": key}, {"_id": key, "v": chance.choice([1, 2.5, "x", None, [1, {"a": 2}]])}, upsert=True)
             case _:
                 collection.update_one({"_id": key}, {"$inc": {"n": 1}, "$push": {"log": chance.randrange(9)}}, upsert=True)
-
-
-def until_it_ends(job: Any, crashing: JobContext, chance: random.Random) -> None:
-    """Run *job*, crashing at random commits, until one run gets through."""
-    for attempt in range(4):
-        crashing.tables.countdown.update(left=chance.randint(1, 6) if attempt < 3 else 10**9, after=chance.randrange(2))  # type: ignore[attr-defined]  # why: CrashingTables
-        try:
-            job(crashing)
-            return
-        except Crash:
-            continue
 
 
 # promises 1 and 2; scenario: A01, A18, D09, E01, E03, E05, I06, T08
