@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import capture, recovery, report, silver, snapshot
-from bench.landing import Landing
-from bench.limits import Client, insert, now
+from bench import capture, recovery, report, silver, snapshot, trickle
+from bench.documents import LARGE, large_documents
+from bench.landing import ENGINES, Landing
+from bench.limits import Client, insert, insert_all, now
 from bench.measure import Measurement
 from pipelines.source.mongod import EmbeddedMongod
 
@@ -28,6 +29,8 @@ def main() -> None:
         spark = session(Path(name), console)
         if options.events or options.documents:
             record |= throughput(options, Path(name), console)
+        if options.large or options.trickle:
+            record |= extremes(options, Path(name), console)
         if options.recovery:
             console.print(f"recovery: bronze of 10,000 and of {options.recovery:,} rows …")
             recovered = recovery.compare(spark, Path(name), rows=options.recovery, rounds=options.rounds)
@@ -48,6 +51,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=400_000, help="backlog of the capture; 0 leaves it out")
     parser.add_argument("--documents", type=int, default=1_000_000, help="size of the snapshot; 0 leaves it out")
     parser.add_argument("--warm-up", type=int, default=100_000, help="documents of each run before anything counts")
+    parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, for the memory that they take; 0 leaves it out")
+    parser.add_argument("--trickle", type=int, default=60, help="seconds of a hundred changes each; 0 leaves it out")
     parser.add_argument("--recovery", type=int, default=10_000_000, help="rows of the large bronze to recover from; 0 leaves it out")
     parser.add_argument("--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0 leaves it out")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and silver, of which the median counts")
@@ -81,6 +86,26 @@ def throughput(options: argparse.Namespace, folder: Path, console: Console) -> d
     console.print(report.throughput_table("Warm-up, not counted below", [[one] for one in warm_up]))
     console.print(report.throughput_table("Each beside its limit, in one run", pairs))
     return {"warm_up": [asdict(one) for one in warm_up], "pairs": [[asdict(one) for one in pair] for pair in pairs]}
+
+
+def extremes(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
+    """I/O: documents that are as large as they come, and changes that come one by one."""
+    record: dict[str, Any] = {}
+    with EmbeddedMongod(oplog_size_mb=4000) as server, Client(server.uri) as client:
+        if options.large:
+            console.print(f"large: {options.large} documents of {LARGE / 1e6:.0f} MB …")
+            start = now(client)
+            insert_all(client, "large", large_documents(options.large, seed=options.seed), 2)
+            found = [capture.capture(server.uri, "large", folder, start, options.large, engine=engine) for engine in ENGINES]
+            found += [snapshot.snapshot(server.uri, "large", folder, options.large, engine=engine) for engine in ENGINES]
+            console.print(report.throughput_table(f"Documents of {LARGE / 1e6:.0f} MB", [[one] for one in found]))
+            record["large"] = [asdict(one) for one in found]
+        if options.trickle:
+            console.print(f"trickle: {options.trickle} s of {trickle.RATE} changes each …")
+            trickled = trickle.compare(client, server.uri, folder, seconds=options.trickle)
+            console.print(report.trickle_table(trickled))
+            record["trickle"] = [{"engine": one.engine, "median": one.median, "most": one.within(0.95)} for one in trickled]
+    return record
 
 
 def warmed(client: Client, uri: str, folder: Path, count: int, seed: int) -> list[Measurement]:

@@ -9,6 +9,9 @@ from typing import Any
 
 from bson import Decimal128, ObjectId
 
+LARGE = 10_000_000
+"""Bytes."""
+
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -36,3 +39,10 @@ def documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
             "items": [{"sku": f"SKU{number:07d}{place}", "qty": place, "price": chance.random() * 10} for place in range(6)],
             "notes": chance.randbytes(68).hex(),
         }
+
+
+def large_documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """*count* documents of `LARGE` bytes that hardly compress."""
+    chance = random.Random(seed)
+    for number in range(count):
+        yield {"_id": number, "text": chance.randbytes(LARGE // 2 - 20).hex()}

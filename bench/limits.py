@@ -26,8 +26,12 @@ def now(client: Client) -> Timestamp:
 
 def insert(client: Client, database: str, count: int, *, seed: int) -> None:
     """I/O: fills a collection."""
-    remaining = documents(count, seed=seed)
-    while batch := list(islice(remaining, _INSERT)):
+    insert_all(client, database, documents(count, seed=seed), _INSERT)
+
+
+def insert_all(client: Client, database: str, remaining: Iterator[dict[str, Any]], at_once: int) -> None:
+    """I/O: fills a collection."""
+    while batch := list(islice(remaining, at_once)):
         client[database][COLLECTION].insert_many(batch, ordered=False)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from bench.measure import Measurement
 from bench.recovery import Recovered
 from bench.silver import Compared
+from bench.trickle import Trickle
 
 T = TypeVar("T")
 
@@ -49,6 +50,18 @@ _SILVER = (
 def throughput_table(title: str, pairs: Sequence[Sequence[Measurement]]) -> Table:
     """One row a measurement; ratios are to the first of each pair."""
     return _by_group(title, _THROUGHPUT, pairs, _throughput)
+
+
+def trickle_table(found: Sequence[Trickle]) -> Table:
+    """One row an engine."""
+    result = _table(
+        "From the source to bronze, a hundred changes a second",
+        ("engine", "changes", "commits", "median s", "95 % within s", "all within s"),
+    )
+    for one in found:
+        waits = (f"{wait:.2f}" for wait in (one.median, one.within(0.95), max(one.waits)))
+        result.add_row(one.engine, f"{len(one.waits):,}", f"{one.commits:,}", *waits)
+    return result
 
 
 def recovery_table(found: Sequence[Recovered]) -> Table:

@@ -16,8 +16,24 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
-def test_recovery_and_silver_are_measured() -> None:
-    wanted = ["--events", "0", "--documents", "0", "--recovery", "20000", "--silver", "4000", "--rounds", "1", "--json"]
+def test_extremes_recovery_and_silver_are_measured() -> None:
+    wanted = [
+        "--events",
+        "0",
+        "--documents",
+        "0",
+        "--large",
+        "2",
+        "--trickle",
+        "3",
+        "--recovery",
+        "20000",
+        "--silver",
+        "4000",
+        "--rounds",
+        "1",
+        "--json",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted],
         cwd=ROOT,
@@ -27,6 +43,8 @@ def test_recovery_and_silver_are_measured() -> None:
         check=True,
     )
     record = json.loads(done.stdout)
+    assert [one["documents"] for one in record["large"]] == [2] * 4
+    assert all(0 < one["median"] <= one["most"] for one in record["trickle"])
     assert [one["rows"] for one in record["recovery"]] == [10_000, 20_000]
     assert len({one["data_files_read"] for one in record["recovery"]}) == 1
     assert {one["case"]["rows"] for one in record["silver"]} == {1_000, 4_000}

@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import zlib
 from itertools import pairwise
 
 import bson
 import pytest
 
 from bench import orders, recovery, report, silver
-from bench.documents import documents
+from bench.documents import LARGE, documents, large_documents
 from bench.measure import Marks, Measurement, MemoryWatch
 from bench.recovery import Recovered
 from bench.silver import Case, Compared, Cost
+from bench.trickle import Trickle
 
 
 def test_documents_are_the_same_for_a_seed_and_of_one_size() -> None:
@@ -22,6 +24,18 @@ def test_documents_are_the_same_for_a_seed_and_of_one_size() -> None:
     assert first == again
     assert not set(first) & set(other)
     assert {len(document) for document in first} == {840}
+
+
+def test_large_documents_are_large_and_hardly_compress() -> None:
+    (document,) = map(bson.encode, large_documents(1))
+    assert LARGE - 100 < len(document) <= LARGE
+    assert len(zlib.compress(document, 1)) > len(document) * 0.5  # hexadecimal digits
+
+
+def test_a_trickle_is_told_by_its_middle_and_its_end() -> None:
+    waits = tuple(number / 100 for number in range(100, 0, -1))
+    shown = report.trickle_table([Trickle("native", waits, 7)])
+    assert [list(column.cells) for column in shown.columns] == [["native"], ["100"], ["7"], ["0.51"], ["0.95"], ["1.00"]]
 
 
 def test_documents_have_ids_that_rise_and_arrays_of_six() -> None:
