@@ -24,7 +24,7 @@ test: lint typecheck contracts ## Everything but the long tests
 	@scripts/test.sh $(ARGS)
 
 test-long: setup ## The tests that take minutes
-	@$(pytest) tests -m long $(ARGS)
+	@scripts/test.sh -m long $(ARGS)
 
 lint: setup ## Style of the code
 	@$(bin)/ruff check $(code)

@@ -17,23 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 def test_extremes_recovery_and_silver_are_measured() -> None:
-    wanted = [
-        "--events",
-        "0",
-        "--documents",
-        "0",
-        "--large",
-        "2",
-        "--trickle",
-        "3",
-        "--recovery",
-        "20000",
-        "--silver",
-        "4000",
-        "--rounds",
-        "1",
-        "--json",
-    ]
+    wanted = "--events 0 --documents 0 --large 2 --trickle 3 --recovery 20000 --silver 4000 --rounds 1 --json".split()
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted],
         cwd=ROOT,
