@@ -17,9 +17,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 def test_extremes_recovery_and_silver_are_measured() -> None:
-    wanted = "--events 0 --documents 0 --large 2 --trickle 3 --recovery 20000 --silver 4000 --rounds 1 --json".split()
+    sizes = {"events": 0, "documents": 0, "large": 2, "trickle": 3, "recovery": 20_000, "silver": 4_000, "rounds": 1}
+    wanted = [f"--{name}={size}" for name, size in sizes.items()]
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *wanted],
+        [sys.executable, "-m", "bench", *wanted, "--json"],
         cwd=ROOT,
         env=os.environ | QUICK_JVM,
         capture_output=True,
