@@ -21,6 +21,7 @@ from pipelines.source.stages import Selection
 _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
 _LOOKING_SECONDS = 1.0
+_OVERTAKEN = 136  # CappedPositionLost: what the server looked at fell off before it had read on
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Oplog:
         except mongo.PyMongoError as error:
             if error.timeout:
                 return True
-            if classify(error) in ("history_lost", "invalid_token"):
+            if classify(error) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
                 return False
             raise
 

@@ -17,6 +17,7 @@ from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.mongod import configured_uri
 from pipelines.source.opening import StreamLimits, token_at
+from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
@@ -220,3 +221,16 @@ def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: 
         stream.batches.close()
         assert time.monotonic() - started < 5
         assert cursors() == 0
+
+
+# scenario: P04
+@pytest.mark.parametrize("code", [286, 136])
+def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, code: int
+) -> None:
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
+        start = ResumePoint(cluster_time=oplog.present_time())
+        assert oplog.reaches(start)
+        with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
+            assert not oplog.reaches(start)
