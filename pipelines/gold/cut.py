@@ -87,7 +87,10 @@ def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> 
     newest = tables.version(table)
     if newest - after > _MOST_COMMITS:
         return True
-    return any(not _is_quiet(commit) for commit in tables.history(table, newest - after) if after < commit.version <= through)
+    commits = tables.history(table, newest - after)
+    if len(commits) < newest - after:
+        return True  # the log no longer tells
+    return any(not _is_quiet(commit) for commit in commits if after < commit.version <= through)
 
 
 def _is_quiet(commit: Commit) -> bool:

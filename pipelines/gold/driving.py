@@ -71,6 +71,7 @@ def find_driving(statement: Statement, keys: Sequence[str]) -> Driving | Problem
 def _trace(query: exp.Expr, keys: Mapping[str, str], ctes: Mapping[str, exp.CTE]) -> tuple[exp.Table, dict[str, str]]:
     """Follow *keys* (any name to an output column of *query*) down to their table, and return each as SQL over it."""
     while isinstance(query, exp.Subquery):
+        _refuse_clauses(query)
         query = query.this
     if not isinstance(query, exp.Select):
         raise _NotLocal(query, "UNION and its like cannot be built incrementally; use materialized: table")
@@ -124,7 +125,7 @@ def _source(query: exp.Select) -> exp.Expr:
     return source
 
 
-def _refuse_clauses(query: exp.Select) -> None:
+def _refuse_clauses(query: exp.Select | exp.Subquery) -> None:
     for clause, name in _REFUSED.items():
         found = query.args.get(clause)
         if found:

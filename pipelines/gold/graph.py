@@ -140,10 +140,12 @@ def parse(files: Mapping[str, str]) -> Graph:
         elif node is not None:
             nodes[node.name] = node
     names = {PurePath(file).stem for file in files}  # a file that does not parse is still no unknown name
-    problems += _unknown(nodes, names) + _undrivable(nodes) + _cycles(nodes)
+    problems += _unknown(nodes, names) + _undrivable(nodes) + (cycles := _cycles(nodes))
+    graph = Graph(nodes)
+    problems += [] if cycles else _driven_twice(graph)
     if problems:
         raise ConfigurationError("; ".join(problems), next_step=_CORRECT_IT)
-    return Graph(nodes)
+    return graph
 
 
 def _node(file: str, text: str) -> tuple[Node | None, list[Problem]]:
@@ -178,6 +180,16 @@ def _undrivable(nodes: Mapping[str, Node]) -> list[str]:
         "make it incremental, or this one a table"
         for node in nodes.values()
         if node.driving is not None and (driving := _gold(nodes, node.driving.table)) and driving.materialized != "incremental"
+    ]
+
+
+def _driven_twice(graph: Graph) -> list[str]:
+    """Only the changed keys of a driving table are looked at: whatever a view makes of its other rows would be wrong."""
+    return [
+        f"{node.file}:{node.driving.line}: {node.driving.table} is read through a view, too: "
+        "incremental needs it once, use materialized: table"
+        for node in graph.nodes.values()
+        if node.driving is not None and node.driving.table in graph.inputs_of_views(node.statement)
     ]
 
 

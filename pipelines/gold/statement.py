@@ -30,8 +30,15 @@ _CHANGING_CALLS = (
     "shuffle",
     "monotonically_increasing_id",
     "current_user",
+    "session_user",
+    "user",
+    "uniform",
+    "randstr",
     "read_files",
 )
+_TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+_CHANGING_TIMES = ("now", "today", "tomorrow", "yesterday")
+"""Spark's special values of a typed literal."""
 _CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its "falling back to Command" is reported here as a refusal
 
@@ -107,6 +114,8 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
         return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [Problem(1, "not SQL")]
     except SqlglotError:
         return None, [Problem(1, "not SQL: a quote or a comment is not closed")]
+    except AttributeError:  # sqlglot's own, of a pipe operator that it does not know
+        return None, [Problem(1, "not SQL that can be read here; write it as SELECT … FROM …")]
     except RecursionError:
         return None, [Problem(1, "nested too deeply")]
     if not parsed:
@@ -220,6 +229,8 @@ def _volatile(tokens: Sequence[sqlglot.Token]) -> Iterator[Problem]:
             continue
         called = following is not None and following.token_type == sqlglot.TokenType.L_PAREN
         bare = called and after is not None and after.token_type == sqlglot.TokenType.R_PAREN
+        if name in _TIME_TYPES and following is not None and following.text.strip().lower() in _CHANGING_TIMES:
+            yield Problem(token.line, f"{name} '{following.text}'")
         if name in _CHANGING_WORDS or (called and name in _CHANGING_CALLS) or (bare and name == "unix_timestamp"):
             yield Problem(token.line, f"{name}()")
 

@@ -58,11 +58,17 @@ def document_merge_key(document: bytes) -> str:
 
 def _name(name: bytes) -> str:
     escaped = b"$" + name if name.startswith(b"$") else name
-    return json.dumps(escaped.decode("utf-8", "backslashreplace"), ensure_ascii=False)
+    try:
+        return json.dumps(escaped.decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return f'"$invalid {name.hex()}"'  # with one dollar, which no other name has
 
 
 def _text(raw: bytes, value: int, end: int) -> str:
-    return json.dumps(rb.text(raw, value, end), ensure_ascii=False)
+    try:
+        return json.dumps(raw[value + 4 : end - 1].decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return f'{{"$string": "{raw[value + 4 : end - 1].hex()}"}}'
 
 
 def _decimal(number: Decimal) -> str:
@@ -89,7 +95,7 @@ def _decimal(number: Decimal) -> str:
 def _from_double(raw: bytes, value: int, _end: int) -> str:
     number: float = _double(raw, value)[0]
     exact = Decimal(number)
-    if exact.is_finite() and len(exact.as_tuple().digits) > _DECIMAL128_DIGITS:
+    if exact.is_finite() and len("".join(map(str, exact.as_tuple().digits)).rstrip("0")) > _DECIMAL128_DIGITS:
         return f'{{"$double": "{number!r}"}}'  # no integer and no Decimal128 can equal it: the short text tells doubles apart
     return _decimal(exact)
 

@@ -122,7 +122,8 @@ def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
     Raises:
         ValueError: What is wrong, and where.
     """
-    twins = [name for name in said if [other.lower() for other in said].count(name.lower()) > 1]
+    folded = [caseless(name) for name in said]
+    twins = [name for name in said if folded.count(caseless(name)) > 1]
     if twins:
         raise ValueError(f"{' and '.join(twins)} differ in case alone")
     return _declared_fields(said, ())
@@ -147,11 +148,17 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
     raise ValueError(f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type")
 
 
+def caseless(name: str) -> str:
+    """The same for names that Spark takes for one, letter by letter as Java does (``µ`` and ``μ``, ``ı`` and ``i``)."""
+    upper = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
+    return "".join(letter.lower()[0] for letter in upper)
+
+
 def can_be_column(name: str, *, top: bool) -> bool:
     """Whether a field's name can be a column's."""
-    # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it.
+    # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it; Spark puts a variable in the place of ${x}.
     printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
-    return printable and not (top and name in RESERVED)
+    return printable and "${" not in name and not (top and name in RESERVED)
 
 
 def _textual(shape: Shape) -> str:

@@ -26,7 +26,8 @@ def literal(value: str | datetime) -> str:
     """Write one value for Spark SQL, whatever it holds. A time without a zone is this machine's."""
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.astimezone(UTC).isoformat(sep=' ')}'"
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark would put a variable in its place, ${env:X} from the environment
 
 
 def literals(values: Iterable[str]) -> str:

@@ -75,7 +75,11 @@ def _settled(tables: Tables, suite: Suite, table_id: str) -> int | None:
     if "suite_hash" not in known.columns:
         return None
     told = F.col("success") | ((F.col("outcome") == "failed") & (F.col("on_failure") != "block"))
-    same = (F.col("suite_hash") == suite.fingerprint) & (F.col("table_id") == table_id) & F.col("scope").isin("all", "changed")
-    runs = known.where(same).groupBy("run_id").agg(F.min("table_version").alias("version"), F.bool_and(told).alias("told"))
-    row = runs.where("told").agg(F.max("version")).first()
+    mine = (F.col("suite") == suite.name) & (F.col("table_id") == table_id) & F.col("scope").isin("all", "changed")
+    same = F.bool_and(F.col("suite_hash") == suite.fingerprint).alias("same")
+    runs = known.where(mine).groupBy("run_id", "ran_at").agg(F.min("table_version").alias("version"), F.bool_and(told).alias("told"), same)
+    otherwise = runs.agg(F.max(F.when(~F.col("same"), F.col("ran_at")))).first()
+    if otherwise is not None and otherwise[0] is not None:  # what the suite held before it was another one was let go then
+        runs = runs.where(F.col("ran_at") > F.lit(otherwise[0]))
+    row = runs.where("told AND same").agg(F.max("version")).first()
     return None if row is None or row[0] is None else int(row[0])

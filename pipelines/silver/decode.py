@@ -16,7 +16,7 @@ from typing import Any
 from bson.decimal128 import Decimal128
 
 from pipelines.model import raw_bson as rb
-from pipelines.model.poison import LARGEST_JSON, has_doubles
+from pipelines.model.poison import LARGEST_JSON, LONGEST_NAME, trouble_with_names
 from pipelines.model.shape import Shape
 from pipelines.silver.census import binary_kind
 
@@ -25,6 +25,9 @@ Rescued = dict[str, dict[str, Any]]
 _int32 = struct.Struct("<i").unpack_from
 _int64 = struct.Struct("<q").unpack_from
 _double = struct.Struct("<d").unpack_from
+
+_LARGEST_BYTES = 14_000_000  # in base64 still less than the longest text that Jackson takes
+_SHOWN_OF_A_NAME = 100
 
 # Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -118,7 +121,7 @@ def _read_struct(shape: Shape, raw: bytes, start: int, path: str, rescued: Rescu
 def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: int) -> None:
     if kind == rb.NULL:
         return  # a null is what the column shows anyway; `_document` tells null from missing
-    unique = path
+    unique = path if len(path) <= LONGEST_NAME else path[:_SHOWN_OF_A_NAME] + "…"
     while unique in rescued:  # the second of two equal names in one document
         unique += "'"
     rescued[unique] = {"type": rb.TYPE_NAMES[kind], "value": json.loads(variant_text(raw, kind, value, end))}
@@ -127,16 +130,19 @@ def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end:
 def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
     """JSON that Spark's `parse_json` takes: canonical Extended JSON, or ``{"$bson": base64}`` of ``{v: value}`` for what it refuses.
 
-    Refused are duplicate names in one document, invalid UTF-8, and values whose JSON exceeds 16 MiB.
+    Refused are duplicate names in one document and names of more than 50,000 bytes, invalid UTF-8, and values whose JSON exceeds 16 MiB.
+    Of what is too large even so, ``{"$bytes": size}``: ``_document`` has it.
     """
     payload = raw[value:end]
     try:
-        if kind not in (rb.DOCUMENT, rb.ARRAY) or not has_doubles(raw, value):
+        if kind not in (rb.DOCUMENT, rb.ARRAY) or trouble_with_names(raw, value) is None:
             text = rb.canonical_value(kind, payload)
             if len(text) <= LARGEST_JSON:
                 return text
     except ValueError:  # libbson refuses it: the bytes are kept as they are
         pass
+    if len(payload) > _LARGEST_BYTES:
+        return json.dumps({"$bytes": len(payload)})
     return json.dumps({"$bson": b64encode(rb.as_document(kind, payload)).decode("ascii")})
 
 
@@ -168,9 +174,8 @@ def _uuid(raw: bytes, value: int, end: int) -> str:
 
 def _decimal(raw: bytes, kind: int, value: int, scale: int) -> Decimal | None:
     """The number where DECIMAL(38,*scale*) holds it exactly; None for NaN, infinities, a negative zero and digits too many."""
-    if kind == rb.INT32:
-        return Decimal(_int32(raw, value)[0])
-    number = Decimal(_int64(raw, value)[0]) if kind == rb.INT64 else Decimal128.from_bid(raw[value : value + 16]).to_decimal()
+    whole = _WHOLE.get(kind)
+    number = Decimal128.from_bid(raw[value : value + 16]).to_decimal() if whole is None else Decimal(whole(raw, value)[0])
     if not number.is_finite() or (number == 0 and number.is_signed()):
         return None
     exponent = number.as_tuple().exponent
@@ -178,6 +183,8 @@ def _decimal(raw: bytes, kind: int, value: int, scale: int) -> Decimal | None:
     whole_digits = number.adjusted() + 1
     return number if -exponent <= scale and whole_digits <= 38 - scale else None
 
+
+_WHOLE = {rb.INT32: _int32, rb.INT64: _int64}
 
 _SCALARS: dict[tuple[str, int], Callable[[bytes, int, int], Any]] = {
     ("int", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipelines.model.shape import RESERVED, SchemaMode, Shape, can_be_column
+from pipelines.model.shape import RESERVED, SchemaMode, Shape, can_be_column, caseless
 from pipelines.silver.census import Census
 
 _DECIMAL_DIGITS = 38
@@ -80,9 +80,9 @@ def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Sha
     if (plan.mode == "variant") != any(inner.kind == "whole" for inner in shape.fields.values()) and set(shape.fields) - {"_id"}:
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
-    names = {name.lower(): name for name, inner in fields.items() if inner.has_column}
+    names = {caseless(name): name for name, inner in fields.items() if inner.has_column}
     for name, wanted in plan.columns.items():
-        known = names.get(name.lower())
+        known = names.get(caseless(name))
         if known is None:
             changes.append(SchemaChange((name,), "", wanted.spark_type()))
         elif known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind, (name,), changes) != wanted):
@@ -93,16 +93,16 @@ def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Sha
 
 def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
     fields = dict(shape.fields)
-    taken = {name.lower() for name in fields}
+    taken = {caseless(name) for name in fields}
     for name, met in found.items():
         known = fields.get(name)
-        if known is None and (not can_be_column(name, top=not path) or name.lower() in taken or len(fields) >= guards.max_columns):
+        if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken or len(fields) >= guards.max_columns):
             continue
         evolved = _evolve(known or Shape(), met, (*path, name), changes, guards)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = evolved
-        taken.add(name.lower())
+        taken.add(caseless(name))
     return Shape("struct", fields=fields)
 
 
@@ -138,18 +138,14 @@ def _widened(shape: Shape, kind: str, path: tuple[str, ...], changes: list[Schem
 
 
 def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
-    if shape.kind == "null":
+    if shape.kind == "null" or (met.types and not shape.has_column):  # an empty document or array tells nothing of what follows
         inferred = infer(met, guards, is_id=path == ("_id",))
         if inferred.has_column:
             changes.append(SchemaChange(path, "", inferred.spark_type()))
         return inferred
     if shape.kind == "struct" and met.fields:
-        if not shape.has_column:
-            return _evolve(Shape(), met, path, changes, guards)
         return _evolve_struct(shape, met.fields, path, changes, guards)
     if shape.kind == "array" and met.element is not None:
-        if not shape.has_column:
-            return _evolve(Shape(), met, path, changes, guards)
         assert shape.element is not None  # has_column
         return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), changes, guards))
     return _widened(shape, infer(met, guards).kind, path, changes)

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from pipelines.errors import ContractError
 from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Shape, caseless
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
 
@@ -96,7 +96,7 @@ class TypedTable:
         """
         present = _paths(self.tables.read(self.name).schema)
         table = self.tables.lake.sql(self.name)
-        added = [change for change in changes if not change.before and tuple(part.lower() for part in change.path) not in present]
+        added = [change for change in changes if not change.before and tuple(map(caseless, change.path)) not in present]
         if added:
             columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
             self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
@@ -145,13 +145,13 @@ def _dotted(path: Sequence[str]) -> str:
 
 
 def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Every column's path, lower-case, as `SchemaChange` spells it."""
+    """Every column's path, `caseless`, as `SchemaChange` spells it."""
     if isinstance(schema, T.ArrayType):
         return _paths(schema.elementType, (*prefix, "element"))
     if not isinstance(schema, T.StructType):
         return set()
     found: set[tuple[str, ...]] = set()
     for column in schema.fields:
-        path = (*prefix, column.name.lower())
+        path = (*prefix, caseless(column.name))
         found |= {path} | _paths(column.dataType, path)
     return found

@@ -175,6 +175,14 @@ def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
             {"a.sql": "-- materialized: incremental\n-- keys: x\nselect x\nfrom gold.b", "b.sql": "select 1 as x"},
             ["a.sql:4: gold.b is a view, so it does not tell which rows changed"],
         ),
+        (
+            {
+                "a.sql": "-- materialized: incremental\n-- keys: x\nselect b.x\nfrom silver.b join gold.c on b.x = c.x",
+                "c.sql": "select * from gold.d",
+                "d.sql": "select * from silver.b",
+            },
+            ["a.sql:4: silver.b is read through a view, too"],
+        ),
         ({"a.sql": "-- description: a\n-- description: b\nselect 1"}, ["a.sql:2: description is given twice"]),
         (
             {"a.sql": "select * from x", "b.sql": "select 'x", "c.sql": "select * from gold.q"},
@@ -226,6 +234,10 @@ def test_the_keys_of_an_incremental_table_are_followed_to_their_table(sql: str, 
     ("sql", "message"),
     [
         ("select x\nfrom silver.a\nlimit 3", "n.sql:5: LIMIT looks at rows of all keys"),
+        ("(select x from silver.a) limit 3", "n.sql:3: LIMIT looks at rows of all keys"),
+        ("select s.x from ((select x from silver.a) order by x limit 3) s", "n.sql:3: LIMIT looks at rows of all keys"),
+        ("select x from silver.a where d < date 'today'", "n.sql:3: date 'today' changes by itself"),
+        ("select x, uniform(0, 9) from silver.a", "n.sql:3: uniform() changes by itself"),
         ("select x, rank() over (order by y) from silver.a", "n.sql:3: a window must PARTITION BY every key"),
         ("select x, y, count(*) from silver.a\ngroup by y", "n.sql:4: GROUP BY must hold every key, x is missing"),
         ("select y as x, count(*) from silver.a group by cube(y)", "make rows without a key"),

@@ -34,6 +34,7 @@ def key(value: object) -> str:
         (bson.Int64(2**53 + 1), bson.Decimal128("9007199254740993")),
         (5_000_000_000.0, bson.Int64(5_000_000_000), bson.Decimal128("5E9")),
         ({"a": 1, "b": [1]}, {"a": 1.0, "b": [bson.Int64(1)]}),
+        (1.125899906842624e37, bson.Decimal128("11258999068426240000000000000000000E3")),
     ],
 )
 def test_equal_ids_have_equal_keys(equal: tuple[object, ...]) -> None:
@@ -98,3 +99,12 @@ def test_a_whole_number_is_one_key_in_every_width(number: int) -> None:
 @given(st.text(), st.text())
 def test_texts_are_told_apart(one: str, other: str) -> None:
     assert (key(one) == key(other)) == (one == other)
+
+
+def test_what_is_no_utf8_is_nothing_that_only_looks_like_it() -> None:
+    text, name = bson.encode({"_id": "a\\xff"}), bson.encode({"_id": {"a\\xff": 1}})
+    broken_text, broken_name = bson.encode({"_id": "aQQQQ"}), bson.encode({"_id": {"aQQQQ": 1}})
+    for whole, broken in ((text, broken_text), (name, broken_name)):
+        assert document_merge_key(whole) != document_merge_key(broken.replace(b"QQQQ", b"\xff\xff\xff\xff"))
+    assert document_merge_key(broken_text.replace(b"QQQQ", b"\xffQQQ")) == '{"$string": "61ff515151"}'
+    assert document_merge_key(broken_name.replace(b"QQQQ", b"\xffQQQ")) == '{"$invalid 61ff515151": 1}'

@@ -95,6 +95,26 @@ def test_decimals_survive_or_are_rescued(number: Decimal) -> None:
     assert column is None or column == number
 
 
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 37))
+def test_whole_numbers_fit_a_decimal_with_all_their_digits_or_are_rescued(number: int, scale: int) -> None:
+    for value in (number, bson.Int64(number)) if abs(number) < 2**31 else (bson.Int64(number),):
+        column, rescued = decoded("decimal", value, scale=scale)
+        assert (column is None) == (len(str(abs(number))) > 38 - scale and number != 0)
+        assert column is None or (column == number and rescued is None)
+
+
+def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": {"n" * 50_001: 1}}))
+    assert list(json.loads(whole)) == ["$bson"]
+    _, rescued = Decoder(Shape("struct", fields={})).decode(encoded({"n" * 50_001: 1}))
+    assert rescued is not None
+    assert list(json.loads(rescued)) == ["n" * 100 + "…"]
+    monkeypatch.setattr("pipelines.silver.decode.LARGEST_JSON", 50)
+    monkeypatch.setattr("pipelines.silver.decode._LARGEST_BYTES", 100)
+    (size,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": ["a" * 120]}))
+    assert json.loads(size) == {"$bytes": 133}
+
+
 # scenario: K03, K08, L09, U11
 @pytest.mark.parametrize(
     ("kind", "value", "type_name"),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.model import raw_bson as rb
-from pipelines.model.shape import Shape, declared_columns
+from pipelines.model.shape import Shape, caseless, declared_columns
 from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve, followed
@@ -103,6 +103,10 @@ def after(*generations: dict[str, Any]) -> tuple[Shape, list[SchemaChange]]:
         ({"x": [{"a": 1}]}, {"x": [{"b": "s"}]}, SchemaChange(("x", "element", "b"), "", "STRING")),
         ({"x": [1]}, {"x": [long(1)]}, SchemaChange(("x", "element"), "INT", "BIGINT")),
         ({"x": []}, {"x": [1]}, SchemaChange(("x",), "", "ARRAY<INT>")),
+        ({"x": []}, {"x": {"a": 1}}, SchemaChange(("x",), "", "STRUCT<`a`: INT>")),
+        ({"x": {}}, {"x": ["s"]}, SchemaChange(("x",), "", "ARRAY<STRING>")),
+        ({"x": [{}]}, {"x": 1.5}, SchemaChange(("x",), "", "DOUBLE")),
+        ({"x": {"a": 1, "b": {}}}, {"x": {"b": "s"}}, SchemaChange(("x", "b"), "", "STRING")),
         ({"x": None}, {"x": True}, SchemaChange(("x",), "", "BOOLEAN")),
         ({"x": {"a": 1, "b": []}}, {"x": {"b": ["s"]}}, SchemaChange(("x", "b"), "", "ARRAY<STRING>")),
     ],
@@ -137,10 +141,18 @@ def test_names_that_no_table_can_hold_have_no_column() -> None:
             "emoji 🛫": 1,
             "x;drop": 1,
             "tick`": 1,
+            "${env:HOME}": 1,
+            "price_${currency}": 1,
         }
     )
     assert list(column_types(shape)) == ["_id", "a", "a.b", "$set", "emoji 🛫", "x;drop"]
     assert column_types(shape_of({"s": {"_key": 1, "b": 1, "B": 1}})) == {"s": "STRUCT<`_key`: INT, `b`: INT>"}
+
+
+@pytest.mark.parametrize("twins", [("µ", "μ"), ("ı", "i"), ("İ", "i"), ("ſ", "S"), ("ς", "σ"), ("straße", "STRAßE")])
+def test_names_that_spark_takes_for_one_are_one_column(twins: tuple[str, str]) -> None:
+    assert list(column_types(shape_of(dict.fromkeys(twins, 1)))) == [twins[0]]
+    assert caseless("straße") != caseless("strasse")
 
 
 def test_guards_turn_an_explosion_of_names_and_depth_into_variant() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.model.tables import Lake, TableName, quoted, safe_name
+from pipelines.model.tables import Lake, TableName, literal, quoted, safe_name
 
 _names = st.text(min_size=1, max_size=130) | st.from_regex(r"[a-zA-Z0-9_]{1,12}", fullmatch=True)
 _paths = st.lists(_names, min_size=1, max_size=3)
@@ -66,3 +66,7 @@ def test_where_a_table_is() -> None:
     assert Lake(root="s3://bucket/lake/").path(table) == "s3://bucket/lake/silver/orders"
     assert Lake(catalog="main", schema="sea").sql(table) == "`main`.`sea_silver`.`orders`"
     assert Path(Lake(root="lake").path(table)).is_absolute()
+
+
+def test_no_variable_is_put_in_the_place_of_what_a_value_holds() -> None:
+    assert literal("${env:HOME} costs $5 {a}") == "'\\u0024{env:HOME} costs $5 {a}'"
