@@ -48,7 +48,7 @@ def commit_gap(
 
 
 def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], present: tuple[int, int]) -> None:
-    """I/O: *collections* were not captured for a while that ends at *present*: a gap for each that had been captured before; one commit.
+    """I/O: *collections* were not captured, or not whole, for a while that ends at *present*: a gap for each that bronze knows; one commit.
 
     Before the first event of one lands. Calling again is safe.
     """
@@ -60,6 +60,14 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
     gaps = [Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen]
     if gaps:
         _remember(writer, gaps)
+
+
+def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
+    """I/O: after a reset the stream begins at the cluster time *begins*: a gap from what bronze knew up to there; one commit, or none where
+    the stream begins before it. Before the first event lands. Calling again is safe."""
+    gap = Gap(_newest_position(writer), snapshot_position(*begins))
+    if gap.after < gap.before:
+        _remember(writer, [gap])
 
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.bronze.event import parse_event
+from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
@@ -132,7 +133,10 @@ def _inbox(ctx: JobContext) -> Inbox:
 
 def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings) -> Committed:
     """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read."""
-    token = oplog.token_at(resume_point(configured=_configured_start(settings.start_at)))
+    start = _configured_start(settings.start_at)
+    token = oplog.token_at(resume_point(configured=start))
+    if last is not None:
+        commit_beginning(writer, start or oplog.present_time())
     snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
     return writer.commit([], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id)
 

@@ -23,10 +23,9 @@ from pipelines.control.signals import Inbox
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.means import Means
-from pipelines.jobs.newcomers import filters_of, newcomers
+from pipelines.jobs.newcomers import filters_of, newcomers, returning
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Plan, make_plan
-from pipelines.model.namespaces import Namespace
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
 from pipelines.source.client import Collection, captured_collections, operation_time, query_refusal
 
@@ -50,10 +49,9 @@ class SignalDesk:
         self._waiting: list[_Asked] = []
         self._rows: list[pa.Table] = []
         self._filters = filters_of(means.selection)
+        if returned := returning(means):
+            commit_absence(means.writer, returned, operation_time(means.client))
         self._newcomers = newcomers(means)
-        if self._newcomers:
-            names = [Namespace(where.db, where.name) for where in self._newcomers]
-            commit_absence(means.writer, names, operation_time(means.client))
         if beside.run is not None and beside.run.is_whole_and_new:
             read = beside.run.plan.collections
             self._newcomers = [where for where in self._newcomers if str(where) not in read]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lakehouse import assert_equal_to_source, bronze, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets import reset_offset
 from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
 from pipelines.jobs.status import silver_status
 
 Db = Database[dict[str, Any]]
@@ -69,3 +73,37 @@ def test_patches_wait_in_silver_for_a_document(spark: SparkSession, mongo_uri: s
     found = {row["_key"]: row for row in silver(ctx, "a").selectExpr("_key", "n", "_pending").collect()}
     assert (found["0"]["n"], found["0"]["_pending"]) == (11, None)
     assert len(found["1"]["_pending"]) == 1
+
+
+# promise 3; scenario: C06, P01
+@pytest.mark.parametrize("lost_by", ["a reset", "a filter", "a skipped operation"])
+def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, lost_by: str
+) -> None:
+    def ctx(**capture: Any) -> JobContext:
+        return pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams", **capture)
+
+    database.a.insert_many([{"_id": 1, "n": 0}, {"_id": 2, "n": 0}])
+    run_capture(ctx(), once=True)
+    database.a.update_one({"_id": 2}, {"$set": {"n": 5}})
+    run_capture(ctx(), once=True)
+    leaving_out = {"a filter": {"collection_exclude_list": [r".*\.a"]}, "a skipped operation": {"skipped_operations": ["u"]}}
+    if lost_by in leaving_out:
+        run_capture(ctx(**leaving_out[lost_by]), once=True)
+        database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+        run_capture(ctx(**leaving_out[lost_by]), once=True)
+    else:
+        order(ctx(), "stopped", by="ops", why=None)
+        database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+        reset_offset(ctx(), by="ops", why=None)
+        order(ctx(), "running", by="ops", why=None)
+    run_capture(ctx(snapshot_mode="no_data"), once=True)
+    database.a.update_one({"_id": 1}, {"$set": {"m": 1}})
+    run_capture(ctx(snapshot_mode="no_data"), once=True)
+    run_silver(ctx())
+    rows = silver(ctx(), "a").orderBy("_key").selectExpr("_key", "n", "_pending IS NOT NULL").collect()
+    assert [tuple(row) for row in rows] == [("1", 0, True), ("2", 5, False)]
+    database.a.replace_one({"_id": 1}, {"n": 2})
+    run_capture(ctx(), once=True)
+    run_silver(ctx())
+    assert_equal_to_source(ctx(), database, "a")
