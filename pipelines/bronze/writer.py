@@ -20,6 +20,7 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY, bronze_table
 from pipelines.model.deployment import same_deployment
 from pipelines.model.tables import TableName
+from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
 
 PROPERTIES = {
     "delta.appendOnly": "true",
@@ -67,13 +68,14 @@ class BronzeWriter:
     def stamp(self) -> Stamp:
         return Stamp(self.source, self.writer, self.clock_us())
 
-    def open(self, identity: str, stream: str | None, filters: str | None = None) -> Committed | None:
+    def open(self, identity: str, stream: str | None, filters: str | None = None, updates: UpdateKind | None = None) -> Committed | None:
         """I/O: creates the table if it is not there; returns where the last run ended (None: there was none). Idempotent.
 
         Args:
             identity: Which MongoDB deployment this is.
             stream: What of it the change stream covers: a token of one stream is accepted by any other, and loses events there. None: any.
             filters: What of the stream is captured; a new table notes it.
+            updates: How updates will come; the table notes every kind. None: none will.
 
         Raises:
             ConfigurationError: The table belongs to another source, or to another stream of it.
@@ -81,11 +83,14 @@ class BronzeWriter:
         """
         properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity}
         properties |= ({_STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
+        properties |= {UPDATES_PROPERTY: updates} if updates else {}
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
         found = self.tables.properties(self.table)
         self._check_owner(found, identity, stream)
         self.filters = found.get(_FILTERS)
+        if updates and updates not in (known := updates_in(found)):
+            self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         self.tables.add_columns(self.table, schema)
         commits = self.tables.history(self.table, limit=COMMITS_LOOKED_AT)
         self._opened_at = commits[0].version

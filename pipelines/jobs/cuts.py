@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from pipelines.control.cuts import Cut, cuts, publish
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import gaps_of
@@ -15,6 +16,11 @@ from pipelines.model.tables import TableName
 from pipelines.silver.ledger import LastCut, Ledger
 from pipelines.silver.news import News, Reach
 from pipelines.silver.sweep import completed_snapshots
+
+_MAINTENANCE: Final = (
+    *("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "DELETE"),
+    "CREATE OR REPLACE TABLE AS SELECT",
+)
 
 
 def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Ledger:
@@ -56,6 +62,15 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Led
     )
     publish(ctx.tables, cut)
     return replace(now, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
+
+
+def only_maintained(tables: Tables, table: TableName, after: int | None, through: int) -> bool:
+    """I/O: whether *table* was compacted, purged of tombstones or rebuilt between two versions, and nothing else; no where its log no
+    longer tells."""
+    if after is None or after > through:
+        return False
+    commits = [commit for commit in tables.history(table, tables.version(table) - after) if after < commit.version <= through]
+    return len(commits) == through - after and all(commit.operation in _MAINTENANCE for commit in commits)
 
 
 def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pipelines.control.sources import set_state, state_of
 from pipelines.errors import ConfigurationError
 from pipelines.io.swap import discard
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
 from pipelines.model.columns import bronze_table
-from pipelines.model.quarantine import quarantine_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import TableName, history_of
+from pipelines.silver.history_table import HistoryTable
 from pipelines.silver.ledger import Ledger
+from pipelines.silver.writer import SilverTable
 
 
 def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> list[TableName]:
@@ -44,6 +49,19 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
     if not ctx.tables.exists(bronze):
         return []
     known = Ledger.read(ctx.tables, ctx.tables.id(bronze)).own
-    silver = [table_of(namespace, ctx.settings.silver) for namespace in sorted(known)]
-    names = [each for table in silver for each in (quarantine_of(table), history_of(table), table)]
-    return [table for table in names if ctx.tables.exists(table)] + [bronze]
+    found = [table for namespace in sorted(known) for table in _tables_of_collection(ctx, namespace)]
+    return [*found, bronze]
+
+
+def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:
+    """Those that say themselves that they are the collection's: a name alone may be another collection's, or another source's."""
+    table, source = table_of(namespace, ctx.settings.silver), ctx.settings.source.name
+    silver, held = SilverTable(ctx.tables, table), quarantine_of(table)
+    is_own = silver.belongs_to(str(namespace), source)
+    if is_own and ctx.tables.exists(held) and is_quarantine_of(table, ctx.tables.properties(held)):
+        yield held
+    history = HistoryTable(ctx.tables, history_of(table))
+    if history.belongs_to(history.owner_of(str(namespace)), source):
+        yield history.name
+    if is_own:
+        yield table

@@ -13,7 +13,7 @@ from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.swap import discard, swap
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of, updates_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName, literals
@@ -77,7 +77,7 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run
         shadow.make_like(present, str(namespace))
     bronze = bronze_table(ctx.settings.source.name)
     news = News.read(ctx.tables, bronze, -1, version)
-    of_bronze = BronzeRange(bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news)
+    of_bronze = BronzeRange(bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news, updates_of(ctx))
     _ShadowRun(ctx, namespace, of_bronze, shadow, tuple(keys)).run()
     result = _compared(ctx, present, shadow.name, version, keys)
     if not dry_run:
@@ -162,7 +162,8 @@ def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, na
         properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
         swap(ctx.tables, present.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
         return
-    if shadow.open(str(namespace)).shape != present.open(str(namespace)).shape:
+    owner = str(namespace), ctx.settings.source.name
+    if shadow.open(*owner).shape != present.open(*owner).shape:
         raise ContractError(f"these keys need other columns than {present.name} has", next_step="rebuild the whole table: without --key")
     merge = ctx.tables.merge(present.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
     merge.update_all().insert_all().delete_unmatched(when=f"t._key IN ({literals(keys)})").execute()

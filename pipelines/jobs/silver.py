@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
@@ -12,9 +12,9 @@ from pipelines.io.conflicts import retrying
 from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.cuts import publish_cut
+from pipelines.jobs.cuts import only_maintained, publish_cut
 from pipelines.jobs.selection import selection_of
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of, updates_of
 from pipelines.jobs.silver_history import HistoryRun, tables_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
@@ -44,7 +44,7 @@ def run_silver(
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
     moved = news.moved(ledger.moved)
 
-    of_bronze = BronzeRange(bronze, ledger, through, news)
+    of_bronze = BronzeRange(bronze, ledger, through, news, updates_of(ctx))
 
     def run_one(namespace: Namespace) -> SilverResult:
         for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew
@@ -58,13 +58,13 @@ def run_silver(
 
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
-        namespaces = _namespaces_with_news(ctx, ledger, news, moved, collections, pool)
+        namespaces, kept_up = _namespaces_with_news(ctx, ledger, news, moved, collections, pool)
         _refuse_shared_tables(namespaces, ctx.settings.silver)
         if namespaces:
             ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
         results = list(pool.map(run_one, namespaces))
     if not collections and ledger.complete_through < through.version:
-        advanced = ledger.advanced(namespaces, through.version, moved, _versions(ctx, namespaces))
+        advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces))
         # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
         if advanced.own and Ledger.read(ctx.tables, through.bronze_id) == ledger:
             open_cuts(ctx.tables)
@@ -93,22 +93,35 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
 
 def _namespaces_with_news(
     ctx: JobContext, ledger: Ledger, news: News, moved: Mapping[str, Namespace], wanted: Sequence[str], pool: Executor
-) -> list[Namespace]:
+) -> tuple[list[Namespace], dict[str, int]]:
     """Collections with changes that their table does not hold yet: those with *news*, and those whose table was dropped or restored to
-    an older version."""
+    an older version. And the versions of idle tables that hold the same in other files: the older ones cannot be read for long."""
     found = news.concerned(moved, ledger.own, selection_of(ctx.settings.capture).admits)
     idle = [namespace for namespace in ledger.own if namespace not in found]
-    behind = pool.map(lambda namespace: _is_behind(ctx, ledger, namespace), idle)
-    found |= {namespace for namespace, is_behind in zip(idle, behind, strict=True) if is_behind}
-    return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted)
+    looks = dict(zip(idle, pool.map(lambda namespace: _look(ctx, ledger, namespace), idle), strict=True))
+    found |= {namespace for namespace, look in looks.items() if look.is_behind}
+    kept_up = {table: version for look in looks.values() for table, version in look.kept_up.items()}
+    return sorted(namespace for namespace in found if not wanted or str(namespace) in wanted), kept_up
 
 
-def _is_behind(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> bool:
-    """Whether a table of the collection knows less than it once did."""
-    tables = tables_of(ctx, namespace)
-    if all(ctx.tables.exists(each.name) and ctx.tables.version(each.name) == ledger.versions.get(str(each.name)) for each in tables):
-        return False
-    return min(ledger.own_progress(each.progress()) for each in tables) < ledger.own[namespace]
+@dataclass(frozen=True)
+class _Look:
+    """What became of an idle collection's tables since the last run."""
+
+    is_behind: bool = False
+    """One of them knows less than it once did."""
+    kept_up: Mapping[str, int] = field(default_factory=dict)
+
+
+def _look(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> _Look:
+    tables, known = tables_of(ctx, namespace), ledger.versions
+    there = {each: ctx.tables.version(each.name) for each in tables if ctx.tables.exists(each.name)}
+    moved_on = {each: version for each, version in there.items() if version != known.get(str(each.name))}
+    if len(there) == len(tables) and not moved_on:
+        return _Look()
+    behind = min(ledger.own_progress(each.progress()) for each in tables) < ledger.own[namespace]
+    kept_up = (each for each, version in moved_on.items() if only_maintained(ctx.tables, each.name, known.get(str(each.name)), version))
+    return _Look(behind, {} if behind else {str(each.name): there[each] for each in kept_up})
 
 
 def _versions(ctx: JobContext, namespaces: Iterable[Namespace]) -> dict[str, int]:

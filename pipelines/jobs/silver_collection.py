@@ -19,17 +19,18 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
-from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
+from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
+from pipelines.model.updates import update_kind, updates_in
 from pipelines.silver.census import Census
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
+from pipelines.silver.news import News, namespaces_that_ended
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
@@ -62,15 +63,37 @@ class BronzeRange:
     ledger: Ledger
     through: Progress
     news: News
+    updates: frozenset[str]
+    """How updates ever came into it (`UpdateKind`)."""
 
-    def catch_up(self, tables: Tables, after: int) -> tuple[int, News]:
+    def catch_up(self, tables: Tables, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
         """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
-        restored begins anew, from bronze itself: the files of the commits that it has missed may be gone."""
-        return (after, self.news) if after >= self.news.after else (-1, News.read(tables, self.bronze, -1, self.through.version))
+        restored begins anew, from bronze itself: the files of the commits that it has missed may be gone. So does one that is new although
+        its name was dropped or renamed before: rows of an earlier life may come late.
+
+        Args:
+            progress: As the table itself notes it.
+        """
+        is_new = self.ledger.own_progress(progress) < 0 <= after
+        if after >= self.news.after and not (is_new and namespace in namespaces_that_ended(tables, self.bronze, after)):
+            return after, self.news
+        return -1, News.read(tables, self.bronze, -1, self.through.version)
+
+    @property
+    def exact_updates(self) -> bool:
+        """Whether every document of an update is the one that it left."""
+        return "lookup" not in self.updates
 
     def rows(self, tables: Tables, *, after: int = -1) -> DataFrame:
         """What bronze got after version *after*; by default all of it."""
         return inserted(tables, self.bronze, after + 1, self.through.version)
+
+
+def updates_of(ctx: JobContext) -> frozenset[str]:
+    """I/O: how updates ever came into bronze, and how they do now."""
+    capture = ctx.settings.capture
+    known = updates_in(ctx.tables.properties(bronze_table(ctx.settings.source.name)))
+    return known | {update_kind(capture.mode, capture.full_update_type)}
 
 
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
@@ -92,7 +115,7 @@ class CollectionRun:
 
     @property
     def _exact_updates(self) -> bool:
-        return self.ctx.settings.capture.full_update_type == "post_image"
+        return self.range.exact_updates
 
     @cached_property
     def _table(self) -> SilverTable:
@@ -100,7 +123,7 @@ class CollectionRun:
 
     @cached_property
     def _opened(self) -> Opened:
-        return self._table.open(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
 
     def run(self) -> SilverResult:
         """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
@@ -109,7 +132,7 @@ class CollectionRun:
         after = self.range.ledger.reached(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
-        after, news = self.range.catch_up(self.ctx.tables, after)
+        after, news = self.range.catch_up(self.ctx.tables, self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(news.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
         changes = lives.stamped(self._changes(after, lives, known))
@@ -180,13 +203,11 @@ class CollectionRun:
             ) from None
 
     def _folds(self, changes: DataFrame) -> bool:
-        """Whether the table holds patches or gets its first ones. Where updates are looked up there are none: a document that was gone by
-        then is followed by its delete."""
+        """Whether the table holds patches or gets its first ones. Where updates always were looked up there are none: a document that was
+        gone by then is followed by its delete."""
         if self._opened.folds:
             return True
-        capture = self.ctx.settings.capture
-        looked_up = "update_full" in capture.mode and capture.full_update_type == "lookup"
-        if looked_up or changes.where(is_patch()).isEmpty():
+        if self.range.updates == {"lookup"} or changes.where(is_patch()).isEmpty():
             return False
         self._table.note_folding()
         return True

@@ -37,12 +37,13 @@ class HistoryRun:
 
     @cached_property
     def _opened(self) -> OpenedHistory:
-        return self._table.open(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
 
     @cached_property
     def _shape(self) -> Shape:
         """The history's columns, once they are those of the silver table."""
-        silver = SilverTable(self.ctx.tables, table_of(self.namespace, self.ctx.settings.silver)).open(str(self.namespace))
+        settings = self.ctx.settings
+        silver = SilverTable(self.ctx.tables, table_of(self.namespace, settings.silver)).open(str(self.namespace), settings.source.name)
         return self._table.follow(self._opened.shape, silver.shape)
 
     def run(self) -> int:
@@ -56,7 +57,7 @@ class HistoryRun:
         if after >= of.through.version:
             return 0
         settings = self.ctx.settings.silver
-        after, news = of.catch_up(tables, after)
+        after, news = of.catch_up(tables, self.namespace, opened.progress, after)
         drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
         lives = opened.incarnations.after(news.events, self.namespace, drops=drops, renames=renames)
         ends = opened.ends.after(news.events, self.namespace, drops=drops, renames=renames)
@@ -85,8 +86,7 @@ class HistoryRun:
         return facts
 
     def _merge(self, facts: DataFrame, ends: Ends) -> int:
-        settings, exact = self.ctx.settings, self.ctx.settings.capture.full_update_type == "post_image"
-        hard = settings.silver.deletes == "hard"
+        exact, hard = self.range.exact_updates, self.ctx.settings.silver.deletes == "hard"
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
         if oldest[0] is None:

@@ -34,7 +34,7 @@ class OpenedHistory:
 class HistoryTable(TypedTable):
     """Reads and writes of ``silver.<collection>_history``. Clustered by the end of the versions: what is over is not read again."""
 
-    def open(self, namespace: str) -> OpenedHistory:
+    def open(self, namespace: str, source: str) -> OpenedHistory:
         """I/O: creates the empty table if it is not there. Idempotent.
 
         Raises:
@@ -42,12 +42,18 @@ class HistoryTable(TypedTable):
         """
         found = self.create(
             SILVER_HISTORY_DDL,
-            f"the history of {namespace}",
+            self.owner_of(namespace),
+            source,
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
         incarnations, ends = Incarnations.from_json(found.get(_INCARNATIONS)), Ends.from_json(found.get(_ENDS))
         return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends)
+
+    @staticmethod
+    def owner_of(namespace: str) -> str:
+        """What the history of a collection is of."""
+        return f"the history of {namespace}"
 
     def _next_step_when_shared(self) -> str:
         return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"

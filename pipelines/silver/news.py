@@ -51,7 +51,7 @@ class News:
         """I/O: reads rows of versions above *after*, up to *through*."""
         if after >= through:
             return News(after)
-        is_event = (F.col("op") == "ddl") & F.col("operation_type").isin(*NAMESPACE_OPERATIONS)
+        is_event = _is_event()
         is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
@@ -99,6 +99,16 @@ class News:
         ended = {event.namespace for event in self.events} & {*known, *changed}
         swept = {name for name in known if any(snapshot.position_for(name) is not None for _, snapshot in self.completed)}
         return changed | ended | swept | {name for name in routed | arrived if admits(*name) and not name.is_temporary}
+
+
+def namespaces_that_ended(tables: Tables, bronze: TableName, through: int) -> frozenset[Namespace]:
+    """I/O: names that drops and renames up to version *through* of bronze speak of."""
+    rows = tables.read(bronze, version=through).where(_is_event()).select(F.struct("position", "envelope").alias("event")).collect()
+    return frozenset(event.namespace for event in _events(rows))
+
+
+def _is_event() -> Column:
+    return (F.col("op") == "ddl") & F.col("operation_type").isin(*NAMESPACE_OPERATIONS)
 
 
 def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:

@@ -16,7 +16,7 @@ from pipelines.model.shape import Shape, caseless
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
 
-_SHAPE, _PROGRESS, _NAMESPACE = "strandline.shape", "strandline.bronze", "strandline.namespace"
+_SHAPE, _PROGRESS, _NAMESPACE, _SOURCE = "strandline.shape", "strandline.bronze", "strandline.namespace", "strandline.source"
 
 PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",  # any legal field name is a legal column
@@ -43,12 +43,13 @@ class TypedTable:
     tables: Tables
     name: TableName
 
-    def create(self, ddl: str, owner: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()) -> dict[str, str]:
+    def create(self, ddl: str, owner: str, source: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()) -> dict[str, str]:
         """I/O: creates the empty table if it is not there. Idempotent.
 
         Args:
             ddl: Columns beside those of the shape.
             owner: What the table is of.
+            source: Whose bronze feeds it.
             skipping: More columns by which files are skipped.
 
         Returns:
@@ -58,11 +59,17 @@ class TypedTable:
             ContractError: The table is of something else.
         """
         statistics = {"delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])}
-        self.tables.create(self.name, schema_of(ddl), properties=PROPERTIES | statistics | {_NAMESPACE: owner}, cluster_by=cluster_by)
+        properties = PROPERTIES | statistics | {_NAMESPACE: owner, _SOURCE: source}
+        self.tables.create(self.name, schema_of(ddl), properties=properties, cluster_by=cluster_by)
         found = self.tables.properties(self.name)
         if found.get(_NAMESPACE) != owner:
             raise ContractError(
                 f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}", next_step=self._next_step_when_shared()
+            )
+        if found.get(_SOURCE, source) != source:  # a table of an older release does not tell
+            raise ContractError(
+                f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: two sources of one lake never share a table",
+                next_step=f"give {source} a lake of its own (lake.root or lake.schema), or rename the collection in one of them",
             )
         if found.get(CHANGE_FEED) != "true":  # a swap was cut off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
@@ -70,14 +77,20 @@ class TypedTable:
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
         """I/O: creates the empty table with the columns of *other*, if it is not there."""
-        properties = {**PROPERTIES, _NAMESPACE: owner}
-        if (shape := self.tables.properties(other.name).get(_SHAPE)) is not None:
-            properties[_SHAPE] = shape
+        found = self.tables.properties(other.name)
+        properties = {**PROPERTIES, _NAMESPACE: owner, **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found}}
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
 
     def owner(self) -> str | None:
         """I/O: what the table is of; None where there is no such table."""
         return self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
+
+    def belongs_to(self, owner: str, source: str) -> bool:
+        """I/O: whether there is such a table, of *owner*, fed by *source*."""
+        if not self.tables.exists(self.name):
+            return False
+        found = self.tables.properties(self.name)
+        return found.get(_NAMESPACE) == owner and found.get(_SOURCE, source) == source
 
     def _next_step_when_shared(self) -> str:
         return "set silver.naming: database_collection, so that two collections never share a table"

@@ -42,13 +42,13 @@ class Opened:
 class SilverTable(TypedTable):
     """Reads and writes of ``silver.<collection>``."""
 
-    def open(self, namespace: str) -> Opened:
+    def open(self, namespace: str, source: str) -> Opened:
         """I/O: creates the empty table if it is not there. Idempotent.
 
         Raises:
-            ContractError: The table holds another collection.
+            ContractError: The table holds another collection, or another source's.
         """
-        found = self.create(SILVER_BOOKKEEPING_DDL, namespace, cluster_by=CLUSTERED_BY)
+        found = self.create(SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY)
         return Opened(shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
 
     def make_like(self, other: SilverTable, namespace: str) -> None:
@@ -160,13 +160,14 @@ class SilverTable(TypedTable):
         retired there is nothing to copy, and what was copied stays.
 
         Returns:
-            The tables, named after this one and the incarnation.
+            The tables, named after this one and the incarnation; where no UUID tells it, after the moment of its end.
         """
+        ended = max(incarnations.ended.values(), default="")[:16]
         going = self.tables.read(self.name).where(incarnations.is_over() & ~F.col("_deleted"))
         found = [row[0] for row in going.select("_collection_uuid").distinct().collect()]
         archives = []
         for uuid in found:
-            archive = TableName("silver", f"{self.name.name}_dropped_{(uuid or 'unknown')[:8]}")
+            archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended}")
             self.tables.create(archive, going.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
             self.tables.replace(archive, going.where(F.col("_collection_uuid").eqNullSafe(uuid)))
             archives.append(archive)

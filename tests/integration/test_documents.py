@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
             "ref": bson.DBRef("c", 1),
         },
         {"_id": 5, "date": "text now", "big": 1, "new\nline": 1, "quo`te'\"": 1, "emoji 🛫": [[], {}, None]},
+        {"_id": "${name}", "price_${currency}": 1, "x${env:HOME}": 1, "inner": {"${env:HOME}": 1}},
     ]
     database.odd.insert_many(documents)
     broken = bson.encode({"_id": 6, "t": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
@@ -102,6 +104,9 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
     assert '"_key"' in texts["3"]
     assert "$bson" in texts["6"]
     assert "$bson" in texts["7"]
+    assert "price_${currency}" in texts['"${name}"']
+    log = "".join(file.read_text("utf-8") for file in (tmp_path / "silver" / "odd" / "_delta_log").glob("*.json"))
+    assert f"x{os.environ['HOME']}" not in log, "a name of the source showed this process's environment"
 
     database.back.insert_many([bson.raw_bson.RawBSONDocument(raw) for raw in documents_in_silver(ctx, "odd").values()])
     assert documents_in_source(database, "back") == documents_in_source(database, "odd"), "from the lake back into MongoDB"

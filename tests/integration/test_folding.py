@@ -107,3 +107,19 @@ def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
     run_capture(ctx(), once=True)
     run_silver(ctx())
     assert_equal_to_source(ctx(), database, "a")
+
+
+# promise 2; scenario: C06
+def test_patches_of_an_earlier_mode_are_folded_whatever_is_configured_today(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    database.a.insert_one({"_id": 1, "n": 0})
+    patches = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
+    run_capture(patches, once=True)
+    database.a.update_one({"_id": 1}, {"$set": {"m": 1}})
+    run_capture(patches, once=True)
+    lookups = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 2})
+    run_capture(lookups, once=True)
+    run_silver(lookups)
+    assert_equal_to_source(lookups, database, "a")

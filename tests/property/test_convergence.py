@@ -72,7 +72,7 @@ def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -
 
 def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:
     table = SilverTable(Tables(spark, Lake(root=str(root / uuid.uuid4().hex))), TableName("silver", "t"))
-    table.open("db.t")
+    table.open("db.t", "test")
     _, changes = evolve(Shape("struct"), count([], max_depth=8), Guards())
     assert changes == []
     _, changes = evolve(Shape("struct"), _census(batches), Guards())

@@ -73,7 +73,7 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     chance.shuffle(messy)
     cut = chance.randrange(1, len(messy))
     table = HistoryTable(Tables(spark, Lake(root=str(tmp_path_factory.mktemp("history")))), TableName("silver", "t_history"))
-    table.follow(table.open("db.t").shape, _SHAPE)
+    table.follow(table.open("db.t", "test").shape, _SHAPE)
     for batch in (messy[:cut], messy[cut:]):
         facts = facts_in(spark.createDataFrame(batch, _BRONZE))
         current = table.tables.read(table.name)

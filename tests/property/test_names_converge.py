@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,20 +139,46 @@ def messy_commits(names: Names, chance: random.Random, commits: int) -> list[Com
     return landed
 
 
+def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_nothing_to_life(spark: SparkSession, tmp_path: Path) -> None:
+    names = Names(random.Random(1), "ab")
+    names._write("a", 1)  # why: a history of four steps
+    names._read("a")
+    names._named("drop", "a", names.collections.pop("a")[0])
+    names._write("b", 1)
+    written, dropped, other = names.streamed
+    ctx, land = bronze_of(spark, tmp_path)
+    land([dropped | {"batch": 1}, other | {"batch": 1, "resume_token": '{"_data": "82"}'}])  # as under no_data: nobody saw the insert
+    run_silver(ctx)
+    land(names.reads[0][1])
+    run_silver(ctx)
+    assert found_in_silver(ctx, "a") == {}
+    assert list(found_in_silver(ctx, "b")) == ["1"]
+    assert written["op"] == "c"
+
+
+def bronze_of(spark: SparkSession, root: Path) -> tuple[JobContext, Callable[[list[dict[str, Any]]], None]]:
+    """An empty bronze table, and what appends rows to it."""
+    config = settings_for("mongodb://nowhere", "db", root)
+    ctx = JobContext(config, spark, Tables(spark, config.lake_location))
+    schema, table = schema_of(BRONZE_DDL), bronze_table("test")
+    ctx.tables.create(table, schema, properties=PROPERTIES)
+
+    def land(rows: list[dict[str, Any]]) -> None:
+        filled = [tuple(row.get(column) for column in schema.names) for row in rows]
+        ctx.tables.append(table, spark.createDataFrame(filled, schema).coalesce(1))
+
+    return ctx, land
+
+
 # promise 2; scenario: D06, H03, H04, H05, H07
 def names_converge(spark: SparkSession, root: Path, seed: int, all_names: str, runs: int) -> None:
     chance = random.Random(seed)
     names = Names(chance, all_names)
     names.live(120)
-    config = settings_for("mongodb://nowhere", "db", root)
-    ctx = JobContext(config, spark, Tables(spark, config.lake_location))
-    schema = schema_of(BRONZE_DDL)
-    table = bronze_table("test")
-    ctx.tables.create(table, schema, properties=PROPERTIES)
+    ctx, land = bronze_of(spark, root)
     living: dict[str, dict[str, Any]] = {}
     for rows, is_news in messy_commits(names, chance, runs):
-        filled = [tuple(row.get(column) for column in schema.names) for row in rows]
-        ctx.tables.append(table, spark.createDataFrame(filled, schema).coalesce(1))
+        land(rows)
         run_silver(ctx)
         before, living = living, {name: found_in_silver(ctx, name) for name in all_names}
         assert is_news or living == before, seed

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import ConfigurationError, QualityGateClosed
+from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.quality import latest_checks, run_quality
@@ -140,6 +141,19 @@ def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobCont
         run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": few})))
     assert _recorded(ctx.tables).where("observed LIKE '%more than quality.max_quarantined_rows%'").count() == 1
     assert held_rows(ctx) == {"silver.flights": 2}, "as long as it is not known which rows are good, none is let go"
+
+
+def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: JobContext) -> None:
+    ctx.tables.create(FLIGHTS, schema_of(COLUMNS), properties={CHANGE_FEED: "true"})
+    ctx.tables.append(FLIGHTS, ctx.spark.createDataFrame([*GOOD, ("4", "UA", "EWR", -5, "arrived", False, "p4")], COLUMNS))
+    for on_failure, held in (("quarantine", 1), ("warn", 0), ("quarantine", 1)):
+        wanted = "[{type: expect_column_values_to_be_between, column: distance, min_value: -1}]"
+        text = f"table: silver.flights\nrows: changed\non_failure: {on_failure}\nexpectations: {wanted}"
+        run_quality(_with_suites(ctx, a=text))
+        assert held_rows(ctx) == {"silver.flights": held}
+        run_quality(_with_suites(ctx, a=text))
+        assert held_rows(ctx) == {"silver.flights": held}
+    assert [row[0] for row in _recorded(ctx.tables).orderBy("ran_at").select("scope").collect()] == ["all", "changed"] * 3
 
 
 def test_a_broken_check_is_an_error_of_the_suite_and_no_failure(tables: Tables, tmp_path: Path) -> None:
