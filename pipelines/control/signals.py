@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -99,24 +100,27 @@ class Inbox:
             lines.seek(start)
             added, _, _ = lines.read().rpartition(b"\n")
         self._file_end = start + len(added) + 1 if added else start
-        if found := [_of_line(line, file) for line in added.splitlines() if line.strip()]:
+        if found := [signal_of_line(line, file) for line in added.splitlines() if line.strip()]:
             send(self.tables, self.source, found)
 
 
-def _of_line(line: bytes, file: Path) -> Signal:
+def signal_of_line(line: bytes, file: Path) -> Signal:
     """One without an id is named after what it says: the same line again is the same signal."""
     named = sha256(line.strip()).hexdigest()[:32]
-    try:
+    with suppress(ValueError, RecursionError):
         parsed = json.loads(line)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        return Signal(named, "(no JSON object)", None, datetime.now(UTC), str(file), "file")
-    return from_document(parsed, str(parsed.get("id") or named), str(file), "file")
+        if isinstance(parsed, dict):
+            return from_document(parsed, str(parsed.get("id") or named), str(file), "file")
+    return Signal(named, "(no JSON object)", None, datetime.now(UTC), str(file), "file")
 
 
 def from_document(document: dict[str, object], identifier: str, by: str, channel: Channel) -> Signal:
     """A signal from an object with ``type`` and ``data`` (an object, or JSON)."""
     data, kind = document.get("data"), document.get("type")
     text = data if isinstance(data, str | None) else json_util.dumps(data)  # a filter may hold any type of BSON
-    return Signal(identifier, None if kind is None else str(kind), text, datetime.now(UTC), by, channel)
+    return Signal(_storable(identifier), _storable(None if kind is None else str(kind)), _storable(text), datetime.now(UTC), by, channel)
+
+
+def _storable(text: str | None) -> str | None:
+    """Without halves of surrogate pairs: JSON may escape one, and no table can hold it."""
+    return None if text is None else text.encode("utf-8", "replace").decode()

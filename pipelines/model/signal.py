@@ -13,6 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
+from pipelines.model.patterns import pattern_problem
 from pipelines.model.snapshot_policy import query_problems
 
 SnapshotType = Literal["incremental", "blocking"]
@@ -106,11 +107,18 @@ Order = Execute | Stop | Hold | Log | Refused
 
 def order_of(signal: Signal) -> Order:
     """What *signal* asks for."""
+    try:
+        return _order(signal)
+    except RecursionError:  # whichever step meets it: JSON can be read more deeply nested than it can be written or walked
+        return Refused("data is nested too deeply")
+
+
+def _order(signal: Signal) -> Order:
     if signal.type is None or signal.type not in _FIELDS:
         return Refused(f"unknown type {signal.type!r} (known: {', '.join(_FIELDS)})")
     try:
         data = json.loads(signal.data or "{}")
-    except (ValueError, RecursionError):
+    except ValueError:
         return Refused("data is no JSON")
     if not isinstance(data, dict):
         return Refused("data is no JSON object")
@@ -160,13 +168,8 @@ def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
 def _name_problems(names: Any) -> list[str]:
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names) or isinstance(names, str):
         return ["data-collections is no list of texts"]
-    problems = []
-    for name in names:
-        try:
-            re.compile(_expression(name))
-        except re.error as error:
-            problems.append(f"{name!r} is no regular expression ({error.msg})")
-    return problems
+    judged = ((name, pattern_problem(_expression(name))) for name in names)
+    return [f"{name!r} {problem}" for name, problem in judged if problem is not None]
 
 
 def _expression(pattern: str) -> str:

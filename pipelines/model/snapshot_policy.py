@@ -92,9 +92,9 @@ def query_problems(query: str, *, from_outside: bool = False) -> list[str]:
         if not isinstance(parsed, dict):
             return ["is no document"]
         bson.encode(parsed)
+        names = _names(parsed)
     except (ValueError, TypeError, ArithmeticError, RecursionError, BSONError):
         return ["is no JSON of a document"]
-    names = _names(parsed)
     problems = [f"uses {name}, which runs code in the server" for name in _CODE if name in names]
     return problems + [f"uses {name}, which a signal may not" for name in _OUTSIDE if from_outside and name in names]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
 from pydantic import ValidationError
 
-from pipelines.control.signals import from_document
+from pipelines.control.signals import from_document, signal_of_line
 from pipelines.jobs.newcomers import earlier_selection, filters_of
 from pipelines.jobs.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
@@ -24,6 +25,7 @@ def order(kind: str | None, data: Any) -> Order:
 
 
 ALL = Names(("shop\\..*",))
+DEEP = '{"a":' * 600 + "1" + "}" * 600
 
 
 @pytest.mark.parametrize(
@@ -50,13 +52,31 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
         (None, {}, "unknown type None"),
         ("log", "{", "data is no JSON"),
         ("log", "[1]", "data is no JSON object"),
-        ("log", "[" * 5000, "data is no JSON"),
+        ("log", "[" * 100_000, "data is nested too deeply"),
         ("stop-snapshot", {}, "needs a type"),
         ("stop-snapshot", {"type": "incremental", "data-colections": ["a"]}, "unknown fields in data: data-colections"),
         ("execute-snapshot", {"data-collections": []}, "data-collections is empty"),
         ("execute-snapshot", {"data-collections": "shop.a"}, "is no list of texts"),
         ("execute-snapshot", {"data-collections": ["("], "type": "full"}, "unknown snapshot type 'full'"),
-        ("execute-snapshot", {"data-collections": ["("]}, "no regular expression"),
+        *(
+            ("execute-snapshot", {"data-collections": [pattern]}, problem)
+            for pattern, problem in {
+                "(": "no regular expression",
+                "a{99999999999999999999}": "no regular expression",
+                "(?u)a": "no regular expression",
+                "(" * 5000 + ")" * 5000: "nested too deeply",
+            }.items()
+        ),
+        (
+            "execute-snapshot",
+            {"data-collections": ["a"], "additional-conditions": [{"data-collection": "a{99999999999999999999}", "filter": "{}"}]},
+            "no regular expression",
+        ),
+        (
+            "execute-snapshot",
+            f'{{"data-collections": ["a"], "additional-conditions": [{{"data-collection": "a", "filter": {DEEP}}}]}}',
+            "the filter of condition 1 is no JSON of a document",
+        ),
         ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": "x"}, "is no list"),
         ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": [{"filter": "{}"}]}, "condition 1 is no object"),
         *(
@@ -71,6 +91,7 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
                 '{"$or": [{"a": {"$function": {}}}]}': "uses $function",
                 '{"a": {"$out": "b"}}': "uses $out",
                 '{"$expr": {"$divide": ["$a", 0]}}': "uses $expr",
+                DEEP: "is no JSON of a document",
             }.items()
         ),
     ],
@@ -79,6 +100,17 @@ def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any,
     refused = order(kind, data)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"])
+def test_a_line_that_nobody_can_read_is_a_signal_that_is_refused(line: str) -> None:
+    assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
+
+
+def test_a_line_with_half_a_character_can_be_stored() -> None:
+    line = json.dumps({"id": "1\ud800", "type": "log\ud800", "data": '{"message": "\ud800"}'})
+    found = signal_of_line(line.encode(), Path("signals.jsonl"))
+    assert (found.id, found.type, found.data) == ("1?", "log?", '{"message": "?"}')
 
 
 def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
