@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
+from pipelines.model.patterns import pattern_problem
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 
 Names = Annotated[tuple[str, ...], NoDecode]
@@ -129,19 +130,19 @@ def _list_problems(settings: SelectionSettings) -> list[str]:
         if included and excluded:
             problems.append(f"{level}_include_list and {level}_exclude_list exclude each other: set one of them")
         for name, entries in ((f"{level}_include_list", included), (f"{level}_exclude_list", excluded)):
-            for number, entry in enumerate(entries, 1):
-                problems += [f"{name} entry {number} {reason}" for reason in _entry_problem(entry, level, settings.filters_match_mode)]
+            problems += entry_problems(name, entries, level, settings.filters_match_mode)
     if "none" in settings.skipped_operations and len(settings.skipped_operations) > 1:
         problems.append("skipped_operations: none stands beside others")
     return problems
 
 
-def _entry_problem(entry: str, level: str, mode: str) -> list[str]:
+def entry_problems(name: str, entries: Iterable[str], level: str, mode: str) -> list[str]:
+    """What is wrong with the list *name* of databases or collections (*level*), by the entries' numbers."""
+    judged = ((number, _entry_problem(entry, level, mode)) for number, entry in enumerate(entries, 1))
+    return [f"{name} entry {number} {problem}" for number, problem in judged if problem is not None]
+
+
+def _entry_problem(entry: str, level: str, mode: str) -> str | None:
     if mode == "regex":
-        try:
-            re.compile(entry)
-        except re.error as error:
-            return [f"is no regular expression ({error.msg} at position {error.pos})"]
-    elif level == "collection" and not all(entry.partition(".")):
-        return ["is no database.collection"]
-    return []
+        return pattern_problem(entry)
+    return "is no database.collection" if level == "collection" and not all(entry.partition(".")) else None

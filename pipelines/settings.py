@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model.tables import Lake
-from pipelines.selection_settings import Section, SelectionSettings
+from pipelines.selection_settings import Section, SelectionSettings, entry_problems
 from pipelines.silver_settings import SilverSettings
 from pipelines.snapshot_settings import SnapshotSettings
 
@@ -75,6 +75,13 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
     )
+
+    @model_validator(mode="after")
+    def _snapshot_list(self) -> CaptureSettings:
+        name, entries = "snapshot_include_collection_list", self.snapshot_include_collection_list
+        if problems := entry_problems(name, entries, "collection", self.filters_match_mode):
+            raise ValueError("; ".join(problems))
+        return self
 
 
 class LakeSettings(Section):

@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import bson
 from bson import json_util
+from bson.errors import BSONError
 from bson.regex import Regex
+
+from pipelines.model.patterns import pattern_problem
 
 Order = Literal["internal_first", "user_first", "user_only"]
 Stage = dict[str, Any]
@@ -44,12 +48,20 @@ def parse_user_pipeline(text: str | None, *, protects: bool = False) -> tuple[tu
     Returns:
         The stages, and every problem (no value stands in one).
     """
+    try:
+        return _parsed(text, protects)
+    except RecursionError:  # whichever step meets it
+        return (), ["cursor_pipeline is nested too deeply"]
+
+
+def _parsed(text: str | None, protects: bool) -> tuple[tuple[Stage, ...], list[str]]:
     if text is None:
         return (), []
     try:
         parsed = json_util.loads(text)
-    except (ValueError, TypeError):
-        return (), ["cursor_pipeline is not valid JSON"]
+        bson.encode({"stages": parsed})
+    except (ValueError, TypeError, ArithmeticError, BSONError):
+        return (), ["cursor_pipeline is not valid JSON, or holds what BSON cannot"]
     if not isinstance(parsed, list):
         return (), ["cursor_pipeline is no list of stages"]
     problems = []
@@ -124,10 +136,7 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
 
 
 def _found(pattern: str, operation: str) -> bool | None:
-    try:
-        return re.search(pattern, operation) is not None
-    except re.error:
-        return None
+    return None if pattern_problem(pattern) is not None else re.search(pattern, operation, re.ASCII) is not None
 
 
 def _all(verdicts: list[bool | None]) -> bool | None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pipelines.errors import ConfigurationError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.namespaces import Namespace
+from pipelines.model.patterns import pattern_problem
 from pipelines.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
 from pipelines.source.field_stages import exclusion_stages
 
@@ -165,13 +166,8 @@ def _target_problems(scope: Scope, target: str | None) -> list[str]:
 
 
 def _pattern_problems(patterns: Sequence[str]) -> list[str]:
-    problems = []
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            problems.append(f"{pattern!r} is no regular expression ({error})")
-    return problems
+    judged = ((pattern, pattern_problem(pattern)) for pattern in patterns)
+    return [f"{pattern!r} {problem}" for pattern, problem in judged if problem is not None]
 
 
 def stream_stages(selection: Selection, resume_after: str | None = None, *, excluding: bool = True) -> list[Stage]:

@@ -14,6 +14,8 @@ from pipelines.settings import Settings, load_settings
 from scripts.reference import ROOT, settings_page, tables_page
 
 _SECRET = "hunter2hunter2"
+_DEEP = '{"a":' * 600 + "1" + "}" * 600
+_NESTED = '{"$and": [' * 480 + "{}" + "]}" * 480
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"
 
 
@@ -305,6 +307,18 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
         ("{database_include_list: a, database_exclude_list: b}", "database_include_list and database_exclude_list exclude each other"),
         ("{collection_include_list: a.b, collection_exclude_list: c.d}", "exclude each other"),
         ("{collection_exclude_list: 'a.b, (%s'}", "collection_exclude_list entry 2 is no regular expression"),
+        ("{collection_include_list: 'a{99999999999999999999}'}", "collection_include_list entry 1 is no regular expression"),
+        ("{database_exclude_list: '%s{99999999999999999999}'}", "database_exclude_list entry 1 is no regular expression"),
+        (f"{{database_include_list: '{'(' * 5000 + ')' * 5000}'}}", "database_include_list entry 1 is nested too deeply"),
+        ("{snapshot_include_collection_list: 'a.b, (%s'}", "snapshot_include_collection_list entry 2 is no regular expression"),
+        (
+            "{snapshot_include_collection_list: nodot, filters_match_mode: literal}",
+            "snapshot_include_collection_list entry 1 is no database.collection",
+        ),
+        (
+            f"{{snapshot_collection_filter_overrides: {{a.b: '{_DEEP}'}}}}",
+            "the query of a.b is no JSON of a document",
+        ),
         ("{collection_include_list: nodot, filters_match_mode: literal}", "collection_include_list entry 1 is no database.collection"),
         ("{skipped_operations: 'c,r'}", "capture.skipped_operations.1: "),
         ("{skipped_operations: 'c,none'}", "none stands beside others"),
@@ -325,6 +339,10 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
         ("{field_hash_list: a.b.c}", "field_hash_list needs field_hash_salt"),
         ("{field_hash_list: a.b.c, field_hash_salt: short}", "capture.field_hash_salt: "),
         ("{cursor_pipeline: '[%s'}", "cursor_pipeline is not valid JSON"),
+        (f"{{cursor_pipeline: '[{{\"$match\": {'[' * 100_000}'}}", "cursor_pipeline is nested too deeply"),
+        (f"{{cursor_pipeline: '[{{\"$match\": {_NESTED}}}]'}}", "cursor_pipeline is nested too deeply"),
+        ('{cursor_pipeline: \'[{"$match": {"a": 99999999999999999999}}]\'}', "cursor_pipeline is not valid JSON"),
+        ('{cursor_pipeline: \'[{"$match": {"a": {"$oid": "%s"}}}]\'}', "cursor_pipeline is not valid JSON"),
         ('{cursor_pipeline: \'[{"$project": {"_id": 0, "x": "%s"}}]\'}', "cursor_pipeline stage 1 would remove _id"),
         ('{cursor_pipeline: \'[{"$set": {"x": "$y"}}]\', field_mask_list: a.b.c}', "could copy one"),
         ("{cursor_pipeline_order: user_only}", "cursor_pipeline_order stands without a cursor_pipeline"),
