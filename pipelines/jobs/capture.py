@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from pipelines.bronze.event import parse_event
@@ -24,6 +23,7 @@ from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.means import Means, Report
 from pipelines.jobs.newcomers import filters_of
+from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.recovery import Recovery
 from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.set_aside import SetAsides, check_oversize
@@ -134,8 +134,12 @@ def _inbox(ctx: JobContext) -> Inbox:
 
 
 def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings) -> Committed:
-    """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read."""
-    start = _configured_start(settings.start_at)
+    """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read.
+
+    Raises:
+        ConfigurationError: No stream can start at ``capture.start_at``.
+    """
+    start = configured_start(settings.start_at, oplog)
     token = oplog.token_at(resume_point(configured=start))
     if last is not None:
         commit_beginning(writer, start or oplog.present_time())
@@ -251,15 +255,3 @@ def patience(settings: CaptureSettings) -> Patience:
         connect_max_attempts=settings.connect_max_attempts,
         max_delay_ms=settings.errors_retry_delay_max_ms,
     )
-
-
-def _configured_start(start_at: str | None) -> tuple[int, int] | None:
-    if start_at is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(start_at)
-    except ValueError:
-        raise ConfigurationError(
-            f"capture.start_at is no ISO 8601 time: {start_at!r}", next_step="write it like 2026-01-31T12:00:00+00:00"
-        ) from None
-    return int(moment.timestamp()), 0

@@ -1,9 +1,9 @@
-"""What ``--to`` means: a token, a time, a version of bronze, the present, or the oldest that the source remembers."""
+"""What ``--to`` means: a token, a time, a version of bronze, the present, or the oldest that the source remembers. And ``start_at``."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 
 from bson import json_util
 from pyspark.errors import PySparkException
@@ -32,17 +32,47 @@ def offset_target(ctx: JobContext, to: str, oplog: Oplog) -> ResumePoint:
         return ResumePoint(token=_token_of_version(ctx, int(to)))
     if len(to) >= 12 and set(to.upper()) <= set("0123456789ABCDEF"):
         return ResumePoint(token=json_util.dumps({"_data": to.upper()}))
-    try:
-        moment = datetime.fromisoformat(to).astimezone(UTC)
-    except ValueError:
+    if (seconds := _seconds_of(to)) is None:
         raise ConfigurationError(
             f"{to!r} is no token, time or table version",
             next_step='write --to like 2026-01-31T12:00:00+00:00, 17, now, oldest or \'{"_data": "82…"}\'',
-        ) from None
-    seconds = int(moment.timestamp())
-    if oplog.present_time()[0] < seconds <= time.time():
-        return _present(oplog)  # cluster time stands still while nothing is written
-    return ResumePoint(cluster_time=(seconds, 0))
+        )
+    found = _cluster_time(seconds, oplog, named=repr(to), next_step="strandline offsets alter --to now")
+    return _present(oplog) if found is None else ResumePoint(cluster_time=found)
+
+
+def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | None:
+    """I/O: ``capture.start_at`` as a cluster time; None: now.
+
+    Raises:
+        ConfigurationError: It is no time since 1970, or one that the source has not come to: the server would accept that, and then
+            nothing would come.
+    """
+    if start_at is None:
+        return None
+    seconds, example = _seconds_of(start_at), "write it like 2026-01-31T12:00:00+00:00, or leave it out to start now"
+    if seconds is None:
+        raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
+    return _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
+
+
+def _seconds_of(text: str) -> int | None:
+    """Of an ISO 8601 time, since the epoch; None where it is none, or one that a source cannot have."""
+    try:
+        seconds = int(datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):  # the first and the last day of the calendar are none in every zone
+        return None
+    return seconds if seconds > 0 else None
+
+
+def _cluster_time(seconds: int, oplog: Oplog, *, named: str, next_step: str) -> tuple[int, int] | None:
+    """I/O: None is the present, for cluster time stands still while nothing is written. Raises ConfigurationError for a later one."""
+    present, _ = oplog.present_time()
+    if present < seconds <= time.time():
+        return None
+    if seconds > present:
+        raise ConfigurationError(f"{named} lies in the source's future", next_step=next_step)
+    return seconds, 0
 
 
 def _present(oplog: Oplog) -> ResumePoint:

@@ -137,6 +137,8 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSessi
         '{"_data": 7}': "no document with _data",
         "DEADBEEFDEADBEEF": "its oplog does not hold it",
         "2099-01-01T00:00:00+00:00": "future",
+        "2107-01-01T00:00:00+00:00": "future",
+        "1969-12-31T23:59:59+00:00": "is no token, time",
         "F" + data[1:]: "future|does not hold",
     }.items():
         with pytest.raises(ConfigurationError, match=reason):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,12 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import open_context
+from pipelines.jobs.offset_target import configured_start
 from pipelines.settings import Settings
 from pipelines.source.client import ConnectionOptions, inspect, open_client
 from pipelines.source.mongod import free_ports, mongod_binary
+from pipelines.source.oplog import Oplog
+from pipelines.source.stages import Selection
 
 CANARY = "s3cret-canary"
 
@@ -27,6 +34,12 @@ def refusal(uri: str) -> StrandlineError:
     assert "\n" not in str(error)
     assert CANARY not in str(error) + repr(error) + repr(error.__cause__) + repr(options)
     return error
+
+
+@contextmanager
+def asked(uri: str) -> Iterator[Oplog]:
+    with open_client(ConnectionOptions(uri), raw=True) as client:
+        yield Oplog(client, Selection(), expanded_events=False)
 
 
 # scenario: U02, F07
@@ -71,6 +84,35 @@ def test_a_lake_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         open_context(settings(root=str(tmp_path / "file" / "lake")))
+
+
+@pytest.mark.parametrize(
+    ("start_at", "why"),
+    [
+        ("tomorrow", "no ISO 8601 time"),
+        ("1969-12-31T23:59:59+00:00", "no ISO 8601 time since 1970"),
+        ("1970-01-01T00:00:00+00:00", "no ISO 8601 time since 1970"),
+        ("0001-01-01T00:00:00", "no ISO 8601 time since 1970"),
+        ("2099-01-01T00:00:00+00:00", "lies in the source's future"),
+        ("2107-01-01T00:00:00+00:00", "lies in the source's future"),
+        ("9999-12-31T23:59:59-14:00", "lies in the source's future"),
+    ],
+)
+def test_a_start_that_the_source_never_had(mongo_uri: str, start_at: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why) as refused, asked(mongo_uri) as oplog:
+        configured_start(start_at, oplog)
+    assert "capture.start_at" in refused.value.message
+    assert refused.value.next_step
+
+
+def test_a_start_that_the_source_had_or_may_have_slept_through(mongo_uri: str) -> None:
+    with asked(mongo_uri) as oplog:
+        seconds, _ = oplog.present_time()
+        assert configured_start(datetime.fromtimestamp(seconds, UTC).isoformat(), oplog) == (seconds, 0)
+        assert configured_start("2013-06-01", oplog) is not None
+        now = int(time.time())
+        assert configured_start(datetime.fromtimestamp(now, UTC).isoformat(), oplog) in (None, (now, 0)), "it may have written since"
+        assert configured_start(None, oplog) is None
 
 
 def test_no_source_is_configured() -> None:
