@@ -126,7 +126,7 @@ class StreamReader:
         """Until the stream is closed by an invalidate (the next round goes on with startAfter) or by an event that is too large."""
         if self._stop.is_set():
             return
-        with asking("opening the change stream"):
+        with asking("opening the change stream", phase=self._start.phase):
             try:
                 check_last_event(self._client, self._selection, self._start, expanded_events=self._expanded)
                 stream = self._open()

@@ -9,7 +9,7 @@ from pymongo import errors as mongo
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 
 Verdict = Literal["retriable", "history_lost", "invalid_token", "oversize", "configuration", "terminal"]
-Phase = Literal["opening", "reading"]
+Phase = Literal["opening", "resuming", "reading"]
 
 # code: verdict. Measured on 6.0.5 (docs/decisions) and from mongo/src/mongo/base/error_codes.yml.
 CODES: dict[int, Verdict] = {
@@ -38,13 +38,14 @@ CODES: dict[int, Verdict] = {
     9001: "retriable",  # SocketException
     10107: "retriable",  # NotWritablePrimary
     11600: "retriable",  # InterruptedAtShutdown
+    11601: "retriable",  # Interrupted: killOp of whatever the server was doing for us
     11602: "retriable",  # InterruptedDueToReplStateChange
     13388: "retriable",  # StaleConfig
     13435: "retriable",  # NotPrimaryNoSecondaryOk
     13436: "retriable",  # NotPrimaryOrSecondary
     280: "history_lost",  # ChangeStreamFatalError: the token's event is not in this oplog
     286: "history_lost",  # ChangeStreamHistoryLost: the oplog has moved on
-    9: "invalid_token",  # FailedToParse: the token is garbled
+    9: "invalid_token",  # FailedToParse: the token is garbled; without one, a stage or a query is
     260: "invalid_token",  # InvalidResumeToken
     40649: "invalid_token",  # an empty token
     50811: "invalid_token",  # the token's KeyString is damaged
@@ -55,6 +56,7 @@ CODES: dict[int, Verdict] = {
 }
 
 
+_FAILED_TO_PARSE = 9
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
 
@@ -68,7 +70,8 @@ def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     An unknown code without the resumable label is terminal: it would repeat for ever.
 
     Args:
-        phase: A server rejects a token when a stream is opened; the same code says something else of an open cursor.
+        phase: A server rejects a token when a stream is opened at one (*resuming*); the same code says something else without one, or
+            of an open cursor.
     """
     judged = [_judge(each, phase) for each in _with_causes(error)]
     return next((verdict for verdict in judged if verdict in _DECISIVE), judged[0])
@@ -89,7 +92,7 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
         return "configuration"
     if isinstance(error, mongo.OperationFailure) and error.code is not None:
         verdict = CODES.get(error.code)
-        if verdict == "invalid_token" and phase == "reading":
+        if verdict == "invalid_token" and phase != "resuming":
             return "terminal"
         if verdict is not None:
             return verdict
@@ -118,6 +121,11 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         return ConfigurationError(
             f"{what}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+        )
+    if code == _FAILED_TO_PARSE:
+        return ConfigurationError(
+            f"{what}: it cannot read a stage or a query",
+            next_step="correct capture.cursor_pipeline, or capture.snapshot_collection_filter_overrides",
         )
     return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")
 

@@ -135,7 +135,10 @@ def token_at(client: AnyClient, selection: Selection, start: ResumePoint = Resum
 
     Without a start it is the token of the present: later than every event that is committed now. Nothing is parsed: the server makes it.
     """
-    with asking("opening a change stream"), open_stream(client, selection, start, _NO_EVENTS, expanded_events) as stream:
+    with (
+        asking("opening a change stream", phase=start.phase),
+        open_stream(client, selection, start, _NO_EVENTS, expanded_events) as stream,
+    ):
         while stream.resume_token is None:  # a first batch of size 0 always carries the post-batch token; older servers answer late
             stream.try_next()
         return token_json(stream.resume_token)

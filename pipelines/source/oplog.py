@@ -69,7 +69,7 @@ class Oplog:
         except mongo.PyMongoError as error:
             if error.timeout:
                 return True
-            if classify(error) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
+            if classify(error, start.phase) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
                 return False
             raise
 
@@ -107,7 +107,7 @@ class Oplog:
         """I/O: events between two tokens, by reading them; no further than *limit*."""
         found = 0
         with (
-            asking("reading the change stream"),
+            asking("reading the change stream", phase="resuming"),
             open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
         ):
             while found < limit:
@@ -126,7 +126,7 @@ class Oplog:
         if token_data(after) >= beyond:
             return True
         with (
-            asking("reading the change stream"),
+            asking("reading the change stream", phase="resuming"),
             open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
         ):
             while stream.alive:

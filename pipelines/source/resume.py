@@ -8,6 +8,8 @@ from typing import Any
 from bson import json_util
 from bson.timestamp import Timestamp
 
+from pipelines.source.errors import Phase
+
 
 @dataclass(frozen=True)
 class ResumePoint:
@@ -28,6 +30,11 @@ class ResumePoint:
         if self.cluster_time is not None:
             return {"start_at_operation_time": Timestamp(*self.cluster_time)}
         return {}
+
+    @property
+    def phase(self) -> Phase:
+        """What a stream does that is opened here: only a token can be refused as one."""
+        return "opening" if self.token is None else "resuming"
 
 
 def resume_point(

@@ -13,6 +13,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.mongod import configured_uri
@@ -44,7 +45,7 @@ _LABELLED = (
     13435,
     13436,
 )  # 13388 needs details that a failpoint cannot give
-_UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317)
+_UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317, 11601)
 
 
 class Reading:
@@ -103,6 +104,31 @@ def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(mongo
                 database.a.insert_many([{"_id": 2 * number}, {"_id": 2 * number + 1}])
                 expected += [2 * number, 2 * number + 1]
                 assert stream.until(len(expected)) == expected, code
+
+
+def test_a_killed_operation_is_asked_for_again(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    ours = [{"$currentOp": {}}, {"$match": {"op": "getmore", "ns": {"$regex": f"^{database.name}[.]"}}}]
+    with reading(mongo_uri, database) as stream:
+        for number in range(5):
+            next(stream.batches)
+            killed = next(operation for _ in range(1000) for operation in mongo.admin.aggregate(ours))
+            mongo.admin.command("killOp", op=killed["opid"])
+            database.a.insert_one({"_id": number})
+            assert stream.until(number + 1) == list(range(number + 1))
+
+
+def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(mongo_uri: str, database: Db) -> None:
+    stages, problems = parse_user_pipeline('[{"$match": {"$jsonSchema": {"foo": 1}}}]')
+    assert problems == []
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        staged = Oplog(client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False)
+        with pytest.raises(ConfigurationError, match="code 9") as refused:  # what every start asks first, with a position and without
+            staged.present()
+        assert "cursor_pipeline" in refused.value.next_step
+        plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
+        with pytest.raises(ResumePointLost, match="code 9"):
+            token_at(client, plain, garbled)
+        assert not Oplog(client, plain, expanded_events=False).reaches(garbled)
 
 
 # scenario: F06, F08, F12

@@ -13,7 +13,7 @@ from pymongo import errors as mongo
 
 from pipelines.control.logs import JsonFormatter
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
-from pipelines.source.errors import CODES, NoAnswer, as_strandline_error, classify
+from pipelines.source.errors import CODES, NoAnswer, Phase, as_strandline_error, classify
 from pipelines.source.patience import Patience, made_progress
 
 
@@ -103,7 +103,7 @@ def operation(code: int) -> mongo.OperationFailure:
 
 # scenario: G05
 @pytest.mark.parametrize(
-    ("code", "opening", "reading"),
+    ("code", "resuming", "otherwise"),
     [
         (286, "history_lost", "history_lost"),
         (280, "history_lost", "history_lost"),
@@ -115,8 +115,9 @@ def operation(code: int) -> mongo.OperationFailure:
         (10334, "oversize", "oversize"),
     ],
 )
-def test_a_token_is_rejected_only_when_a_stream_is_opened(code: int, opening: str, reading: str) -> None:
-    assert (classify(operation(code)), classify(operation(code), "reading")) == (opening, reading)
+def test_a_token_is_rejected_only_when_a_stream_is_opened_at_it(code: int, resuming: str, otherwise: str) -> None:
+    phases: tuple[Phase, ...] = ("resuming", "opening", "reading")
+    assert [classify(operation(code), phase) for phase in phases] == [resuming, otherwise, otherwise]
 
 
 # scenario: F07, J07

@@ -91,7 +91,7 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
     [
         *[
             (failure(code), "retriable")
-            for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133)
+            for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436, 63, 150, 13388, 234, 133)
         ],
         (failure(43), "retriable"),
         (failure(136), "retriable"),
@@ -110,7 +110,14 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
     ],
 )
 def test_errors_are_judged_by_code(error: mongo.PyMongoError, verdict: str) -> None:
-    assert classify(error) == verdict
+    assert classify(error, "resuming") == verdict
+
+
+@pytest.mark.parametrize("phase", ["opening", "reading"])
+@pytest.mark.parametrize("code", [260, 50811, 40649, 9])
+def test_no_token_is_to_blame_where_none_was_given(code: int, phase: Any) -> None:
+    assert classify(failure(code), phase) == "terminal"
+    assert isinstance(as_strandline_error(failure(code), doing="the change stream", phase=phase), ConfigurationError)
 
 
 @pytest.mark.parametrize(
