@@ -31,9 +31,11 @@ class SourceSettings(Section):
 
     name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
     uri: SecretStr | None = Field(None, min_length=1, description="Connection string; without one the embedded mongod is started.")
-    connect_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a connection.")
-    server_selection_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a server that can answer.")
-    socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer; 0: no limit.")
+    connect_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a connection, where the URI has no `connectTimeoutMS`.")
+    server_selection_timeout_ms: int = Field(
+        10_000, gt=0, description="Longest wait for a server that can answer, where the URI has no `serverSelectionTimeoutMS`."
+    )
+    socket_timeout_ms: int = Field(0, ge=0, description="Longest wait for an answer, where the URI has no `socketTimeoutMS`; 0: no limit.")
 
 
 class CaptureSettings(SelectionSettings, SnapshotSettings):

@@ -29,7 +29,10 @@ _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """How a client is opened; sent to executors as it is. The URI holds the secret: it never reaches a table, a log or an error."""
+    """How a client is opened; sent to executors as it is. The URI holds the secret: it never reaches a table, a log or an error.
+
+    The three times hold where the URI names none of its own.
+    """
 
     uri: str
     connect_timeout_ms: int = 10_000
@@ -66,10 +69,7 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
     try:
         return MongoClient(
             options.uri,
-            connectTimeoutMS=options.connect_timeout_ms,
-            serverSelectionTimeoutMS=options.server_selection_timeout_ms,
-            socketTimeoutMS=options.socket_timeout_ms or None,
-            appname="strandline",
+            **_unnamed_options(options),
             document_class=RawEvent if raw else dict,
             tz_aware=True,
         )
@@ -82,6 +82,18 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             f"the MongoDB URI cannot be read ({type(error).__name__})",
             next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
         ) from None
+
+
+def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
+    """Those that the URI leaves open: the driver would let them go over what it says."""
+    named = {part.partition("=")[0].lower() for part in re.split("[?&;]", options.uri)}
+    ours = {
+        "connectTimeoutMS": options.connect_timeout_ms,
+        "serverSelectionTimeoutMS": options.server_selection_timeout_ms,
+        "socketTimeoutMS": options.socket_timeout_ms or None,
+        "appName": "strandline",
+    }
+    return {name: value for name, value in ours.items() if name.lower() not in named}
 
 
 def _tls_error(why: str) -> ConfigurationError:

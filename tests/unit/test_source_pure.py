@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
+from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, tile, tiles_completely
 from pipelines.source.resume import ResumePoint, resume_point
@@ -33,6 +34,25 @@ EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
 )
 def test_the_start_with_precedence_wins(given: dict[str, Any], expected: ResumePoint) -> None:
     assert resume_point(**given) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("mongodb://127.0.0.1:1/", (11, 12, None, "strandline")),
+        ("mongodb://127.0.0.1:1/?connectTimeoutMS=1234", (1.234, 12, None, "strandline")),
+        ("mongodb://127.0.0.1:1/?w=1;serverselectiontimeoutms=60000;appname=mine", (11, 60, None, "mine")),
+        (
+            "mongodb://127.0.0.1:1?serverSelectionTimeoutMS=60000&socketTimeoutMS=30000&connectTimeoutMS=1234&appName=mine",
+            (1.234, 60, 30, "mine"),
+        ),
+    ],
+)
+def test_what_the_uri_says_goes_over_the_settings(uri: str, expected: tuple[float | str | None, ...]) -> None:
+    with open_client(ConnectionOptions(uri, 11_000, 12_000)) as client:
+        found = client.options
+        pool = found.pool_options
+        assert (pool.connect_timeout, found.server_selection_timeout, pool.socket_timeout, pool.appname) == expected
 
 
 # scenario: H01
