@@ -38,19 +38,18 @@ class Inbox:
 
     Args:
         channels: Rows that came by another one are not for us.
-        file: JSON lines ``{"id": …, "type": …, "data": {…}}``, where the file channel is open.
+        file: Where the file channel is open.
         seconds: The shortest time between two looks. One costs a look at the table's version; its rows are read when that has moved.
     """
 
     tables: Tables
     source: str
     channels: Collection[Channel]
-    file: Path | None
+    file: SignalFile | None
     seconds: float
     _looked_at: float = field(default=float("-inf"), init=False)
     _looks: int = field(default=0, init=False)
     _version: int = field(default=-1, init=False)
-    _file_end: int = field(default=0, init=False)
     _known: set[str] = field(default_factory=set, init=False)
 
     def put(self, signals: Iterable[Signal]) -> None:
@@ -68,8 +67,8 @@ class Inbox:
         if time.monotonic() - self._looked_at < self.seconds or not self.channels:
             return []
         self._looked_at, self._looks = time.monotonic(), self._looks + 1
-        if "file" in self.channels and self.file is not None:
-            self._forward_file(self.file)
+        if "file" in self.channels and self.file is not None and (found := self.file.news()):
+            send(self.tables, self.source, found)
         if not self.tables.exists(SIGNALS):
             if self._looks == 2:  # a run that lasts: from now on SQL can reach it
                 _create(self.tables)
@@ -90,18 +89,27 @@ class Inbox:
         rows = self.tables.read(SIGNALS).where(is_ours).orderBy("at", "id").collect()
         return [Signal(row["id"], row["type"], row["data"], utc(row["at"]), row["by"], row["channel"] or "table") for row in rows]
 
-    def _forward_file(self, file: Path) -> None:
-        """Whole lines that were added since; a file that became shorter is another one. A run begins at the top: known ones stay known."""
-        size = file.stat().st_size if file.is_file() else 0
-        if size == self._file_end:
-            return
-        start = self._file_end if size > self._file_end else 0
-        with file.open("rb") as lines:
-            lines.seek(start)
-            added, _, _ = lines.read().rpartition(b"\n")
-        self._file_end = start + len(added) + 1 if added else start
-        if found := [signal_of_line(line, file) for line in added.splitlines() if line.strip()]:
-            send(self.tables, self.source, found)
+
+@dataclass
+class SignalFile:
+    """JSON lines ``{"id": …, "type": …, "data": {…}}`` that somebody appends to, or overwrites. A run begins at the top: known ones stay
+    known."""
+
+    path: Path
+    _end: int = field(default=0, init=False)
+    _sum: bytes = field(default_factory=lambda: sha256().digest(), init=False)
+
+    def news(self) -> list[Signal]:
+        """I/O: signals of whole lines that were added since the last call, or all of a file that no longer begins with what was read.
+
+        All of it is read: neither a size nor a time tells what was overwritten from what was appended to.
+        """
+        content = self.path.read_bytes() if self.path.is_file() else b""
+        start = self._end if sha256(content[: self._end]).digest() == self._sum else 0
+        added, newline, _ = content[start:].rpartition(b"\n")
+        self._end = start + len(added + newline)
+        self._sum = sha256(content[: self._end]).digest()
+        return [signal_of_line(line, self.path) for line in added.splitlines() if line.strip()]
 
 
 def signal_of_line(line: bytes, file: Path) -> Signal:

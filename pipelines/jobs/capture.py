@@ -15,7 +15,7 @@ from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
-from pipelines.control.signals import Inbox
+from pipelines.control.signals import Inbox, SignalFile
 from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
@@ -129,7 +129,7 @@ def _notifications(ctx: JobContext) -> Notifications:
 
 def _inbox(ctx: JobContext) -> Inbox:
     capture = ctx.settings.capture
-    file = Path(capture.signal_file) if capture.signal_file is not None else None
+    file = SignalFile(Path(capture.signal_file)) if capture.signal_file is not None else None
     return Inbox(ctx.tables, ctx.settings.source.name, capture.signal_enabled_channels, file, capture.signal_poll_interval_ms / 1000)
 
 

@@ -11,7 +11,7 @@ import bson
 import pytest
 from pydantic import ValidationError
 
-from pipelines.control.signals import from_document, signal_of_line
+from pipelines.control.signals import SignalFile, from_document, signal_of_line
 from pipelines.jobs.newcomers import earlier_selection, filters_of
 from pipelines.jobs.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
@@ -105,6 +105,30 @@ def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any,
 @pytest.mark.parametrize("line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"])
 def test_a_line_that_nobody_can_read_is_a_signal_that_is_refused(line: str) -> None:
     assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
+
+
+# scenario: M09
+def test_lines_of_a_file_are_found_once_whether_it_is_appended_to_or_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "signals.jsonl"
+    file = SignalFile(path)
+
+    assert file.news() == []
+    for mode, text, expected in (
+        ("a", '{"id": "1"}\n', ["1"]),
+        ("a", "", []),
+        ("a", '{"id": "2"}\n\n{"id":', ["2"]),
+        ("a", ' "3"}\n', ["3"]),
+        ("w", '{"id": "4"}\n{"id": "5"}\n{"id": "6"}\n{"id": "7"}\n', ["4", "5", "6", "7"]),
+        ("w", '{"id": "4"}\n{"id": "5"}\n{"id": "8"}\n{"id": "7"}\n', ["4", "5", "8", "7"]),
+        ("w", '{"id": "9"}\n', ["9"]),
+        ("w", '{"id": "9"}\n{"id": "10"}\n', ["10"]),
+        ("w", "", []),
+        ("a", '{"id": "9"}\n', ["9"]),
+    ):
+        with path.open(mode, encoding="utf-8") as lines:
+            lines.write(text)
+        assert [signal.id for signal in file.news()] == expected, text
+        assert file.news() == []
 
 
 def test_a_line_with_half_a_character_can_be_stored() -> None:
