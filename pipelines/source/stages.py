@@ -173,7 +173,7 @@ def _pattern_problems(patterns: Sequence[str]) -> list[str]:
 def stream_stages(selection: Selection, resume_after: str | None = None, *, excluding: bool = True) -> list[Stage]:
     """Stages after ``$changeStream``: ours (namespaces and operations, then excluded fields) and the user's, in the order asked for.
 
-    Every ``$match``, the user's as well, admits control events, signals and the event of *resume_after*.
+    Every ``$match`` and ``$redact``, the user's as well, admits control events, signals and the event of *resume_after*.
 
     Args:
         resume_after: ``_data`` of the token that the stream starts after. The server looks for that very event behind the ``$match``:
@@ -200,8 +200,14 @@ def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
     if "$match" in stage:
         return {"$match": {"$or": [*always, stage["$match"]]}}
     if "$redact" in stage:
-        return {"$redact": {"$cond": [{"$in": ["$operationType", list(CONTROL_OPERATIONS)]}, "$$KEEP", stage["$redact"]]}}
+        return {"$redact": {"$cond": [{"$or": [_expression(condition) for condition in always]}, "$$KEEP", stage["$redact"]]}}
     return stage
+
+
+def _expression(condition: dict[str, Any]) -> dict[str, Any]:
+    """A flat condition of a ``$match``, values and ``$in`` only, as an expression."""
+    lists = {name: wanted["$in"] if isinstance(wanted, dict) else [wanted] for name, wanted in condition.items()}
+    return {"$and": [{"$in": [f"${name}", {"$literal": wanted}]} for name, wanted in lists.items()]}
 
 
 def _admitted(selection: Selection) -> list[dict[str, Any]]:

@@ -141,6 +141,20 @@ def test_a_users_stages_filter_data_and_no_control_event(raw_client: MongoClient
         assert [event["operationType"] for event in events if event["ns"]["db"] == database.name][-2:] == ["rename", "drop"]
 
 
+# scenario: M09, B15
+@pytest.mark.parametrize("stage", [{"$redact": "$$PRUNE"}, {"$match": {"fullDocument.city": "Paris"}}], ids=str)
+def test_signals_of_the_source_pass_a_users_stages(raw_client: MongoClient[Any], database: Db, stage: dict[str, Any]) -> None:
+    start = ResumePoint(token=token_at(raw_client, Selection()))
+    database.a.insert_one({"_id": 1})
+    database.signals.insert_one({"_id": 2, "type": "log"})
+    database.signals.update_one({"_id": 2}, {"$set": {"type": "what"}})
+    database.a.drop()
+    channel = {"signal_enabled_channels": "source", "signal_data_collection": f"{database.name}.signals"}
+    events = shown(raw_client, selection(cursor_pipeline=json.dumps([stage]), **channel), start)
+    assert names(events, database) == ["insert .signals"]
+    assert [event["operationType"] for event in events if event["ns"]["db"] == database.name] == ["insert", "drop"]
+
+
 # scenario: B03, B04, D04
 def test_every_mode_brings_the_images_that_it_names(raw_client: MongoClient[Any], database: Db) -> None:
     database.create_collection("a", **IMAGES)

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from pipelines.model.field_rules import FieldPolicy, parse_field_rules
+from pipelines.model.namespaces import Namespace
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.field_stages import exclusion_projection, exclusion_stages
 from pipelines.source.stages import Images, Selection, stream_stages
 
 CONTROL = {"operationType": {"$in": ["drop", "rename", "dropDatabase", "invalidate"]}}
+
+IS_CONTROL = {"$and": [{"$in": ["$operationType", {"$literal": CONTROL["operationType"]["$in"]}]}]}
 
 
 def policy(**lists: Any) -> FieldPolicy:
@@ -97,7 +100,7 @@ def test_the_users_stages_stand_where_the_order_says(order: Any, places: str) ->
     internal = {"$match": {"$or": [CONTROL, {"$and": [{"ns.db": {"$in": ["a"]}}]}]}}
     users = [
         {"$match": {"$or": [CONTROL, {"x": 1}]}},
-        {"$redact": {"$cond": [{"$in": ["$operationType", CONTROL["operationType"]["$in"]]}, "$$KEEP", "$$PRUNE"]}},
+        {"$redact": {"$cond": [{"$or": [IS_CONTROL]}, "$$KEEP", "$$PRUNE"]}},
         {"$unset": "wallTime"},
     ]
     given = UserPipeline(({"$match": {"x": 1}}, {"$redact": "$$PRUNE"}, {"$unset": "wallTime"}), order)
@@ -105,6 +108,16 @@ def test_the_users_stages_stand_where_the_order_says(order: Any, places: str) ->
     assert stream_stages(Selection(databases=("a",), match_mode="literal", user_pipeline=given)) == [
         stage for place in places for stage in parts[place]
     ]
+
+
+# scenario: M09
+def test_signals_and_the_event_of_the_token_pass_a_users_redact() -> None:
+    users = UserPipeline(({"$redact": "$$PRUNE"},))
+    selection = Selection.of("database", "shop", user_pipeline=users, signals=Namespace("shop", "$signals"))
+    values = {"operationType": "insert", "ns.db": "shop", "ns.coll": "$signals"}
+    is_signal = {"$and": [{"$in": [f"${name}", {"$literal": [value]}]} for name, value in values.items()]}
+    is_last = {"$and": [{"$in": ["$_id._data", {"$literal": ["82AB"]}]}]}
+    assert stream_stages(selection, "82AB") == [{"$redact": {"$cond": [{"$or": [IS_CONTROL, is_last, is_signal]}, "$$KEEP", "$$PRUNE"]}}]
 
 
 # scenario: M04
