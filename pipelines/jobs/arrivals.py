@@ -40,7 +40,8 @@ class Arrivals:
     def snapshot_of(self, events: Iterable[bytes], *, running: SnapshotRun | None) -> SnapshotRun | None:
         """I/O: plans the reading of what came unseen with *events*; None where nothing did. It is not started.
 
-        Only one snapshot runs at a time: the new one takes over the chunks that *running* has not read, and that one ends.
+        Only one snapshot runs at a time: the new one takes over the chunks that *running* has not read, and whether it waits, and that
+        one ends.
 
         Effects on failure:
             A plan that no batch names stays in bronze, and is never read; the batch comes again, and is planned again.
@@ -54,7 +55,8 @@ class Arrivals:
             collections = sorted({collection for collection in arrived if collection is not None}, key=str)
         for collection in collections:
             _log.info("%s came by a rename that showed none of its documents: it is read", collection)
-        return SnapshotRun.begin(self.means, uuid.uuid4().hex, self._plan(collections, running))
+        paused = running is not None and running.paused
+        return SnapshotRun.begin(self.means, uuid.uuid4().hex, self._plan(collections, running), paused=paused)
 
     def _plan(self, collections: list[Collection], running: SnapshotRun | None) -> Plan:
         if running is None:

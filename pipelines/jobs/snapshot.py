@@ -67,10 +67,12 @@ class SnapshotRun:
         return SnapshotRun(means, last.snapshot_id, plan, done, paused=is_held(words), ended="completed" in words)
 
     @staticmethod
-    def begin(means: Means, snapshot_id: str, plan: Plan) -> SnapshotRun:
-        """I/O: commits *plan*. It is read once a batch names *snapshot_id*."""
+    def begin(means: Means, snapshot_id: str, plan: Plan, *, paused: bool = False) -> SnapshotRun:
+        """I/O: commits *plan*, and that it waits (*paused*). It is read once a batch names *snapshot_id*."""
         _append_manifest(means.writer, snapshot_id, "plan", -1, plan.to_json())
-        return SnapshotRun(means, snapshot_id, plan, {})
+        if paused:
+            _append_manifest(means.writer, snapshot_id, "paused", -1, "{}")
+        return SnapshotRun(means, snapshot_id, plan, {}, paused=paused)
 
     def start(self) -> None:
         """Idempotent."""

@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.send_signal import send_signal
 from pipelines.jobs.silver import run_silver
+from pipelines.jobs.snapshots import list_snapshots
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -102,3 +104,25 @@ def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     assert len(ctx.tables.names("silver")) == 3
+
+
+# scenario: N04, H07
+def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    captured = [f"{database.name}\\.{name}" for name in "ac"]
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="no_data", collection_include_list=captured)
+    fill(database, "a", "b", life=0)
+    run_capture(ctx, once=True)
+    send_signal(ctx, "execute-snapshot", {"data-collections": captured}, by="ops")
+    send_signal(ctx, "pause-snapshot", {}, by="ops")
+    assert run_capture(ctx, once=True).documents == 0
+    database.b.rename("c")
+    for _ in range(2):  # in the run that it comes in, and after a restart
+        assert run_capture(ctx, once=True).documents == 0
+        assert [state.state for state in list_snapshots(ctx)] == ["paused", "replaced"]
+    send_signal(ctx, "resume-snapshot", {}, by="ops")
+    assert run_capture(ctx, once=True).documents == 8
+    assert [state.state for state in list_snapshots(ctx)] == ["completed", "replaced"]
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "c")
