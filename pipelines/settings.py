@@ -30,7 +30,9 @@ class SourceSettings(Section):
     """The MongoDB deployment that is read."""
 
     name: str = Field("mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id.")
-    uri: SecretStr | None = Field(None, min_length=1, description="Connection string; without one the embedded mongod is started.")
+    uri: SecretStr | None = Field(
+        None, min_length=1, description="Connection string; without one nothing is captured, and `demo` starts the embedded mongod."
+    )
     connect_timeout_ms: int = Field(10_000, gt=0, description="Longest wait for a connection, where the URI has no `connectTimeoutMS`.")
     server_selection_timeout_ms: int = Field(
         10_000, gt=0, description="Longest wait for a server that can answer, where the URI has no `serverSelectionTimeoutMS`."
