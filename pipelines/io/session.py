@@ -34,10 +34,14 @@ _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
+    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100: so many documents of 10 MB are one page, compressed as a whole
+    "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, of a row group
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    # Compression takes memory beside the heap, as much again by default.
+    "spark.driver.extraJavaOptions": "-XX:MaxDirectMemorySize=1g "
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }

@@ -22,10 +22,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import alter_offset, show_offset
+from pipelines.jobs.offsets import alter_offset
 from pipelines.jobs.send_signal import send_signal
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
+from pipelines.jobs.status import show_offset
 
 _COLLECTIONS, _KEYS = 200, 10
 _VALUES = (1, 2.5, "text", None, [1, {"a": 2}], {"b": [True]}, 2**40)
