@@ -11,6 +11,7 @@ from typing import Any
 
 from bson import json_util
 from bson.binary import UUID_SUBTYPE, Binary
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
@@ -176,6 +177,14 @@ def operation_time(client: AnyClient) -> tuple[int, int]:
         reply = client.admin.command("ping")
     time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
     return time.time, time.inc
+
+
+def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
+    """To read *collection* as it was at cluster time *at*. Of a capped one no server reads the past (246): its documents are at least as
+    new as *at*, and the events that made them newer come after."""
+    if collection.capped:
+        return {"level": "majority", "afterClusterTime": Timestamp(*at)}
+    return {"level": "snapshot", "atClusterTime": Timestamp(*at)}
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
-from bson.timestamp import Timestamp
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import AnyClient, Collection, asking, find_collection, operation_time
+from pipelines.source.client import AnyClient, Collection, asking, find_collection, operation_time, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
 
 @dataclass(frozen=True)
 class Reread:
-    """A document at the cluster time *seconds*, *increment*; no event up to then is missing in it."""
+    """A document at the cluster time *seconds*, *increment*, or later where its collection is capped; no event up to then is missing in
+    it."""
 
     document: bytes
     collection: Collection
@@ -48,7 +48,8 @@ def read_again(client: AnyClient, collection: Collection, identifier: tuple[int,
 def read_at(
     client: AnyClient, collection: Collection, identifiers: Sequence[tuple[int, bytes]], at: tuple[int, int], fields: FieldPolicy
 ) -> list[bytes]:
-    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order.
+    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order. Those of a capped collection may
+    be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.
@@ -59,8 +60,7 @@ def read_at(
     """
     values = rb.document_of(rb.element(b"%d" % number, *value) for number, value in enumerate(identifiers))
     among = RawBSONDocument(rb.as_document(rb.DOCUMENT, rb.as_document(rb.ARRAY, values, b"$in"), b"_id"))
-    concern = {"level": "snapshot", "atClusterTime": Timestamp(*at)}
-    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": concern}
+    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": read_concern(collection, at)}
     if projection := exclusion_projection(fields, collection.db, collection.name):
         find["projection"] = projection
     rules = FieldRewriter(fields).collection(collection.db, collection.name)
