@@ -170,7 +170,7 @@ class _Loop:
         self._means = means
         self._head, self._beside = Head(means.writer, last), Beside(means, last)
         self._desk, self._from_source = SignalDesk(means, self._head, self._beside, inbox), SourceSignals(means.selection, inbox)
-        self._asides = SetAsides(means.writer, means.client, means.selection.fields, means.settings.cursor_oversize_handling_mode)
+        self._asides = SetAsides(means.writer, means.client, means.selection, means.settings.cursor_oversize_handling_mode)
         self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
         self._streams = means.settings.snapshot_policy.streams
         self._events = 0

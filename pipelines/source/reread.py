@@ -10,9 +10,10 @@ from bson.raw_bson import RawBSONDocument
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import AnyClient, Collection, asking, find_collection, operation_time, read_concern
+from pipelines.source.client import AnyClient, Collection, asking, find_incarnation, operation_time, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.stages import Selection
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Reread:
     increment: int
 
 
-def read_again(client: AnyClient, collection: Collection, identifier: tuple[int, bytes], fields: FieldPolicy) -> Reread | None:
-    """I/O: the document, by the field rules; None where it is gone, or its collection is gone or another one by now: the change stream
-    tells of that, too.
+def read_again(client: AnyClient, collection: Collection, identifier: tuple[int, bytes], selection: Selection) -> Reread | None:
+    """I/O: the document, by the field rules, under the name that its collection has now. None where it is gone, or its collection is gone,
+    which the change stream tells, too; or where the filters leave that name out.
 
     Args:
         client: Opened with ``raw=True``.
@@ -38,10 +39,11 @@ def read_again(client: AnyClient, collection: Collection, identifier: tuple[int,
         RetriableError: Calling again is safe.
     """
     at = operation_time(client)
-    now = find_collection(client[collection.db], collection.name)
-    if now is None or collection.uuid not in (None, now.uuid):
+    with asking(f"looking for {collection}"):
+        now = find_incarnation(client, collection)
+    if now is None or not selection.admits(now.db, now.name):
         return None
-    found = read_at(client, now, [identifier], at, fields)
+    found = read_at(client, now, [identifier], at, selection.fields)
     return Reread(found[0], now, *at) if found else None
 
 
