@@ -180,6 +180,26 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     assert_equal_to_source(ctx, database, "a")
 
 
+# scenario: J02, O03
+def test_the_position_moves_past_an_event_that_the_server_cannot_send(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams_with_pre_image")
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    database.a.insert_one({"_id": 1, "heavy": "x" * (9 * 1024 * 1024)})
+    run_capture(ctx, once=True)
+    database.a.update_one({"_id": 1}, {"$set": {"heavy": "y" * (9 * 1024 * 1024)}})
+    with pytest.raises(ConfigurationError, match="exceeds 16 MiB"):
+        run_capture(ctx, once=True)
+    time.sleep(1.1)  # a time has whole seconds
+    stop(ctx)
+    move = alter_offset(ctx, datetime.now(UTC).isoformat(), by="ops", why="too large")
+    assert (move.direction, move.events) == ("forward", 1)
+    start(ctx)
+    database.a.insert_one({"_id": 2})
+    assert run_capture(ctx, once=True).events == 1
+
+
 # scenario: R07, and KIP-875's orders of stop, pause, resume and start
 def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path

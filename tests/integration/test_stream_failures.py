@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.client import ConnectionOptions, open_client, token_data
 from pipelines.source.mongod import configured_uri
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
@@ -260,3 +260,23 @@ def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
         assert oplog.reaches(start)
         with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
             assert not oplog.reaches(start)
+
+
+# scenario: J02, O03
+def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_the_history_is_lost(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    heavy = "x" * (9 * 1024 * 1024)
+    database.a.insert_one({"_id": 1, "heavy": heavy})
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        oplog = Oplog(client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
+        before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
+        database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
+        seconds, increment = oplog.present_time()
+        through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
+        database.a.insert_one({"_id": 2})
+        assert oplog.count(before, through, 100) == 2
+        assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
+        with failing(mongo, "aggregate", errorCode=286):
+            assert oplog.count(before, through, 100) is None
