@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from bson.raw_bson import RawBSONDocument
@@ -27,6 +27,9 @@ from pipelines.source.patience import Patience, made_progress
 from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
+
+_SILENCE_SECONDS = 1.0
+_CLOSING_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -90,24 +93,39 @@ class StreamReader:
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
-    def batches(self) -> Generator[ChangeBatch]:
-        """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread."""
+    def batches(self, goes_on: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
+        """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread.
+
+        Args:
+            goes_on: Asked about every second while none comes, as when the source is away; False ends the batches.
+        """
         self._thread.start()
         try:
-            while True:
-                self._wanted.set()
-                item = self._queue.get()
-                self._wanted.clear()
+            while (item := self._next(goes_on)) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             self.close()
 
+    def _next(self, goes_on: Callable[[], bool]) -> ChangeBatch | BaseException | None:
+        self._wanted.set()
+        try:
+            while True:
+                try:
+                    return self._queue.get(timeout=_SILENCE_SECONDS)
+                except queue.Empty:
+                    if not goes_on():
+                        return None
+        finally:
+            self._wanted.clear()
+
     def close(self) -> None:
-        """Stop reading. Batches not handed over are dropped: their events are still in the source."""
+        """Stop reading. Batches not handed over are dropped: their events are still in the source. Whoever waits for a server that does
+        not answer is not waited for: what it will hear ends it."""
         self._stop.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
             try:
                 self._queue.get_nowait()
             except queue.Empty:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore
 from pydantic import SecretStr
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +29,7 @@ from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
-from pipelines.source.mongod import free_ports
+from pipelines.source.mongod import EmbeddedMongod, free_ports
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")
@@ -231,6 +232,30 @@ def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     assert ended[0].events == 2
     start(ctx)
     assert run_capture(ctx, once=True).events == 0
+
+
+# scenario: R07
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(spark: SparkSession, tmp_path: Path, by_signal: bool) -> None:
+    stopped = threading.Event()
+    with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
+        ctx = pipeline(spark, server.uri, "t", tmp_path, heartbeat_interval_ms=500)
+        client.t.a.insert_one({"_id": 0})
+        run_capture(ctx, once=True)
+        running = threading.Thread(target=lambda: run_capture(ctx, stop=stopped))
+        running.start()
+        client.t.a.insert_one({"_id": 1})
+        wait_until(lambda: bronze(ctx).where(F.col("op") == "c").count() == 1)
+        server.kill()
+        time.sleep(3)
+        batch = offset_history(ctx, 1)[0].batch
+        if by_signal:
+            stopped.set()
+        else:
+            stop(out_of_reach(ctx))
+        running.join(timeout=20)
+        assert not running.is_alive()
+        assert offset_history(ctx, 1)[0].batch == batch
 
 
 def wait_until(holds: Any, seconds: float = 60) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -15,8 +15,8 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, open_client, token_data
-from pipelines.source.mongod import configured_uri
+from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.mongod import EmbeddedMongod, configured_uri
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
@@ -280,3 +280,27 @@ def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_t
         assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
         with failing(mongo, "aggregate", errorCode=286):
             assert oplog.count(before, through, 100) is None
+
+
+# scenario: R07
+@pytest.mark.parametrize("goes_away", [EmbeddedMongod.kill, EmbeddedMongod.pause])
+def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_seconds(goes_away: Callable[[EmbeddedMongod], None]) -> None:
+    answers: list[bool] = []
+
+    def goes_on() -> bool:
+        answers.append(len(answers) < 2)
+        return answers[-1]
+
+    with EmbeddedMongod() as server:
+        client, selection = open_client(ConnectionOptions(server.uri), raw=True), Selection("database", "t")
+        start = ResumePoint(token=token_at(client, selection, expanded_events=False))
+        batches = StreamReader(client, selection, start, expanded_events=False).batches(goes_on)
+        for _ in range(6):
+            next(batches)
+        assert answers == [], "a source that is there answers, however quiet it is"
+        goes_away(server)
+        started = time.monotonic()
+        assert [batch.events for batch in batches if batch.events] == []
+        close_client(client)
+        assert time.monotonic() - started < 10
+    assert answers == [True, True, False]
