@@ -182,36 +182,32 @@ class StreamReader:
         """Read on in smaller steps, or pass the event where it is certain which one it is.
 
         Raises:
-            Exception: *failure*, where it is none of that.
+            Exception: *failure*, where it is none of that, or is a lost connection that nothing explains so far: it counts as any other.
             ConfigurationError: Even without its heavy parts the event is too large.
         """
         if not self._narrowing.suspects(failure):
             raise failure
-        if self._narrowing.refused() <= self._limits.retry_limit:
-            self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+        if self._narrowing.refused() > self._limits.retry_limit and self._passed(failure):
             return
+        if self._narrowing.is_lost_connection(failure):
+            raise failure
+        self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+
+    def _passed(self, failure: Exception) -> bool:
+        """Hand over the next event without its heavy parts; not where there is none, or where it does not explain *failure*."""
         try:
-            passed = self._pass_oversize(failure)
+            with self._open(LIGHT_STAGE) as stream:
+                event, token = stream.try_next(), stream.resume_token
         except mongo.OperationFailure as error:
             raise (key_too_large() if self._narrowing.suspects(error) else error) from None
+        if event is None:
+            return False
+        light = light_event(self._fields.event(bytes(event.raw)))
+        explained = self._narrowing.explains(failure, light)
+        if explained:
+            self._hand_over(ChangeBatch((light,), token_json(token), (SetAside(light, self._narrowing.refusals, None),)))
         self._narrowing.ended()
-        if not passed:
-            raise failure
-
-    def _pass_oversize(self, failure: Exception) -> bool:
-        """Hand over the next event without its heavy parts; not where *failure* was a lost connection that nothing explains."""
-        with self._open(LIGHT_STAGE) as stream:
-            event = None
-            while event is None and not self._stop.is_set():
-                event = stream.try_next()
-            if event is None:
-                return True
-            light = light_event(self._fields.event(bytes(event.raw)))
-            if not self._narrowing.explains(failure, light):
-                return False
-            aside = SetAside(light, self._narrowing.refusals, None)
-            self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
-            return True
+        return explained
 
     def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
         """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free.

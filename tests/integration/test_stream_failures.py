@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import socketserver
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import bson
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.uri_parser import parse_uri
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
@@ -58,7 +62,8 @@ class Reading:
         self.selection = Selection("database", database.name, **selection)
         start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
         self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
-        self.batches = self.reader.batches()
+        self.ends_at = float("inf")
+        self.batches = self.reader.batches(lambda: time.monotonic() < self.ends_at)
         self.events: list[dict[str, Any]] = []
         self.landed: list[ChangeBatch] = []
 
@@ -72,6 +77,15 @@ class Reading:
             self.events += [bson.decode(event) for event in batch.events]
         return [event["documentKey"]["_id"] for event in self.events]
 
+    def wait_at_most(self, *, seconds: float) -> None:
+        self.ends_at = time.monotonic() + seconds
+
+    def until_silent(self, *, seconds: float) -> None:
+        """Reads what comes until nothing has come for so long."""
+        self.wait_at_most(seconds=seconds)
+        for _ in self.batches:
+            self.wait_at_most(seconds=seconds)
+
 
 @contextmanager
 def reading(
@@ -84,14 +98,40 @@ def reading(
 
 @contextmanager
 def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
-    """The server fails *command* of our clients, so many times or until the end."""
+    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end."""
     mode = {"times": times} if isinstance(times, int) else times
-    data = {"failCommands": [command], "appName": "strandline", **how}
+    data = {"failCommands": command.split(), "appName": "strandline", **how}
     mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
     try:
         yield
     finally:
         mongo.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@contextmanager
+def dropping(uri: str, *, answers_above: int) -> Iterator[str]:
+    """Leads to the same server, and closes a connection that brings so large an answer (in bytes)."""
+    host, port = parse_uri(uri)["nodelist"][0]
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection((host, port)) as server, server.makefile("rb") as answers:
+                threading.Thread(target=forward, args=(self.request, server), daemon=True).start()
+                while len(size := answers.read(4)) == 4 and int.from_bytes(size, "little") <= answers_above:
+                    self.request.sendall(size + answers.read(int.from_bytes(size, "little") - 4))
+                server.shutdown(socket.SHUT_RDWR)
+
+    def forward(client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while asked := client.recv(65_536):
+                server.sendall(asked)
+            server.shutdown(socket.SHUT_RDWR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"mongodb://127.0.0.1:{listening.server_address[1]}/?directConnection=true"
+        listening.shutdown()
 
 
 # scenario: F01, F03, F05, F09, G09
@@ -168,6 +208,28 @@ def test_retries_are_bounded_and_progress_resets_their_count(mongo_uri: str, mon
                 stream.until(number + 1)
         with failing(mongo, "getMore", "alwaysOn", errorCode=237), pytest.raises(RetriableError, match="237"):
             stream.until(4)
+
+
+# scenario: F08, G04
+def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri: str, database: Db) -> None:
+    """Where something on the way drops what is larger than it likes; without its heavy parts the event would come, and explain nothing."""
+    patience = Patience(connect_max_attempts=6, initial_delay_ms=5, max_delay_ms=20)
+    with dropping(mongo_uri, answers_above=500_000) as uri, reading(uri, database, patience=patience) as stream:
+        database.a.insert_one({"_id": 1, "heavy": "x" * 1_000_000})
+        with pytest.raises(RetriableError, match="AutoReconnect"):
+            stream.until_silent(seconds=20)
+
+
+# scenario: F08
+@pytest.mark.parametrize("failures", [8, 9, 11, 12])
+def test_a_quiet_stream_goes_on_after_lost_connections(mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int) -> None:
+    """Of commands: the driver tries some of them once more."""
+    with reading(mongo_uri, database) as stream, failing(mongo, "getMore aggregate", failures, closeConnection=True):
+        for _ in range(5):
+            stream.wait_at_most(seconds=15)
+            assert next(stream.batches).events == ()
+        database.a.insert_one({"_id": 1})
+        assert stream.until(1) == [1]
 
 
 # scenario: J02, J06, J10
