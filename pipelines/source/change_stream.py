@@ -88,7 +88,9 @@ class StreamReader:
         self._narrowing = Narrowing(ANSWER_EVENTS)
         self._begun: tuple[bytes, ...] = ()  # of the next batch
         self._whole = False  # the last batch
-        self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
+        self._queue: queue.SimpleQueue[ChangeBatch | BaseException] = queue.SimpleQueue()
+        self._taken = threading.Event()  # the queue is empty
+        self._taken.set()
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
@@ -113,7 +115,9 @@ class StreamReader:
         try:
             while True:
                 try:
-                    return self._queue.get(timeout=_SILENCE_SECONDS)
+                    item = self._queue.get(timeout=_SILENCE_SECONDS)
+                    self._taken.set()
+                    return item
                 except queue.Empty:
                     if not goes_on():
                         return None
@@ -124,12 +128,7 @@ class StreamReader:
         """Stop reading. Batches not handed over are dropped: their events are still in the source. Whoever waits for a server that does
         not answer is not waited for: what it will hear ends it."""
         self._stop.set()
-        deadline = time.monotonic() + _CLOSING_SECONDS
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            try:
-                self._queue.get_nowait()
-            except queue.Empty:
-                self._thread.join(timeout=0.05)
+        self._thread.join(_CLOSING_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -153,7 +152,7 @@ class StreamReader:
                 return
         self._begun = ()  # it comes again: the stream goes on after the last batch
         with asking("reading the change stream", phase="reading"), stream:
-            while not self._stop.is_set() and stream.alive:
+            while self._is_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._hand_over(batch):
                     made_progress(attempt)
@@ -246,11 +245,16 @@ class StreamReader:
         self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
         return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
 
-    def _put(self, item: ChangeBatch | BaseException) -> bool:
+    def _is_taken(self) -> bool:
+        """Wait until the batch before has been taken: no more than one is read ahead. False where none will be taken any more."""
         while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
+            if self._taken.wait(timeout=0.1):
                 return True
-            except queue.Full:
-                continue
         return False
+
+    def _put(self, item: ChangeBatch | BaseException) -> bool:
+        if not self._is_taken():
+            return False
+        self._taken.clear()
+        self._queue.put(item)
+        return True

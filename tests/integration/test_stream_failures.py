@@ -221,7 +221,7 @@ def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri
 
 
 # scenario: F08
-@pytest.mark.parametrize("failures", [8, 9, 11, 12])
+@pytest.mark.parametrize("failures", [8, 12])
 def test_a_quiet_stream_goes_on_after_lost_connections(mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int) -> None:
     """Of commands: the driver tries some of them once more."""
     with reading(mongo_uri, database) as stream, failing(mongo, "getMore aggregate", failures, closeConnection=True):
@@ -276,6 +276,23 @@ def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_no
         time.sleep(1)  # the writer is busy: one batch is ready, and the source keeps the others
         assert stream.until(100) == list(range(100))
         assert max(len(batch.events) for batch in stream.landed) == 7
+
+
+# scenario: R01
+def test_while_a_batch_is_being_written_the_next_one_is_read_and_no_other(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    def read() -> int:
+        idle = mongo.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"cursor.tailable": True}}])
+        return sum(operation["cursor"]["nDocsReturned"] for operation in idle if operation["ns"].startswith(f"{database.name}."))
+
+    with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
+        next(stream.batches)  # the server does not count what comes with the opening
+        database.a.insert_many([{"_id": number} for number in range(100)])
+        stream.until(1)
+        time.sleep(1)  # the writer is busy
+        assert read() == len(stream.events) + 7
+        stream.until(2 * len(stream.events))
+        time.sleep(1)
+        assert read() == len(stream.events) + 7
 
 
 # scenario: B05
