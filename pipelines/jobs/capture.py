@@ -90,7 +90,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
         target = ask.call(lambda: _present(oplog), stop) if once else None
-        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report)
+        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report, ask)
         while True:
             reader = StreamReader(
                 raw_client,
