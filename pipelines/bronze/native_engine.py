@@ -20,7 +20,7 @@ from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog, require_known_features
-from pipelines.io.landed import Landed
+from pipelines.io.landed import Landed, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _DELTAS_INTERVAL = 10
@@ -29,11 +29,8 @@ _WRITTEN_HERE = 2_000
 
 
 class ReadFailed(Exception):
-    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question."""
-
-
-class _WorkerLost(RetriableError):
-    pass
+    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. A source
+    that did not answer is told as it is."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class NativeEngine:
         # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
         try:
             file = self._worked(write_read, self.log.folder, read)
-        except _WorkerLost:
+        except RetriableError:  # whether the source does not answer, or the worker is gone
             raise
         except Exception as error:
             raise ReadFailed(type(error).__name__) from error
@@ -100,7 +97,7 @@ class NativeEngine:
         try:
             return self.workers.submit(work, *given).result()
         except BrokenExecutor:
-            raise _WorkerLost(
+            raise WriterEnded(
                 "a worker process of the native engine is gone (what it wrote to the terminal says why; nothing: want of memory);"
                 " nothing is lost",
                 next_step="strandline capture",
@@ -118,6 +115,6 @@ class NativeEngine:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
     def close(self) -> None:
-        """Raises RetriableError where the last commit did not stay."""
+        """Raises WriterEnded where the last commit did not stay."""
         self.workers.shutdown(cancel_futures=True)
         self.log.check()

@@ -10,7 +10,6 @@ from typing import Final
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from pipelines.io.conflicts import retrying
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import CUTS, CUTS_DDL
 from pipelines.model.moments import utc
@@ -74,9 +73,7 @@ def publish(tables: Tables, cut: Cut) -> None:
         list(cut.because),
         sorted(cut.tables.items()),
     )
-    for attempt in retrying():
-        with attempt:
-            tables.append(CUTS, tables.spark.createDataFrame([row], schema))
+    tables.append(CUTS, tables.spark.createDataFrame([row], schema))
 
 
 def _cut(row: Row) -> Cut:

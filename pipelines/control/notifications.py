@@ -63,6 +63,14 @@ class Notifications:
         self._flushed_at = time.monotonic()
         if not rows:
             return
+        try:
+            self._land(rows)
+        except BaseException:  # whoever catches it flushes again
+            with self._lock:
+                self._rows = rows + self._rows
+            raise
+
+    def _land(self, rows: list[_Row]) -> None:
         schema = schema_of(NOTIFICATIONS_DDL)
         if not self._created:
             self.tables.create(NOTIFICATIONS, schema, comment="What snapshots and signals did")

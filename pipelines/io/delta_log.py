@@ -19,9 +19,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from pipelines import __version__
-from pipelines.errors import ConfigurationError, FencedError, RetriableError
+from pipelines.errors import ConfigurationError, FencedError
 from pipelines.io.commits import Commit, LogFolder
-from pipelines.io.landed import Landed
+from pipelines.io.landed import Landed, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
@@ -64,7 +64,7 @@ class DeltaLog:
         Raises:
             ConfigurationError: The table has come to need a writer that knows more than this one.
             FencedError: So much was committed since the last look that its log is gone.
-            RetriableError: As `check`.
+            WriterEnded: As `check`.
         """
         _sync_folder(self.folder)  # the files' names
         actions = _actions(files, app_id, sequence, proof)
@@ -101,10 +101,10 @@ class DeltaLog:
         may replace one that came between its look and its rename; and a folder may be made anew.
 
         Raises:
-            RetriableError: It is not.
+            WriterEnded: It is not.
         """
         if self._inode_of(self.version) != self._inode:
-            raise RetriableError(
+            raise WriterEnded(
                 f"commit {self.version} of {self.folder.name} was replaced under this writer; nothing is lost",
                 next_step="strandline capture: it reads again what is missing",
             )

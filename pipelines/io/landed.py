@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.errors import RetriableError
+
 
 @dataclass(frozen=True)
 class Landed:
@@ -12,3 +14,7 @@ class Landed:
     rows: int
     restored_at: int | None
     """The version of the newest RESTORE among the table's newest commits."""
+
+
+class WriterEnded(RetriableError):
+    """This run can append no more; the next one goes on. Nothing was lost, and trying again within this one is in vain."""

@@ -162,12 +162,13 @@ class Tables:
         self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET {properties_clause(properties)}")
 
     def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
-        """I/O: one commit that appends *rows*. Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
+        """I/O: one commit that appends *rows*; computed and written anew where another commit, of properties for instance, came in between.
+        Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
         writer = rows.write.format("delta").mode("append").options(**(options or {}))
         if self.lake.by_path:
-            writer.save(self.lake.path(table))
+            retrying()(writer.save, self.lake.path(table))
         else:
-            writer.saveAsTable(self.lake.sql(table))
+            retrying()(writer.saveAsTable, self.lake.sql(table))
 
     def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> Landed | None:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.

@@ -62,6 +62,11 @@ class Beside:
         if self.run is not None:
             self.run.start()
 
+    def check(self) -> None:
+        """Raises what the snapshot failed with."""
+        if self.run is not None:
+            _ = self.run.is_read
+
     def completed(self) -> bool:
         """I/O: whether the snapshot has ended since the last batch; raises what it failed with."""
         if self.run is None or not self.run.completed():

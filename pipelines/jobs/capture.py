@@ -32,7 +32,7 @@ from pipelines.jobs.source_signals import SourceSignals
 from pipelines.model.updates import update_kind
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, inspect, open_client, token_data
+from pipelines.source.client import ConnectionOptions, close_client, inspect, open_client, token_data
 from pipelines.source.opening import StreamLimits
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
@@ -72,8 +72,9 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
     gate = _open_gate(ctx, once)
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with ExitStack() as resources:
-        client = resources.enter_context(closing(open_client(options)))
-        raw_client = resources.enter_context(closing(open_client(options, raw=True)))
+        client, raw_client = open_client(options), open_client(options, raw=True)
+        for each in (client, raw_client):
+            resources.callback(close_client, each)
         deployment = inspect(client)
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
@@ -89,7 +90,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
         target = ask.call(lambda: _present(oplog), stop) if once else None
-        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report)
+        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report, ask)
         while True:
             reader = StreamReader(
                 raw_client,
@@ -170,7 +171,7 @@ class _Loop:
         self._means = means
         self._head, self._beside = Head(means.writer, last), Beside(means, last)
         self._desk, self._from_source = SignalDesk(means, self._head, self._beside, inbox), SourceSignals(means.selection, inbox)
-        self._asides = SetAsides(means.writer, means.client, means.selection.fields, means.settings.cursor_oversize_handling_mode)
+        self._asides = SetAsides(means.writer, means.client, means.selection, means.settings.cursor_oversize_handling_mode)
         self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
         self._streams = means.settings.snapshot_policy.streams
         self._events = 0
@@ -186,7 +187,7 @@ class _Loop:
 
     def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
         committed_at = time.monotonic()
-        with closing(reader.batches()) as batches:
+        with closing(reader.batches(lambda: self._goes_on(stop))) as batches:
             for arrived in batches:
                 if not self._desk.settle(stop):
                     return
@@ -199,6 +200,11 @@ class _Loop:
                     committed_at = time.monotonic()
                 if ending:
                     return
+
+    def _goes_on(self, stop: threading.Event) -> bool:
+        """While nothing comes, as when the source is away: nothing lands. Raises what a lane of the snapshot failed with."""
+        self._beside.check()
+        return self._means.gate.passes(stop)
 
     def _land(self, change: ChangeBatch) -> None:
         arrived = self._beside.arrived(change.events)

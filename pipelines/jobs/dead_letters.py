@@ -35,7 +35,8 @@ class Replayed:
 
     id: str
     status: str
-    """``replayed``: its document was read again and landed; ``gone``: the source has it no more, which the stream tells."""
+    """``replayed``: its document was read again and landed; ``gone``: the source has it no more, which the stream tells, or only under a
+    name that is not captured."""
 
 
 def note_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
@@ -107,12 +108,12 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[Replayed]:
     done = []
     settings = ctx.settings.capture
     writer = BronzeWriter(ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored")
-    fields = selection_of(settings).fields
+    selection = selection_of(settings)
     with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
         for row in rows.collect():
             collection = Collection(row["db"], row["collection"], row["collection_uuid"])
             identifier = _identifier(row)
-            again = None if identifier is None else read_again(client, collection, identifier, fields)
+            again = None if identifier is None else read_again(client, collection, identifier, selection)
             if again is not None:
                 land_reread(writer, again)
             status: Any = "gone" if again is None else "replayed"

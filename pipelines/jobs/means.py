@@ -10,6 +10,7 @@ from pipelines.control.notifications import Notifications
 from pipelines.control.sources import Gate
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import AnyClient, ConnectionOptions
+from pipelines.source.patience import Patience
 from pipelines.source.stages import Selection
 
 Report = Callable[[str, int], None]
@@ -32,3 +33,4 @@ class Means:
     gate: Gate
     notifications: Notifications
     report: Report
+    patience: Patience

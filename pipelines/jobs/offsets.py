@@ -41,8 +41,8 @@ class Move:
     from_token: str | None
     to_token: str
     """Empty for a reset."""
-    events: int
-    """How many events are captured again (back) or never captured (forward)."""
+    events: int | None
+    """How many events are captured again (back) or never captured (forward). None: the source cannot tell."""
     first_at: datetime | None = None
     last_at: datetime | None = None
     """Their cluster times as far as bronze knows them, UTC."""
@@ -53,12 +53,13 @@ class Move:
         done = "" if self.committed_batch is None else f"; it stands in bronze as batch {self.committed_batch}"
         if self.direction == "none":
             return f"{self.source} is there already; nothing to do"
+        count = "an unknown number of" if self.events is None else f"{self.events:,}"
         if self.action == "reset":
-            return f"{self.source} starts anew: {self.events:,} captured events keep their rows{done}"
+            return f"{self.source} starts anew: {count} captured events keep their rows{done}"
         span = f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)" if self.first_at and self.last_at else ""
         what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
-        least = "at least " if self.events >= _COUNTED_AT_MOST else ""
-        return f"{self.source} moves {self.direction}: {least}{self.events:,} events{span} {what}{done}"
+        least = "at least " if self.events is not None and self.events >= _COUNTED_AT_MOST else ""
+        return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
 
 
 def offset_history(ctx: JobContext, limit: int) -> list[Ended]:

@@ -13,12 +13,12 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
 from pipelines.model import raw_bson as rb
-from pipelines.model.field_rules import FieldPolicy
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment
 from pipelines.source.intake import name_of
 from pipelines.source.oversize import HEAVY, SetAside
 from pipelines.source.reread import Reread, read_again
+from pipelines.source.stages import Selection
 
 REREAD = "reread"
 """Stands as the snapshot of a READ that belongs to none."""
@@ -30,7 +30,7 @@ class SetAsides:
 
     writer: BronzeWriter
     client: AnyClient
-    fields: FieldPolicy
+    selection: Selection
     mode: str
 
     def land(self, asides: Sequence[SetAside]) -> None:
@@ -56,7 +56,7 @@ class SetAsides:
                 "all before it has landed",
                 next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
             )
-        again = reread_of(self.client, event.raw, Collection(event.db or "", event.collection or "", event.collection_uuid), self.fields)
+        again = reread_of(self.client, event.raw, Collection(event.db or "", event.collection or "", event.collection_uuid), self.selection)
         if again is not None:
             land_reread(self.writer, again)
 
@@ -81,14 +81,14 @@ class SetAsides:
         )
 
 
-def reread_of(client: AnyClient, event: bytes, collection: Collection, fields: FieldPolicy) -> Reread | None:
-    """I/O: the document of an event as it is now; None where it is gone, or the event has none."""
+def reread_of(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> Reread | None:
+    """I/O: the document of an event as it is now; None as of `read_again`, or where the event has none."""
     key = rb.field(event, b"documentKey")
     identifier = rb.field(event, b"_id", key[1]) if key is not None else None
     if identifier is None:
         return None
     kind, value, end = identifier
-    return read_again(client, collection, (kind, event[value:end]), fields)
+    return read_again(client, collection, (kind, event[value:end]), selection)
 
 
 def land_reread(writer: BronzeWriter, again: Reread) -> None:

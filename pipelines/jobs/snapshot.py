@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
-from pipelines.errors import RetriableError, StrandlineError
+from pipelines.errors import RetriableError
 from pipelines.io.metrics import DOCUMENTS
+from pipelines.jobs.chunk_attempts import patiently
 from pipelines.jobs.chunk_reader import ChunkReader
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
 from pipelines.model.snapshot_policy import query_document
-from pipelines.source.client import find_incarnation, open_client
+from pipelines.source.client import asking, find_incarnation, open_client
 from pipelines.source.ranges import Reading
 
-_CHUNK_ATTEMPTS = 5
 _PAUSED_SECONDS = 0.2
 
 
@@ -132,19 +132,12 @@ class SnapshotRun:
             if not self._means.gate.passes(self._stop):
                 break
             if self.progress.claim(chunk):
-                documents += self._land_patiently(chunk, lane)
-        return documents
-
-    def _land_patiently(self, chunk: Chunk, lane: int) -> int:
-        documents = 0
-        for attempt in Retrying(
-            retry=retry_if_exception(_may_pass),
-            stop=stop_after_attempt(_CHUNK_ATTEMPTS),
-            wait=wait_exponential(multiplier=1, max=30),
-            retry_error_callback=lambda state: _chunk_failed(state.outcome),
-        ):
-            with attempt:
-                documents = self._land(chunk, lane)
+                try:
+                    documents += patiently(partial(self._land, chunk, lane), self._means.patience, self._stop)
+                except RetriableError:
+                    if self._stop.is_set():  # the next run reads it
+                        break
+                    raise
         return documents
 
     def _land(self, chunk: Chunk, lane: int) -> int:
@@ -152,7 +145,7 @@ class SnapshotRun:
         under that name or since, is discarded, with a row that says so."""
         writer = self._writer
         app_id = writer.app_id(self.id, lane)
-        with closing(open_client(self._means.options)) as client:
+        with closing(open_client(self._means.options)) as client, asking(f"looking for {chunk.collection}"):
             now = find_incarnation(client, chunk.collection)
         selected = self._selection.admits(now.db, now.name) if now is not None else None
         if now is None or not selected:
@@ -170,19 +163,6 @@ class SnapshotRun:
         self._means.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether a chunk is worth another attempt: Spark wraps whatever an executor met, so all but our own refusals are."""
-    return isinstance(error, Exception) and not isinstance(error, StrandlineError)
-
-
-def _chunk_failed(outcome: Future[int] | None) -> None:
-    cause = outcome.exception() if outcome is not None else None
-    raise RetriableError(
-        f"a snapshot chunk failed {_CHUNK_ATTEMPTS} times ({type(cause).__name__})",
-        next_step="strandline capture: it goes on with the chunk",
-    ) from cause
 
 
 def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from bson.raw_bson import RawBSONDocument
@@ -27,6 +27,9 @@ from pipelines.source.patience import Patience, made_progress
 from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
+
+_SILENCE_SECONDS = 1.0
+_CLOSING_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -85,33 +88,47 @@ class StreamReader:
         self._narrowing = Narrowing(ANSWER_EVENTS)
         self._begun: tuple[bytes, ...] = ()  # of the next batch
         self._whole = False  # the last batch
-        self._queue: queue.Queue[ChangeBatch | BaseException] = queue.Queue(maxsize=1)
+        self._queue: queue.SimpleQueue[ChangeBatch | BaseException] = queue.SimpleQueue()
+        self._taken = threading.Event()  # the queue is empty
+        self._taken.set()
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
-    def batches(self) -> Generator[ChangeBatch]:
-        """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread."""
+    def batches(self, goes_on: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
+        """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread.
+
+        Args:
+            goes_on: Asked about every second while none comes, as when the source is away; False ends the batches.
+        """
         self._thread.start()
         try:
-            while True:
-                self._wanted.set()
-                item = self._queue.get()
-                self._wanted.clear()
+            while (item := self._next(goes_on)) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             self.close()
 
+    def _next(self, goes_on: Callable[[], bool]) -> ChangeBatch | BaseException | None:
+        self._wanted.set()
+        try:
+            while True:
+                try:
+                    item = self._queue.get(timeout=_SILENCE_SECONDS)
+                    self._taken.set()
+                    return item
+                except queue.Empty:
+                    if not goes_on():
+                        return None
+        finally:
+            self._wanted.clear()
+
     def close(self) -> None:
-        """Stop reading. Batches not handed over are dropped: their events are still in the source."""
+        """Stop reading. Batches not handed over are dropped: their events are still in the source. Whoever waits for a server that does
+        not answer is not waited for: what it will hear ends it."""
         self._stop.set()
-        while self._thread.is_alive():
-            try:
-                self._queue.get_nowait()
-            except queue.Empty:
-                self._thread.join(timeout=0.05)
+        self._thread.join(_CLOSING_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -135,7 +152,7 @@ class StreamReader:
                 return
         self._begun = ()  # it comes again: the stream goes on after the last batch
         with asking("reading the change stream", phase="reading"), stream:
-            while not self._stop.is_set() and stream.alive:
+            while self._is_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._hand_over(batch):
                     made_progress(attempt)
@@ -164,36 +181,32 @@ class StreamReader:
         """Read on in smaller steps, or pass the event where it is certain which one it is.
 
         Raises:
-            Exception: *failure*, where it is none of that.
+            Exception: *failure*, where it is none of that, or is a lost connection that nothing explains so far: it counts as any other.
             ConfigurationError: Even without its heavy parts the event is too large.
         """
         if not self._narrowing.suspects(failure):
             raise failure
-        if self._narrowing.refused() <= self._limits.retry_limit:
-            self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+        if self._narrowing.refused() > self._limits.retry_limit and self._passed(failure):
             return
+        if self._narrowing.is_lost_connection(failure):
+            raise failure
+        self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+
+    def _passed(self, failure: Exception) -> bool:
+        """Hand over the next event without its heavy parts; not where there is none, or where it does not explain *failure*."""
         try:
-            passed = self._pass_oversize(failure)
+            with self._open(LIGHT_STAGE) as stream:
+                event, token = stream.try_next(), stream.resume_token
         except mongo.OperationFailure as error:
             raise (key_too_large() if self._narrowing.suspects(error) else error) from None
+        if event is None:
+            return False
+        light = light_event(self._fields.event(bytes(event.raw)))
+        explained = self._narrowing.explains(failure, light)
+        if explained:
+            self._hand_over(ChangeBatch((light,), token_json(token), (SetAside(light, self._narrowing.refusals, None),)))
         self._narrowing.ended()
-        if not passed:
-            raise failure
-
-    def _pass_oversize(self, failure: Exception) -> bool:
-        """Hand over the next event without its heavy parts; not where *failure* was a lost connection that nothing explains."""
-        with self._open(LIGHT_STAGE) as stream:
-            event = None
-            while event is None and not self._stop.is_set():
-                event = stream.try_next()
-            if event is None:
-                return True
-            light = light_event(self._fields.event(bytes(event.raw)))
-            if not self._narrowing.explains(failure, light):
-                return False
-            aside = SetAside(light, self._narrowing.refusals, None)
-            self._hand_over(ChangeBatch((light,), token_json(stream.resume_token), (aside,)))
-            return True
+        return explained
 
     def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
         """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free.
@@ -232,11 +245,16 @@ class StreamReader:
         self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
         return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
 
-    def _put(self, item: ChangeBatch | BaseException) -> bool:
+    def _is_taken(self) -> bool:
+        """Wait until the batch before has been taken: no more than one is read ahead. False where none will be taken any more."""
         while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
+            if self._taken.wait(timeout=0.1):
                 return True
-            except queue.Full:
-                continue
         return False
+
+    def _put(self, item: ChangeBatch | BaseException) -> bool:
+        if not self._is_taken():
+            return False
+        self._taken.clear()
+        self._queue.put(item)
+        return True

@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import pymongo
 from bson import json_util
 from bson.binary import UUID_SUBTYPE, Binary
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
@@ -24,6 +26,7 @@ from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
 
+_GOODBYE_SECONDS = 1.0
 _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 
@@ -94,6 +97,12 @@ def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
         "appName": "strandline",
     }
     return {name: value for name, value in ours.items() if name.lower() not in named}
+
+
+def close_client(client: AnyClient) -> None:
+    """I/O: closes it, and takes little time to say goodbye to a server that does not answer."""
+    with pymongo.timeout(_GOODBYE_SECONDS):
+        client.close()
 
 
 def _tls_error(why: str) -> ConfigurationError:
@@ -176,6 +185,14 @@ def operation_time(client: AnyClient) -> tuple[int, int]:
         reply = client.admin.command("ping")
     time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
     return time.time, time.inc
+
+
+def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
+    """To read *collection* as it was at cluster time *at*. Of a capped one no server reads the past (246): its documents are at least as
+    new as *at*, and the events that made them newer come after."""
+    if collection.capped:
+        return {"level": "majority", "afterClusterTime": Timestamp(*at)}
+    return {"level": "snapshot", "atClusterTime": Timestamp(*at)}
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:

@@ -7,19 +7,24 @@ that the oplog no longer holds it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pymongo
+from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
+from pymongo.change_stream import ChangeStream
 
+from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, operation_time, token_data
 from pipelines.source.errors import classify
 from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection
+from pipelines.source.stages import Images, Selection
 
 _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
+_TOKEN_ALONE: Final[Stage] = {"$project": {"_id": 1}}
 _LOOKING_SECONDS = 1.0
 _OVERTAKEN = 136  # CappedPositionLost: what the server looked at fell off before it had read on
 
@@ -55,6 +60,8 @@ class Oplog:
 
     def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
         self._client, self._selection, self._expanded = client, selection, expanded_events
+        judged = selection.user_pipeline.stages  # a user's stage may look at the images; else they would only be looked up
+        self._seen = selection if judged else replace(selection, images=Images(None))
 
     def reaches(self, start: ResumePoint) -> bool:
         """I/O: whether a stream can go on from there. Only a batch that asks for an event looks at the oplog's beginning; it need not find
@@ -64,10 +71,10 @@ class Oplog:
             PyMongoError: As the server says, unless it has not got the history or cannot read the token.
         """
         try:
-            with pymongo.timeout(_LOOKING_SECONDS), open_stream(self._client, self._selection, start, _ONE_EVENT, self._expanded):
+            with pymongo.timeout(_LOOKING_SECONDS), self._open(start, _ONE_EVENT):
                 return True
         except mongo.PyMongoError as error:
-            if error.timeout:
+            if error.timeout or classify(error) == "oversize":
                 return True
             if classify(error, start.phase) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
                 return False
@@ -103,13 +110,24 @@ class Oplog:
             fallen_off = not self.reaches(ResumePoint(token=token))
         return OplogReach(oldest if oldest > 1 else None, present, None if fallen_off else first_after - 1)
 
-    def count(self, after: str, through: str, limit: int) -> int:
-        """I/O: events between two tokens, by reading them; no further than *limit*."""
+    def _open(self, start: ResumePoint, limits: StreamLimits) -> ChangeStream[RawBSONDocument]:
+        """The events' tokens alone: most events that are too large to be sent do not stand in the way."""
+        return open_stream(self._client, self._seen, start, limits, self._expanded, more=[_TOKEN_ALONE])
+
+    def count(self, after: str, through: str, limit: int) -> int | None:
+        """I/O: events between two tokens, by reading them; no further than *limit*. None: the source no longer has them, or has one whose
+        token alone is too large to be sent."""
+        with asking("reading the change stream", phase="resuming"):
+            try:
+                return self._counted(after, through, limit)
+            except mongo.PyMongoError as error:
+                if classify(error, "resuming") in ("oversize", "history_lost", "invalid_token"):
+                    return None
+                raise
+
+    def _counted(self, after: str, through: str, limit: int) -> int:
         found = 0
-        with (
-            asking("reading the change stream", phase="resuming"),
-            open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
-        ):
+        with self._open(ResumePoint(token=after), _COUNTING) as stream:
             while found < limit:
                 event = stream.try_next()
                 if event is not None and str(event["_id"]["_data"]) <= through:
@@ -127,7 +145,7 @@ class Oplog:
             return True
         with (
             asking("reading the change stream", phase="resuming"),
-            open_stream(self._client, self._selection, ResumePoint(token=after), _COUNTING, self._expanded) as stream,
+            self._open(ResumePoint(token=after), _COUNTING) as stream,
         ):
             while stream.alive:
                 event = stream.try_next()

@@ -105,14 +105,21 @@ class Narrowing:
         """Whether an event that is too large may be what failed."""
         if not isinstance(failure, mongo.PyMongoError):
             return False
-        if isinstance(failure, mongo.AutoReconnect) and not isinstance(failure, mongo.ServerSelectionTimeoutError):
-            self.lost_connections += 1
-        return classify(failure, "reading") == "oversize" or self.lost_connections > _LOST_CONNECTIONS
+        if not self.is_lost_connection(failure):
+            return classify(failure, "reading") == "oversize"
+        self.lost_connections += 1
+        return self.lost_connections > _LOST_CONNECTIONS
 
     @staticmethod
-    def explains(failure: Exception, light: bytes) -> bool:
+    def is_lost_connection(failure: Exception) -> bool:
+        """Not one that was never made, nor one behind which the server said why."""
+        if not isinstance(failure, mongo.AutoReconnect) or isinstance(failure, mongo.ServerSelectionTimeoutError):
+            return False
+        return classify(failure, "reading") == "retriable"
+
+    def explains(self, failure: Exception, light: bytes) -> bool:
         """Whether the next event is what failed: only a large key makes MongoDB close the connection."""
-        return not isinstance(failure, mongo.ConnectionFailure) or len(light) > _LARGE_KEY
+        return not self.is_lost_connection(failure) or len(light) > _LARGE_KEY
 
     def refused(self) -> int:
         """Note a refusal; returns how often the same event was asked for since it is certain."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type
+from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type, retry_if_not_exception_type
 
 from pipelines.errors import RetriableError
+from pipelines.io.landed import WriterEnded
 from pipelines.io.metrics import count_failures
 from pipelines.source.errors import NoAnswer
 
@@ -44,7 +45,7 @@ class Patience:
         waiting = stop or threading.Event()
         return iter(
             Retrying(
-                retry=retry_if_exception_type(RetriableError),
+                retry=retry_if_exception_type(RetriableError) & retry_if_not_exception_type(WriterEnded),
                 wait=lambda state: self.delay_seconds(state.attempt_number),
                 stop=lambda state: waiting.is_set() or self._exhausted(state),
                 sleep=lambda seconds: _wait(waiting, seconds),

@@ -15,12 +15,11 @@ from typing import Any
 
 from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
-from bson.timestamp import Timestamp
 
 from pipelines.errors import ContractError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.merge_key import document_merge_key
-from pipelines.source.client import AnyClient, Collection, asking, find_collection
+from pipelines.source.client import AnyClient, Collection, asking, find_collection, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
@@ -99,8 +98,7 @@ def read_range(
 ) -> Iterator[list[bytes]]:
     """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
 
-    Of a capped collection no server reads the past (246): its documents are at least as new as *at*, and the events that made them newer
-    come after.
+    Those of a capped collection may be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.
@@ -147,9 +145,7 @@ def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[
         command["min"] = RawBSONDocument(chunk.lower)
     if chunk.upper is not None:
         command["max"] = RawBSONDocument(chunk.upper)
-    if collection.capped:
-        return command | {"readConcern": {"level": "majority", "afterClusterTime": Timestamp(*at)}}
-    return command | {"readConcern": {"level": "snapshot", "atClusterTime": Timestamp(*at)}}
+    return command | {"readConcern": read_concern(collection, at)}
 
 
 def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
-from bson.timestamp import Timestamp
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import AnyClient, Collection, asking, find_collection, operation_time
+from pipelines.source.client import AnyClient, Collection, asking, find_incarnation, operation_time, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.stages import Selection
 
 
 @dataclass(frozen=True)
 class Reread:
-    """A document at the cluster time *seconds*, *increment*; no event up to then is missing in it."""
+    """A document at the cluster time *seconds*, *increment*, or later where its collection is capped; no event up to then is missing in
+    it."""
 
     document: bytes
     collection: Collection
@@ -26,9 +27,9 @@ class Reread:
     increment: int
 
 
-def read_again(client: AnyClient, collection: Collection, identifier: tuple[int, bytes], fields: FieldPolicy) -> Reread | None:
-    """I/O: the document, by the field rules; None where it is gone, or its collection is gone or another one by now: the change stream
-    tells of that, too.
+def read_again(client: AnyClient, collection: Collection, identifier: tuple[int, bytes], selection: Selection) -> Reread | None:
+    """I/O: the document, by the field rules, under the name that its collection has now. None where it is gone, or its collection is gone,
+    which the change stream tells, too; or where the filters leave that name out.
 
     Args:
         client: Opened with ``raw=True``.
@@ -38,17 +39,19 @@ def read_again(client: AnyClient, collection: Collection, identifier: tuple[int,
         RetriableError: Calling again is safe.
     """
     at = operation_time(client)
-    now = find_collection(client[collection.db], collection.name)
-    if now is None or collection.uuid not in (None, now.uuid):
+    with asking(f"looking for {collection}"):
+        now = find_incarnation(client, collection)
+    if now is None or not selection.admits(now.db, now.name):
         return None
-    found = read_at(client, now, [identifier], at, fields)
+    found = read_at(client, now, [identifier], at, selection.fields)
     return Reread(found[0], now, *at) if found else None
 
 
 def read_at(
     client: AnyClient, collection: Collection, identifiers: Sequence[tuple[int, bytes]], at: tuple[int, int], fields: FieldPolicy
 ) -> list[bytes]:
-    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order.
+    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order. Those of a capped collection may
+    be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.
@@ -59,8 +62,7 @@ def read_at(
     """
     values = rb.document_of(rb.element(b"%d" % number, *value) for number, value in enumerate(identifiers))
     among = RawBSONDocument(rb.as_document(rb.DOCUMENT, rb.as_document(rb.ARRAY, values, b"$in"), b"_id"))
-    concern = {"level": "snapshot", "atClusterTime": Timestamp(*at)}
-    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": concern}
+    find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": read_concern(collection, at)}
     if projection := exclusion_projection(fields, collection.db, collection.name):
         find["projection"] = projection
     rules = FieldRewriter(fields).collection(collection.db, collection.name)

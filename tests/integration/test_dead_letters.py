@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,10 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
+from pipelines.jobs.set_aside import reread_of
 from pipelines.jobs.silver import run_silver
+from pipelines.source.client import AnyClient, Collection, ConnectionOptions, find_collection, open_client
+from pipelines.source.stages import Selection
 
 Db = Database[dict[str, Any]]
 HEAVY = "x" * (9 * 1024 * 1024)
@@ -66,6 +72,46 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     assert (purge(ctx), list_dead_letters(ctx)) == (1, [])
     with pytest.raises(ConfigurationError, match="no dead letter"):
         show_dead_letter(ctx, letter["id"])
+
+
+@pytest.fixture
+def raw_client(mongo_uri: str) -> Iterator[AnyClient]:
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        yield client
+
+
+def set_aside(collection: Any, number: int) -> tuple[bytes, Collection]:
+    """An event of document *number* without its heavy parts, and the collection that it names."""
+    found = find_collection(collection.database, collection.name)
+    assert found is not None
+    event = bson.encode({"operationType": "update", "documentKey": {"_id": number}})
+    return event, Collection(found.db, found.name, found.uuid)
+
+
+# scenario: J06
+def test_a_document_of_a_capped_collection_is_read_again(raw_client: AnyClient, database: Db) -> None:
+    capped = database.create_collection("a", capped=True, size=1024 * 1024)
+    capped.insert_many([{"_id": 1, "n": 1}, {"_id": 2}])
+    again = reread_of(raw_client, *set_aside(capped, 1), Selection("database", database.name))
+    assert again is not None
+    assert bson.decode(again.document) == {"_id": 1, "n": 1}
+
+
+# scenario: J06
+def test_a_document_of_a_renamed_collection_is_read_again_under_the_new_name_unless_that_is_not_captured(
+    raw_client: AnyClient, database: Db
+) -> None:
+    database.a.insert_one({"_id": 1})
+    aside = set_aside(database.a, 1)
+    database.a.rename("b")
+    database.a.insert_one({"_id": 1, "another": True})  # its namesake is another collection
+    selection = Selection("database", database.name)
+    again = reread_of(raw_client, *aside, selection)
+    assert again is not None
+    assert (again.collection.name, bson.decode(again.document)) == ("b", {"_id": 1})
+    assert reread_of(raw_client, *aside, replace(selection, excluded_collections=(rf"{database.name}\.b",))) is None
+    database.b.drop()
+    assert reread_of(raw_client, *aside, selection) is None
 
 
 def broken(document: dict[str, Any]) -> bson.raw_bson.RawBSONDocument:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore
 from pydantic import SecretStr
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +29,7 @@ from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
-from pipelines.source.mongod import free_ports
+from pipelines.source.mongod import EmbeddedMongod, free_ports
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")
@@ -180,6 +181,26 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     assert_equal_to_source(ctx, database, "a")
 
 
+# scenario: J02, O03
+def test_the_position_moves_past_an_event_that_the_server_cannot_send(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams_with_pre_image")
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    database.a.insert_one({"_id": 1, "heavy": "x" * (9 * 1024 * 1024)})
+    run_capture(ctx, once=True)
+    database.a.update_one({"_id": 1}, {"$set": {"heavy": "y" * (9 * 1024 * 1024)}})
+    with pytest.raises(ConfigurationError, match="exceeds 16 MiB"):
+        run_capture(ctx, once=True)
+    time.sleep(1.1)  # a time has whole seconds
+    stop(ctx)
+    move = alter_offset(ctx, datetime.now(UTC).isoformat(), by="ops", why="too large")
+    assert (move.direction, move.events) == ("forward", 1)
+    start(ctx)
+    database.a.insert_one({"_id": 2})
+    assert run_capture(ctx, once=True).events == 1
+
+
 # scenario: R07, and KIP-875's orders of stop, pause, resume and start
 def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
@@ -211,6 +232,30 @@ def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
     assert ended[0].events == 2
     start(ctx)
     assert run_capture(ctx, once=True).events == 0
+
+
+# scenario: R07
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(spark: SparkSession, tmp_path: Path, by_signal: bool) -> None:
+    stopped = threading.Event()
+    with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
+        ctx = pipeline(spark, server.uri, "t", tmp_path, heartbeat_interval_ms=500)
+        client.t.a.insert_one({"_id": 0})
+        run_capture(ctx, once=True)
+        running = threading.Thread(target=lambda: run_capture(ctx, stop=stopped))
+        running.start()
+        client.t.a.insert_one({"_id": 1})
+        wait_until(lambda: bronze(ctx).where(F.col("op") == "c").count() == 1)
+        server.kill()
+        time.sleep(3)
+        batch = offset_history(ctx, 1)[0].batch
+        if by_signal:
+            stopped.set()
+        else:
+            stop(out_of_reach(ctx))
+        running.join(timeout=20)
+        assert not running.is_alive()
+        assert offset_history(ctx, 1)[0].batch == batch
 
 
 def wait_until(holds: Any, seconds: float = 60) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import socket
+import socketserver
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import bson
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.uri_parser import parse_uri
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.mongod import configured_uri
+from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.mongod import EmbeddedMongod, configured_uri
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
@@ -58,7 +62,8 @@ class Reading:
         self.selection = Selection("database", database.name, **selection)
         start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
         self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
-        self.batches = self.reader.batches()
+        self.ends_at = float("inf")
+        self.batches = self.reader.batches(lambda: time.monotonic() < self.ends_at)
         self.events: list[dict[str, Any]] = []
         self.landed: list[ChangeBatch] = []
 
@@ -72,6 +77,15 @@ class Reading:
             self.events += [bson.decode(event) for event in batch.events]
         return [event["documentKey"]["_id"] for event in self.events]
 
+    def wait_at_most(self, *, seconds: float) -> None:
+        self.ends_at = time.monotonic() + seconds
+
+    def until_silent(self, *, seconds: float) -> None:
+        """Reads what comes until nothing has come for so long."""
+        self.wait_at_most(seconds=seconds)
+        for _ in self.batches:
+            self.wait_at_most(seconds=seconds)
+
 
 @contextmanager
 def reading(
@@ -84,14 +98,40 @@ def reading(
 
 @contextmanager
 def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
-    """The server fails *command* of our clients, so many times or until the end."""
+    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end."""
     mode = {"times": times} if isinstance(times, int) else times
-    data = {"failCommands": [command], "appName": "strandline", **how}
+    data = {"failCommands": command.split(), "appName": "strandline", **how}
     mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
     try:
         yield
     finally:
         mongo.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@contextmanager
+def dropping(uri: str, *, answers_above: int) -> Iterator[str]:
+    """Leads to the same server, and closes a connection that brings so large an answer (in bytes)."""
+    host, port = parse_uri(uri)["nodelist"][0]
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection((host, port)) as server, server.makefile("rb") as answers:
+                threading.Thread(target=forward, args=(self.request, server), daemon=True).start()
+                while len(size := answers.read(4)) == 4 and int.from_bytes(size, "little") <= answers_above:
+                    self.request.sendall(size + answers.read(int.from_bytes(size, "little") - 4))
+                server.shutdown(socket.SHUT_RDWR)
+
+    def forward(client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while asked := client.recv(65_536):
+                server.sendall(asked)
+            server.shutdown(socket.SHUT_RDWR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"mongodb://127.0.0.1:{listening.server_address[1]}/?directConnection=true"
+        listening.shutdown()
 
 
 # scenario: F01, F03, F05, F09, G09
@@ -170,6 +210,28 @@ def test_retries_are_bounded_and_progress_resets_their_count(mongo_uri: str, mon
             stream.until(4)
 
 
+# scenario: F08, G04
+def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri: str, database: Db) -> None:
+    """Where something on the way drops what is larger than it likes; without its heavy parts the event would come, and explain nothing."""
+    patience = Patience(connect_max_attempts=6, initial_delay_ms=5, max_delay_ms=20)
+    with dropping(mongo_uri, answers_above=500_000) as uri, reading(uri, database, patience=patience) as stream:
+        database.a.insert_one({"_id": 1, "heavy": "x" * 1_000_000})
+        with pytest.raises(RetriableError, match="AutoReconnect"):
+            stream.until_silent(seconds=20)
+
+
+# scenario: F08
+@pytest.mark.parametrize("failures", [8, 12])
+def test_a_quiet_stream_goes_on_after_lost_connections(mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int) -> None:
+    """Of commands: the driver tries some of them once more."""
+    with reading(mongo_uri, database) as stream, failing(mongo, "getMore aggregate", failures, closeConnection=True):
+        for _ in range(5):
+            stream.wait_at_most(seconds=15)
+            assert next(stream.batches).events == ()
+        database.a.insert_one({"_id": 1})
+        assert stream.until(1) == [1]
+
+
 # scenario: J02, J06, J10
 def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_uri: str, database: Db) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
@@ -216,6 +278,23 @@ def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_no
         assert max(len(batch.events) for batch in stream.landed) == 7
 
 
+# scenario: R01
+def test_while_a_batch_is_being_written_the_next_one_is_read_and_no_other(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    def read() -> int:
+        idle = mongo.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"cursor.tailable": True}}])
+        return sum(operation["cursor"]["nDocsReturned"] for operation in idle if operation["ns"].startswith(f"{database.name}."))
+
+    with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
+        next(stream.batches)  # the server does not count what comes with the opening
+        database.a.insert_many([{"_id": number} for number in range(100)])
+        stream.until(1)
+        time.sleep(1)  # the writer is busy
+        assert read() == len(stream.events) + 7
+        stream.until(2 * len(stream.events))
+        time.sleep(1)
+        assert read() == len(stream.events) + 7
+
+
 # scenario: B05
 def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str, database: Db) -> None:
     with reading(mongo_uri, database) as stream:
@@ -260,3 +339,47 @@ def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
         assert oplog.reaches(start)
         with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
             assert not oplog.reaches(start)
+
+
+# scenario: J02, O03
+def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_the_history_is_lost(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    heavy = "x" * (9 * 1024 * 1024)
+    database.a.insert_one({"_id": 1, "heavy": heavy})
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        oplog = Oplog(client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
+        before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
+        database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
+        seconds, increment = oplog.present_time()
+        through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
+        database.a.insert_one({"_id": 2})
+        assert oplog.count(before, through, 100) == 2
+        assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
+        with failing(mongo, "aggregate", errorCode=286):
+            assert oplog.count(before, through, 100) is None
+
+
+# scenario: R07
+@pytest.mark.parametrize("goes_away", [EmbeddedMongod.kill, EmbeddedMongod.pause])
+def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_seconds(goes_away: Callable[[EmbeddedMongod], None]) -> None:
+    answers: list[bool] = []
+
+    def goes_on() -> bool:
+        answers.append(len(answers) < 2)
+        return answers[-1]
+
+    with EmbeddedMongod() as server:
+        client, selection = open_client(ConnectionOptions(server.uri), raw=True), Selection("database", "t")
+        start = ResumePoint(token=token_at(client, selection, expanded_events=False))
+        batches = StreamReader(client, selection, start, expanded_events=False).batches(goes_on)
+        for _ in range(6):
+            next(batches)
+        assert answers == [], "a source that is there answers, however quiet it is"
+        goes_away(server)
+        started = time.monotonic()
+        assert [batch.events for batch in batches if batch.events] == []
+        close_client(client)
+        assert time.monotonic() - started < 10
+    assert answers == [True, True, False]

@@ -22,6 +22,7 @@ from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import Lake
+from pipelines.source.errors import NoAnswer
 
 TOKEN = '{"_data": "8200"}'
 MANY = 2_500  # more than are written without a worker
@@ -139,6 +140,19 @@ def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
     bronze.close()
     assert tables.read(bronze.table).isEmpty()
     assert not list(Path(tables.lake.path(bronze.table)).glob("*.parquet")), "what was begun is gone"
+
+
+def test_a_source_that_does_not_answer_a_worker_is_told_as_it_is(tables: Tables) -> None:
+    bronze = writer(tables, "shop", native=True)
+    bronze.open("cluster", None)
+    with pytest.raises(NoAnswer, match="nobody"):
+        bronze.append_read(_wait_in_vain, app_id="a", sequence=1, what="a chunk")
+    bronze.close()
+
+
+def _wait_in_vain() -> Iterator[pa.RecordBatch]:
+    yield from read_some()
+    raise NoAnswer("nobody is there", next_step="wait")
 
 
 def _fail() -> Iterator[pa.RecordBatch]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
+from pipelines.control.notifications import Notifications
 from pipelines.errors import ConfigurationError
 from pipelines.io.commits import Commit, LogFolder
+from pipelines.io.landed import Landed
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.tables import TableName, literal, quoted
+from pipelines.model.columns import NOTIFICATIONS
+from pipelines.model.tables import Lake, TableName, literal, quoted
 
 BY_NAME = {"delta.columnMapping.mode": "name"}
 
@@ -111,3 +119,52 @@ def _assert_files_tell_what_detail_tells(tables: Tables, table: TableName) -> No
     found, told = LogFolder(Path(tables.lake.path(table)) / "_delta_log").metadata(), tables.detail(table)
     assert found is not None
     assert (found.id, found.description, found.properties) == (told["id"], told["description"] or "", told["properties"])
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_an_append_under_way_outlives_a_commit_of_properties(tables: Tables, spark: SparkSession, tmp_path: Path, once: bool) -> None:
+    table, begun, may_end = TableName("control", "t"), tmp_path / "begun", tmp_path / "may_end"
+    tables.create(table, schema_of("id BIGINT"))
+
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begun.touch()
+        for _ in range(600):
+            if not may_end.exists():
+                time.sleep(0.1)
+        yield from batches
+
+    rows = spark.range(0, 3, 1, 1).mapInArrow(slowly, "id BIGINT")
+    append = partial(tables.append_once, app_id="app", sequence=1, proof="mine") if once else tables.append
+    with ThreadPoolExecutor(1) as pool:
+        appended = pool.submit(append, table, rows)
+        while not begun.exists() and not appended.done():
+            time.sleep(0.05)
+        tables.set_properties(table, {"strandline.x": "1"})
+        may_end.touch()
+        assert appended.result() == (Landed(3, None) if once else None)
+    assert tables.read(table).count() == 3
+
+
+@dataclass(frozen=True)
+class ShutTables(Tables):
+    """Append nothing for the first time."""
+
+    shut: list[bool]
+
+    def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
+        if self.shut:
+            self.shut.clear()
+            raise OSError("no space left")
+        super().append(table, rows, options=options)
+
+
+def test_what_was_told_and_could_not_be_appended_is_told_with_the_next(spark: SparkSession, lake: Lake) -> None:
+    tables = ShutTables(spark, lake, [True])
+    notifications = Notifications(tables, "shop", ("table",), seconds=60)
+    notifications.tell("Signal", "SKIPPED", "1")
+    with pytest.raises(OSError, match="no space"):
+        notifications.flush()
+    notifications.tell("Signal", "SKIPPED", "2")
+    notifications.flush()
+    notifications.flush()
+    assert sorted(row["id"] for row in tables.read(NOTIFICATIONS).collect()) == ["1", "2"]

@@ -8,6 +8,7 @@ import bson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pymongo import errors as mongo
 
 from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ContractError
@@ -103,6 +104,16 @@ def test_narrowing_finds_the_event_by_answers_of_one() -> None:
     assert [narrowing.came(5), narrowing.came(5)] == [False, True]  # all that stood in the refused answer has come
     narrowing.refused()
     assert narrowing.came(0)  # the end of the stream
+
+
+def test_only_the_third_lost_connection_is_suspected_and_never_what_the_server_says_after_it() -> None:
+    narrowing, lost = Narrowing(ahead=10), mongo.AutoReconnect("connection closed")
+    assert [narrowing.suspects(lost) for _ in range(3)] == [False, False, True]
+    assert not narrowing.suspects(mongo.ServerSelectionTimeoutError("nobody"))
+    assert not narrowing.suspects(mongo.OperationFailure("history lost", 286))
+    assert narrowing.suspects(mongo.OperationFailure("too large", 10334))
+    assert not narrowing.explains(lost, b"a small event")
+    assert narrowing.explains(lost, bytes(2 * 1024 * 1024))
 
 
 def intake(**how: Any) -> Intake:

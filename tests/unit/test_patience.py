@@ -12,7 +12,9 @@ import pytest
 from pymongo import errors as mongo
 
 from pipelines.control.logs import JsonFormatter
-from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
+from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.io.landed import WriterEnded
+from pipelines.jobs.chunk_attempts import patiently
 from pipelines.source.errors import CODES, NoAnswer, Phase, as_strandline_error, classify
 from pipelines.source.patience import Patience, made_progress
 
@@ -95,6 +97,52 @@ def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
     stop.set()
     with pytest.raises(RetriableError, match="first"):
         Patience().call(question, stop)
+
+
+def land(*outcomes: Exception | None, patience: Patience = Patience(), clock: Clock | None = None) -> tuple[list[float], Exception | None]:
+    """The waits of a chunk that meets *outcomes*, and with what it ends."""
+    clock, left = clock or Clock(), iter(outcomes)
+
+    def once() -> int:
+        error = next(left)
+        if error is not None:
+            raise error
+        return 7
+
+    try:
+        assert patiently(once, patience, clock) == 7
+    except StrandlineError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+# scenario: P04
+def test_a_chunk_waits_for_its_source_as_the_stream_does_and_tries_whatever_else_may_pass_five_times() -> None:
+    away, broken = NoAnswer("x"), OSError("an executor is gone")
+    assert land(*[away] * 9, None) == ([1, 2, 4, 8, 16, 32, 64, 120, 120], None)
+    assert land(*[away] * 9, patience=Patience(connect_max_attempts=3, max_delay_ms=1500)) == ([1, 1.5], away)
+    assert land(*[RetriableError("x")] * 9, patience=Patience(max_retries=1))[0] == [1]
+    assert land(*[broken] * 4, None) == ([1, 2, 4, 8], None)
+    assert land(broken, *[away] * 6, broken, None) == ([1, 1, 2, 4, 8, 16, 32, 2], None)
+    waits, failed = land(*[broken] * 5)
+    assert (waits, str(failed)) == (
+        [1, 2, 4, 8],
+        "a snapshot chunk failed 5 times (OSError) → strandline capture: it goes on with the chunk",
+    )
+
+
+@pytest.mark.parametrize("error", [ContractError("dropped"), WriterEnded("the worker is gone")])
+def test_a_chunk_that_is_refused_or_has_no_writer_any_more_is_not_tried_again(error: StrandlineError) -> None:
+    assert land(error) == ([], error)
+
+
+@pytest.mark.parametrize("error", [NoAnswer("x"), OSError("x")])
+def test_a_chunk_is_not_tried_again_once_the_snapshot_is_to_end(error: Exception) -> None:
+    stopped = Clock()
+    stopped.set()
+    waits, last = land(error, clock=stopped)
+    assert waits == []
+    assert isinstance(last, RetriableError)
 
 
 def operation(code: int) -> mongo.OperationFailure:
