@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -65,6 +65,7 @@ class BronzeRange:
     news: News
     updates: frozenset[str]
     """How updates ever came into it (`UpdateKind`)."""
+    _known_ends: dict[int, frozenset[Namespace]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def catch_up(self, tables: Tables, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
         """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
@@ -75,9 +76,15 @@ class BronzeRange:
             progress: As the table itself notes it.
         """
         is_new = self.ledger.own_progress(progress) < 0 <= after
-        if after >= self.news.after and not (is_new and namespace in namespaces_that_ended(tables, self.bronze, after)):
+        if after >= self.news.after and not (is_new and namespace in self._ended(tables, after)):
             return after, self.news
         return -1, News.read(tables, self.bronze, -1, self.through.version)
+
+    def _ended(self, tables: Tables, through: int) -> frozenset[Namespace]:
+        """Read once for all tables that are new in a run."""
+        if through not in self._known_ends:
+            self._known_ends[through] = namespaces_that_ended(tables, self.bronze, through)
+        return self._known_ends[through]
 
     @property
     def exact_updates(self) -> bool:
