@@ -115,13 +115,14 @@ class _Look:
 
 def _look(ctx: JobContext, ledger: Ledger, namespace: Namespace) -> _Look:
     tables, known = tables_of(ctx, namespace), ledger.versions
-    there = {each: ctx.tables.version(each.name) for each in tables if ctx.tables.exists(each.name)}
-    moved_on = {each: version for each, version in there.items() if version != known.get(str(each.name))}
+    there = {each.name: ctx.tables.version(each.name) for each in tables if ctx.tables.exists(each.name)}
+    moved_on = {name: version for name, version in there.items() if version != known.get(str(name))}
     if len(there) == len(tables) and not moved_on:
         return _Look()
-    behind = min(ledger.own_progress(each.progress()) for each in tables) < ledger.own[namespace]
-    kept_up = (each for each, version in moved_on.items() if only_maintained(ctx.tables, each.name, known.get(str(each.name)), version))
-    return _Look(behind, {} if behind else {str(each.name): there[each] for each in kept_up})
+    if min(ledger.own_progress(each.progress()) for each in tables) < ledger.own[namespace]:
+        return _Look(is_behind=True)
+    kept_up = {name: at for name, at in moved_on.items() if only_maintained(ctx.tables, name, known.get(str(name)), at)}
+    return _Look(kept_up={str(name): at for name, at in kept_up.items()})
 
 
 def _versions(ctx: JobContext, namespaces: Iterable[Namespace]) -> dict[str, int]:
