@@ -14,6 +14,7 @@ import bson
 
 from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
+from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
@@ -78,7 +79,7 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
 
 def _committed_at(ctx: JobContext, version: int) -> float:
     """When the commit's file was written; it then takes its name at once."""
-    return (Path(ctx.tables.lake.path(bronze_table(SOURCE))) / "_delta_log" / f"{version:020}.json").stat().st_mtime
+    return LogFolder(Path(ctx.tables.lake.path(bronze_table(SOURCE))) / "_delta_log").file(version).stat().st_mtime
 
 
 def _await(ctx: JobContext, total: int) -> None:

@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode
 
 from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
 from pipelines.model.patterns import pattern_problem
+from pipelines.model.updates import UpdateKind
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 
 Names = Annotated[tuple[str, ...], NoDecode]
@@ -98,9 +99,14 @@ class SelectionSettings(Section):
         problems = _rules(self)[1]
         if self.field_hash_list and self.field_hash_salt is None:
             problems.append("field_hash_list needs field_hash_salt: without one a guess at the value proves itself")
-        if self.field_renames and self.mode in ("change_streams", "change_streams_with_pre_image"):
+        if self.field_renames and self.update_kind == "patch":
             problems.append(f"field_renames needs whole documents: by mode {self.mode} a patch cannot tell whether the new name is taken")
         return problems
+
+    @property
+    def update_kind(self) -> UpdateKind:
+        """How updates come."""
+        return self.full_update_type if "update_full" in self.mode else "patch"
 
     @property
     def field_policy(self) -> FieldPolicy:

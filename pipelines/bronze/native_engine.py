@@ -18,7 +18,6 @@ from pipelines.bronze.data_files import end_with_parent, write_batch, write_read
 from pipelines.bronze.engine import Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog, require_known_features
 from pipelines.io.landed import Landed, WriterEnded
 from pipelines.io.parquet_file import DataFile
@@ -64,13 +63,14 @@ class NativeEngine:
                 f"the native engine writes into a folder of this machine, and {spark.table} is in none",
                 next_step="set capture.engine: spark",
             )
-        features = LogFolder(folder / "_delta_log").writer_features()
+        log = DeltaLog(folder, version)
+        features = log.log.writer_features()
         require_known_features(spark.tables.detail(spark.table)["tableFeatures"] if features is None else features, folder)
         interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
         processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
-        return NativeEngine(spark, DeltaLog(folder, version), pool, interval)
+        return NativeEngine(spark, log, pool, interval)
 
     def append_batch(self, batch: Batch, once: Once) -> Landed | None:
         def written() -> DataFile:

@@ -84,13 +84,10 @@ def _less(table: str, quarantine: str) -> str:
 
 def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> bool:
     """I/O: whether a commit of *table* in (after, through] may have changed rows; reads the history of those commits only."""
-    newest = tables.version(table)
-    if newest - after > _MOST_COMMITS:
+    if tables.version(table) - after > _MOST_COMMITS:
         return True
-    commits = tables.history(table, newest - after)
-    if len(commits) < newest - after:
-        return True  # the log no longer tells
-    return any(not _is_quiet(commit) for commit in commits if after < commit.version <= through)
+    commits = tables.commits_between(table, after, through)
+    return commits is None or not all(_is_quiet(commit) for commit in commits)
 
 
 def _is_quiet(commit: Commit) -> bool:

@@ -111,6 +111,11 @@ class Tables:
             return commits
         return [Commit.of_row(row) for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()]
 
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        """I/O: the commits of versions (after, through], newest first; None where the log no longer tells of one of them."""
+        found = [commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through]
+        return found if len(found) == through - after else None
+
     def version(self, table: TableName) -> int:
         """I/O: the newest version of *table*."""
         log = self._log(table)

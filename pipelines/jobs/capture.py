@@ -29,7 +29,6 @@ from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.set_aside import SetAsides, check_oversize
 from pipelines.jobs.signals import SignalDesk
 from pipelines.jobs.source_signals import SourceSignals
-from pipelines.model.updates import update_kind
 from pipelines.settings import CaptureSettings, Settings
 from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, inspect, open_client, token_data
@@ -81,8 +80,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         writer = resources.enter_context(closing(_writer(ctx)))
         ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         recovery = Recovery(writer, oplog, settings)
-        updates = update_kind(settings.mode, settings.full_update_type)
-        last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), updates)
+        last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind)
         if last is None or last.resume_token is None:
             before = last
             last = ask.call(lambda: _begin(writer, before, oplog, settings), stop)

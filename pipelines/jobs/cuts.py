@@ -69,8 +69,8 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
     longer tells."""
     if after is None or after > through:
         return False
-    commits = [commit for commit in tables.history(table, tables.version(table) - after) if after < commit.version <= through]
-    return len(commits) == through - after and all(commit.operation in _MAINTENANCE for commit in commits)
+    commits = tables.commits_between(table, after, through)
+    return commits is not None and all(commit.operation in _MAINTENANCE for commit in commits)
 
 
 def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
@@ -96,8 +96,7 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
         yield "snapshot"  # documents of a later moment stand beside those of the stream
     if _has_open_gap(ctx, bronze):
         yield "gap"
-    capture = ctx.settings.capture
-    if "update_full" in capture.mode and capture.full_update_type == "lookup":
+    if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
 
 

@@ -77,7 +77,7 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run
         shadow.make_like(present, str(namespace))
     bronze = bronze_table(ctx.settings.source.name)
     news = News.read(ctx.tables, bronze, -1, version)
-    of_bronze = BronzeRange(bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news, updates_of(ctx))
+    of_bronze = BronzeRange(ctx.tables, bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news, updates_of(ctx))
     _ShadowRun(ctx, namespace, of_bronze, shadow, tuple(keys)).run()
     result = _compared(ctx, present, shadow.name, version, keys)
     if not dry_run:

@@ -44,7 +44,7 @@ def run_silver(
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
     moved = news.moved(ledger.moved)
 
-    of_bronze = BronzeRange(bronze, ledger, through, news, updates_of(ctx))
+    of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx))
 
     def run_one(namespace: Namespace) -> SilverResult:
         for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
-from pipelines.model.updates import update_kind, updates_in
+from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.keys import keys_of
@@ -59,15 +59,15 @@ class SilverResult:
 class BronzeRange:
     """What of bronze one run over all collections looks at."""
 
+    tables: Tables
     bronze: TableName
     ledger: Ledger
     through: Progress
     news: News
     updates: frozenset[str]
     """How updates ever came into it (`UpdateKind`)."""
-    _known_ends: dict[int, frozenset[Namespace]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def catch_up(self, tables: Tables, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
+    def catch_up(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
         """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
         restored begins anew, from bronze itself: the files of the commits that it has missed may be gone. So does one that is new although
         its name was dropped or renamed before: rows of an earlier life may come late.
@@ -76,31 +76,29 @@ class BronzeRange:
             progress: As the table itself notes it.
         """
         is_new = self.ledger.own_progress(progress) < 0 <= after
-        if after >= self.news.after and not (is_new and namespace in self._ended(tables, after)):
+        if after >= self.news.after and not (is_new and namespace in self._ended):
             return after, self.news
-        return -1, News.read(tables, self.bronze, -1, self.through.version)
+        return -1, News.read(self.tables, self.bronze, -1, self.through.version)
 
-    def _ended(self, tables: Tables, through: int) -> frozenset[Namespace]:
-        """Read once for all tables that are new in a run."""
-        if through not in self._known_ends:
-            self._known_ends[through] = namespaces_that_ended(tables, self.bronze, through)
-        return self._known_ends[through]
+    @cached_property
+    def _ended(self) -> frozenset[Namespace]:
+        """Names that ended before the run: read once for all tables that are new in it, which all begin there."""
+        return namespaces_that_ended(self.tables, self.bronze, self.ledger.complete_through)
 
     @property
     def exact_updates(self) -> bool:
         """Whether every document of an update is the one that it left."""
         return "lookup" not in self.updates
 
-    def rows(self, tables: Tables, *, after: int = -1) -> DataFrame:
+    def rows(self, *, after: int = -1) -> DataFrame:
         """What bronze got after version *after*; by default all of it."""
-        return inserted(tables, self.bronze, after + 1, self.through.version)
+        return inserted(self.tables, self.bronze, after + 1, self.through.version)
 
 
 def updates_of(ctx: JobContext) -> frozenset[str]:
     """I/O: how updates ever came into bronze, and how they do now."""
-    capture = ctx.settings.capture
     known = updates_in(ctx.tables.properties(bronze_table(ctx.settings.source.name)))
-    return known | {update_kind(capture.mode, capture.full_update_type)}
+    return known | {ctx.settings.capture.update_kind}
 
 
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
@@ -120,10 +118,6 @@ class CollectionRun:
     def _settings(self) -> SilverSettings:
         return self.ctx.settings.silver
 
-    @property
-    def _exact_updates(self) -> bool:
-        return self.range.exact_updates
-
     @cached_property
     def _table(self) -> SilverTable:
         return SilverTable(self.ctx.tables, table_of(self.namespace, self._settings))
@@ -139,7 +133,7 @@ class CollectionRun:
         after = self.range.ledger.reached(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run over this collection alone has been here
             return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
-        after, news = self.range.catch_up(self.ctx.tables, self.namespace, opened.progress, after)
+        after, news = self.range.catch_up(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(news.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
         changes = lives.stamped(self._changes(after, lives, known))
@@ -155,11 +149,11 @@ class CollectionRun:
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
         is_its_own = is_of(self.namespace)
-        changes = self.range.rows(self.ctx.tables, after=after).where(is_its_own | lives.brings()).select(*READS)
+        changes = self.range.rows(after=after).where(is_its_own | lives.brings()).select(*READS)
         arrived = Incarnations(came=lives.newer_than(known).came)
         if not arrived.came:
             return changes
-        earlier = self.range.rows(self.ctx.tables).where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        earlier = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
         return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, news: News, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
@@ -182,7 +176,7 @@ class CollectionRun:
             known = gaps_of(self.ctx.tables.properties(self.range.bronze))
             gaps = [gap for gap in known if gap.concerns(str(self.namespace))]
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
-            state = folded_per_key(changes, held, exact_updates=self._exact_updates, gaps=gaps)
+            state = folded_per_key(changes, held, exact_updates=self.range.exact_updates, gaps=gaps)
             census.merge(census_of_state(state, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
@@ -195,7 +189,7 @@ class CollectionRun:
         state = lives.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
-        rows = typed_rows(state, shape, exact_updates=self._exact_updates)
+        rows = typed_rows(state, shape, exact_updates=self.range.exact_updates)
         merged = table.merge(rows, keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 

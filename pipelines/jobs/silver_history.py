@@ -52,12 +52,12 @@ class HistoryRun:
         Effects on failure:
             The history ends with a whole MERGE and its old progress: the next run repeats it, whatever the silver table has noted.
         """
-        opened, of, tables = self._opened, self.range, self.ctx.tables
+        opened, of = self._opened, self.range
         after = of.ledger.reached(self.namespace, opened.progress)
         if after >= of.through.version:
             return 0
         settings = self.ctx.settings.silver
-        after, news = of.catch_up(tables, self.namespace, opened.progress, after)
+        after, news = of.catch_up(self.namespace, opened.progress, after)
         drops, renames = settings.on_drop != "keep", settings.on_rename == "follow"
         lives = opened.incarnations.after(news.events, self.namespace, drops=drops, renames=renames)
         ends = opened.ends.after(news.events, self.namespace, drops=drops, renames=renames)
@@ -75,11 +75,11 @@ class HistoryRun:
     def _facts(self, after: int, lives: Incarnations) -> DataFrame:
         """What is new under the collection's name, at its own positions, and what a rename brought, right after the rename: of a collection
         that came just now, all there ever was."""
-        of, tables = self.range, self.ctx.tables
-        new = of.rows(tables, after=after)
+        of = self.range
+        new = of.rows(after=after)
         facts = facts_in(new.where(is_of(self.namespace)))
         arrived = Incarnations(came=lives.newer_than(self._opened.incarnations).came)
-        for came, rows in ((lives, new), (arrived, of.rows(tables))):
+        for came, rows in ((lives, new), (arrived, of.rows())):
             if came.came:
                 brought = rows.where(F.col("op").isin(*CHANGE_OPS) & came.brings()).select(*HISTORY_READS)
                 facts = facts.unionByName(facts_in(came.stamped(brought)))

@@ -79,10 +79,11 @@ def _decimal(number: Decimal) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "0"
-    sign, digits, exponent = number.as_tuple()
+    sign, _, exponent = number.as_tuple()
     assert isinstance(exponent, int)  # finite
-    significant = "".join(map(str, digits)).lstrip("0").rstrip("0")
-    exponent += len("".join(map(str, digits)).lstrip("0")) - len(significant)
+    digits = _digits(number)
+    significant = digits.rstrip("0")
+    exponent += len(digits) - len(significant)
     prefix = "-" if sign else ""
     if 0 <= exponent <= 40:
         return prefix + significant + "0" * exponent
@@ -92,10 +93,15 @@ def _decimal(number: Decimal) -> str:
     return f"{prefix}{significant}E{exponent}"
 
 
+def _digits(number: Decimal) -> str:
+    """Without zeros in front."""
+    return "".join(map(str, number.as_tuple().digits)).lstrip("0")
+
+
 def _from_double(raw: bytes, value: int, _end: int) -> str:
     number: float = _double(raw, value)[0]
     exact = Decimal(number)
-    if exact.is_finite() and len("".join(map(str, exact.as_tuple().digits)).rstrip("0")) > _DECIMAL128_DIGITS:
+    if exact.is_finite() and len(_digits(exact).rstrip("0")) > _DECIMAL128_DIGITS:
         return f'{{"$double": "{number!r}"}}'  # no integer and no Decimal128 can equal it: the short text tells doubles apart
     return _decimal(exact)
 

@@ -12,11 +12,6 @@ UPDATES_PROPERTY: Final = "strandline.updates"
 """Of the bronze table: the kinds, with commas between them."""
 
 
-def update_kind(mode: str, full_update_type: Literal["lookup", "post_image"]) -> UpdateKind:
-    """What ``capture.mode`` and ``capture.full_update_type`` ask for."""
-    return full_update_type if "update_full" in mode else "patch"
-
-
 def updates_in(properties: Mapping[str, str]) -> frozenset[str]:
     """The kinds that a bronze table's properties tell of. One of an older release does not tell: a looked-up document is trusted least."""
     return frozenset(properties.get(UPDATES_PROPERTY, "lookup").split(","))

@@ -29,11 +29,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
-from pipelines.jobs.cuts import list_cuts
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import show_offset, silver_status
 from pipelines.model.columns import bronze_table
-from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
 from pipelines.source.mongod import configured_uri
 
@@ -153,19 +151,6 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mon
     shutil.rmtree(tmp_path / "silver" / "b")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
-
-
-def test_a_cut_names_the_version_that_maintenance_left(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
-    for name in "ab":
-        database[name].insert_one({"_id": 1})
-    land(ctx)
-    idle = TableName("silver", "a")
-    for number in range(2):
-        ctx.tables.set_properties(idle, {"somebody.else": str(number)})
-    database.b.insert_one({"_id": 2})
-    land(ctx)
-    assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), "VACUUM will take the files of the older one"
 
 
 # scenario: T05, E13: Delta forgets a table's log after thirty days, and bronze is never older than that for its readers

@@ -8,7 +8,7 @@ from typing import Any
 import bson
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import bronze, documents_in_source, pipeline, with_silver
+from lakehouse import bronze, documents_in_source, land, pipeline, with_silver
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
@@ -200,3 +200,16 @@ def test_a_cut_names_versions_that_belong_together(
     assert counts == {"a": 7, "b": 7}
     run_silver(ctx)
     assert len(list_cuts(ctx, limit=9)) == 3
+
+
+def test_a_cut_names_the_version_that_maintenance_left(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    for name in "ab":
+        database[name].insert_one({"_id": 1})
+    land(ctx)
+    idle = TableName("silver", "a")
+    for number in range(2):
+        ctx.tables.set_properties(idle, {"somebody.else": str(number)})
+    database.b.insert_one({"_id": 2})
+    land(ctx)
+    assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), "VACUUM will take the files of the older one"
