@@ -75,13 +75,14 @@ def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
     writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*known, *gaps))})
 
 
-def consecutive_heals(writer: BronzeWriter) -> int:
-    """I/O: how many gaps were healed since the stream last brought an event."""
+def consecutive_losses(writer: BronzeWriter) -> int:
+    """I/O: how often the source had lost the history since the stream last brought an event."""
     rows = writer.tables.read(writer.table).where(F.col("batch").isNotNull())
     events = F.max(F.when(F.col("op").isin(*CHANGE_OPS), F.col("batch")))
     newest = rows.agg(events.alias("batch")).first()
     after = newest["batch"] if newest is not None and newest["batch"] is not None else 0
-    return rows.where((F.col("op") == "gap") & (F.col("operation_type") == "heal") & (F.col("batch") > after)).count()
+    lost = F.col("operation_type").isin("heal", "restart_at_oldest")
+    return rows.where((F.col("op") == "gap") & lost & (F.col("batch") > after)).count()
 
 
 def _newest_position(writer: BronzeWriter) -> str:

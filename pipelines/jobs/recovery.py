@@ -6,7 +6,7 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from pipelines.bronze.gaps import commit_gap, consecutive_heals
+from pipelines.bronze.gaps import commit_gap, consecutive_losses
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ResumePointLost
@@ -16,7 +16,7 @@ from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 
 _log = logging.getLogger("strandline.capture")
-_HEALS_IN_A_ROW = 2
+_LOSSES_IN_A_ROW = 2
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class Recovery:
         """I/O: by policy, a gap row with both ends and the position to go on from.
 
         Raises:
-            ResumePointLost: The policy is ``fail``, or the source forgets faster than snapshots can follow.
+            ResumePointLost: The policy is ``fail``, or the source forgets faster than capture can follow.
         """
         policy = "heal" if self.settings.snapshot_policy.heals else self.settings.on_history_lost
         last = committed(self.writer.tables, self.writer.table)
         if policy == "fail" or last is None:
             raise lost
-        if policy == "restart_at_oldest":
-            return self._restart_at_oldest(last, lost)
-        if consecutive_heals(self.writer) >= _HEALS_IN_A_ROW:
+        if consecutive_losses(self.writer) >= _LOSSES_IN_A_ROW:
             raise ResumePointLost(
-                f"the source lost the history {_HEALS_IN_A_ROW + 1} times in a row with no event captured in between",
+                f"the source lost the history {_LOSSES_IN_A_ROW + 1} times in a row with no event captured in between",
                 next_step="enlarge the oplog (replSetResizeOplog), then strandline capture",
             ) from lost
+        if policy == "restart_at_oldest":
+            return self._restart_at_oldest(last, lost)
         present = self.oplog.present_time()
         token = self.oplog.token_at(ResumePoint(cluster_time=present))
         snapshot_id = uuid.uuid4().hex

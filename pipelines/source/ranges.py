@@ -24,6 +24,10 @@ from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
 _SAMPLES_A_CHUNK = 20
+_TYPE = 4
+"""Where in ``{_id: value}`` the value's type stands."""
+_MAX_KEY = 0x7F
+_ENDS = (0xFF, _MAX_KEY)
 _LIST_ROWS = 10_000
 _LIST_BYTES = 16 * 1024 * 1024
 
@@ -52,10 +56,13 @@ def _decoded(bound: str | None) -> bytes | None:
 
 
 def tile(bounds: Sequence[bytes]) -> list[Range]:
-    """Ranges between *bounds* (sorted by the server); equal neighbours are one (``1`` and ``1.0`` are the same `_id`)."""
+    """Ranges between *bounds* (sorted by the server); equal neighbours are one (``1`` and ``1.0`` are the same `_id`).
+
+    MinKey and MaxKey, which are legal `_id`s, bound nothing: the server refuses a range that ends where everything begins.
+    """
     distinct: list[bytes] = []
     for bound in bounds:
-        if not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound):
+        if bound[_TYPE] not in _ENDS and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):
             distinct.append(bound)
     lowers: list[bytes | None] = [None, *distinct]
     uppers: list[bytes | None] = [*distinct, None]
@@ -130,9 +137,11 @@ def _documents(client: AnyClient, collection: Collection, chunk: Range, at: tupl
         find["filter"] = reading.query
     if projection := exclusion_projection(reading.fields, collection.db, collection.name):
         find["projection"] = projection
-    yield from database.cursor_command(find, codec_options=database.codec_options)
-    if chunk.lower is not None and chunk.upper is None:
-        # An open upper bound ends *before* MaxKey, which is a legal `_id`.
+    document = None
+    for document in database.cursor_command(find, codec_options=database.codec_options):
+        yield document
+    if chunk.lower is not None and chunk.upper is None and (document is None or document.raw[_TYPE] != _MAX_KEY):
+        # An open upper bound ends *before* MaxKey, which is a legal `_id`; but not in a clustered collection.
         only = {"_id": MaxKey()}
         filtered = {"$and": [only, reading.query]} if reading.query else only
         last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": filtered}

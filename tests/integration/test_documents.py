@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import schema_history, silver_columns, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName, safe_name
+from pipelines.source.client import ConnectionOptions, find_collection, open_client, operation_time
+from pipelines.source.ranges import read_range, tile
 
 Db = Database[dict[str, Any]]
 
@@ -67,6 +70,19 @@ def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, 
     land(ctx)
     assert_equal_to_source(ctx, database, "mixed")
     assert silver(ctx, "mixed").count() == len(ids)
+
+
+# scenario: A10, A20
+@pytest.mark.parametrize("options", [{}, {"clusteredIndex": {"key": {"_id": 1}, "unique": True}}], ids=["plain", "clustered"])
+def test_the_first_and_the_last_id_that_there_can_be_are_read_once(mongo_uri: str, database: Db, options: dict[str, Any]) -> None:
+    documents = [{"_id": value} for value in (bson.MinKey(), 1, "x", bson.MaxKey())]
+    database.create_collection("ends", **options).insert_many(documents)
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        ends = find_collection(client[database.name], "ends")
+        assert ends is not None
+        chunks = tile([bson.encode(document) for document in documents])
+        lists = [read for chunk in chunks for read in read_range(client, ends, chunk, operation_time(client))]
+    assert [bson.decode(document) for read in lists for document in read] == documents
 
 
 # scenario: L06, L09, L12, L13, L14, L15, K05, K09, M18, M19, U12

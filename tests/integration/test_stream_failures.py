@@ -171,6 +171,17 @@ def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(mong
         assert not Oplog(client, plain, expanded_events=False).reaches(garbled)
 
 
+# scenario: G05
+def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(mongo_uri: str, database: Db) -> None:
+    with database.a.watch() as stream:
+        database.a.insert_one({"_id": {"a": "text"}})
+        data = next(stream)["_id"]["_data"]
+    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
+        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
+        whole = [length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))]
+    assert whole == [len(data) - 2, len(data)], "the last byte, two digits, only ends it"
+
+
 # scenario: F06, F08, F12
 @pytest.mark.parametrize("how", [{"errorCode": 216}, {"errorCode": 91}, {"closeConnection": True}])
 def test_a_failure_at_the_first_aggregate_passes(mongo_uri: str, mongo: MongoClient[Any], database: Db, how: dict[str, Any]) -> None:

@@ -116,7 +116,7 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
         (failure(43), "retriable"),
         (failure(136), "retriable"),
         *[(failure(code), "history_lost") for code in (286, 280)],
-        *[(failure(code), "invalid_token") for code in (260, 50811, 40649, 9)],
+        *[(failure(code), "invalid_token") for code in (260, 50811, 40649, 9, 15, 207, 50796, 51055, 50872, 50816)],
         (failure(10334), "oversize"),
         (failure(18), "configuration"),
         (failure(13), "configuration"),
@@ -158,6 +158,7 @@ def test_ranges_tile_everything_and_equal_bounds_are_one() -> None:
     ranges = tile([bound(1), bound(1.0), bound("a")])
     assert ranges == [Range(None, bound(1)), Range(bound(1), bound("a")), Range(bound("a"), None)]
     assert tile([]) == [Range()]
+    assert tile([bound(bson.MinKey()), bound(bson.MaxKey())]) == [Range()]
     assert [Range.from_json(chunk.to_json()) for chunk in ranges] == ranges
 
 
