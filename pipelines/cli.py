@@ -21,7 +21,7 @@ from pipelines.commands.schema import schema
 from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.status import status
-from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows, settings_of, stop_on_signal
+from pipelines.commands.terminal import AsJson, lake_settings, open_pipeline, out, print_record, print_rows, settings_of, stop_on_signal
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import StrandlineError
 
@@ -46,7 +46,7 @@ Once = Annotated[bool, typer.Option("--once", help="Until caught up with the sou
 def options(
     context: typer.Context,
     target: Annotated[str, typer.Option(envvar="STRANDLINE_TARGET", help="Which conf/<target>.yml.")] = "local",
-    conf: Annotated[Path, typer.Option(help="Folder of the configuration.")] = Path("conf"),
+    conf: Annotated[Path, typer.Option(envvar="STRANDLINE_CONF", help="Folder of the configuration.")] = Path("conf"),
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Of the log on standard error.")] = "text",
 ) -> None:
     """Options of every verb."""
@@ -139,7 +139,7 @@ def _open_and_serve(context: typer.Context) -> JobContext:
     from pipelines.io.metrics import serve
     from pipelines.jobs.context import open_context
 
-    settings = settings_of(context)
+    settings = lake_settings(context)
     if settings.metrics.port is not None:  # before Spark starts: a port that is taken is told at once
         serve(settings.metrics.port, settings.metrics.address)
     return open_context(settings)

@@ -5,13 +5,12 @@ Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``c
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from pipelines.conf_file import read_sections
@@ -19,11 +18,11 @@ from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Section, SelectionSettings, entry_problems
+from pipelines.setting_keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
 from pipelines.silver_settings import SilverSettings
 from pipelines.snapshot_settings import SnapshotSettings
 
-_ENV_PREFIX = "STRANDLINE_"
-_DEFAULT_CONF = Path("conf")
+DEFAULT_CONF = Path("conf")
 
 
 class SourceSettings(Section):
@@ -91,11 +90,17 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
 class LakeSettings(Section):
     """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""
 
-    root: str | None = Field("lake", description="Folder or URI; not used where a catalog is set.")
+    root: str | None = Field("lake", description="Folder or URI; not used where a catalog is set; without one it must not be null.")
     catalog: str | None = Field(None, description="Catalog that holds the schemas; none: tables are folders under the root.")
     schema_prefix: str = Field("strandline", alias="schema", description="What the four schemas' names begin with.")
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> LakeSettings:
+        if not self.root and self.catalog is None:
+            raise ValueError("neither root nor catalog is set; where there is a catalog, STRANDLINE_LAKE__CATALOG names it")
+        return self
 
 
 class SparkSettings(Section):
@@ -142,7 +147,7 @@ class Settings(BaseSettings):
     """The whole configuration of one target, validated and frozen."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_ENV_PREFIX,
+        env_prefix=ENV_PREFIX,
         env_nested_delimiter="__",
         env_ignore_empty=True,
         env_parse_none_str="null",
@@ -178,7 +183,7 @@ class Settings(BaseSettings):
         return Lake(root=self.lake.root, catalog=self.lake.catalog, schema=self.lake.schema_prefix)
 
 
-def load_settings(target: str = "local", conf: Path = _DEFAULT_CONF, overrides: dict[str, Any] | None = None) -> Settings:
+def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: dict[str, Any] | None = None) -> Settings:
     """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``, the environment and the options over them.
 
     Raises:
@@ -188,9 +193,9 @@ def load_settings(target: str = "local", conf: Path = _DEFAULT_CONF, overrides: 
     merged: dict[str, Any] = {}
     for file in _files(target, conf, problems):
         content = read_sections(file, problems)
-        problems += [f"{file}: {text}" for text in _unknown_keys(content)]
+        problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
         merged = _deep_merge(merged, content)
-    problems += _unknown_environment(os.environ)
+    problems += unknown_variables(os.environ, Settings)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
     if any((conf / "quality").glob("*.yml")):
         merged = _deep_merge({"quality": {"suites_dir": str(conf / "quality")}}, merged)
@@ -202,13 +207,21 @@ def load_settings(target: str = "local", conf: Path = _DEFAULT_CONF, overrides: 
 
 def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
     """Those that exist, the later over the earlier. ``local`` needs none: an installed command has no conf folder."""
-    if conf != _DEFAULT_CONF and not conf.is_dir():
+    if conf != DEFAULT_CONF and not conf.is_dir():
         problems.append(f"no folder {conf}")
     known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")
     if target not in (*known, "local"):  # also refuses a target that is a path
-        problems.append(f"no {conf / target}.yml: unknown target {target!r}{_nearest(target, known)}")
+        problems.append(f"no {conf / target}.yml: unknown target {target!r}{nearest(target, known)}")
         target = "base"
     return [file for name in dict.fromkeys(("base", target)) if (file := conf / f"{name}.yml").exists()]
+
+
+def without_files(target: str, conf: Path) -> str | None:
+    """I/O: says so where the default folder has neither file, which is no error: an installed command needs none. None: it has one."""
+    if conf != DEFAULT_CONF or _files(target, conf, []):
+        return None
+    names = " and ".join(f"no {conf / name}.yml" for name in dict.fromkeys(("base", target)))
+    return f"{names} in {Path.cwd()}: settings come from the environment and the defaults alone"
 
 
 def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
@@ -226,7 +239,7 @@ def _environment(problems: list[str]) -> dict[str, Any]:
     try:
         found = EnvSettingsSource(Settings)()
     except SettingsError:  # raised without the variable's name; a section or a map must be JSON
-        problems.append(f"environment: one of {', '.join(v for v in os.environ if v.startswith(_ENV_PREFIX))} is not valid JSON")
+        problems.append(f"environment: one of {', '.join(v for v in os.environ if v.startswith(ENV_PREFIX))} is not valid JSON")
         return {}
     fallback = os.environ.get("MONGODB_URI")
     return _deep_merge({"source": {"uri": fallback}}, found) if fallback else found
@@ -238,44 +251,3 @@ def _deep_merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         merged[key] = _deep_merge(below, value or {}) if isinstance(below, dict) and isinstance(value, dict | None) else value
     return merged
-
-
-def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Valid keys of a section, and the section behind each (None for a value)."""
-    fields: dict[str, type[BaseModel] | None] = {}
-    for name, field in model.model_fields.items():
-        nested = field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) else None
-        fields[field.alias or name] = nested
-    fields.pop("target" if model is Settings else "", None)  # it decides which files are read, so no file can set it
-    return fields
-
-
-def _unknown_keys(content: dict[str, Any], model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
-    valid = _keys(model)
-    problems = []
-    for key, value in content.items():
-        name = str(key)
-        if name not in valid:
-            problems.append(f"unknown key {prefix}{name}{_nearest(name, list(valid))}")
-        elif (section := valid[name]) is not None and isinstance(value, dict):
-            problems += _unknown_keys(value, section, f"{prefix}{name}.")
-    return problems
-
-
-def _unknown_environment(environ: Any) -> list[str]:
-    """pydantic-settings ignores an unknown top-level variable in silence; a misspelt setting must not."""
-    problems = []
-    for variable in environ:
-        if not variable.startswith(_ENV_PREFIX) or variable == f"{_ENV_PREFIX}TARGET":  # the command's option --target reads that one
-            continue
-        keys = variable[len(_ENV_PREFIX) :].lower().split("__")
-        nested: dict[str, Any] = {}
-        for key in reversed(keys):
-            nested = {key: nested}
-        problems += [f"environment {variable}: {text}" for text in _unknown_keys(nested)]
-    return problems
-
-
-def _nearest(key: str, valid: list[str]) -> str:
-    match = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
-    return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid)) or 'none'})"

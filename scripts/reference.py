@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 _CONF_HEAD = """# Settings
 
 One file per target: `conf/base.yml` holds for all, `conf/<target>.yml` (chosen with `--target` or `STRANDLINE_TARGET`, `local` by default)
-goes over it. Values are text that the setting types: `no`, `1.10` or a time need no quotes; `null` unsets, in the environment as well.
+goes over it. `conf` is looked for where the command is started; `--conf` or `STRANDLINE_CONF` names another folder. Values are text that
+the setting types: `no`, `1.10` or a time need no quotes; `null` unsets, in the environment as well.
 The later wins: default, `conf/base.yml`, `conf/<target>.yml`, environment, command-line option. In the environment a key is spelt
 `STRANDLINE_` and the parts joined by two underscores: `source.uri` is `STRANDLINE_SOURCE__URI` (`MONGODB_URI` stands in for it).
 An unknown key is an error that names the file and the nearest valid key. No file may hold a password: give the URI in the environment.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.settings import Settings, load_settings
+from pipelines.settings import Settings, load_settings, without_files
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -28,11 +29,19 @@ def settings_of(context: typer.Context) -> Settings:
     return load_settings(target, conf)
 
 
+def lake_settings(context: typer.Context) -> Settings:
+    """The same, for what works on the configured lake: started in another folder it would quietly begin a lake there."""
+    settings = settings_of(context)
+    if (warning := without_files(*context.obj)) is not None:
+        logging.getLogger("strandline.settings").warning("%s", warning)
+    return settings
+
+
 def open_pipeline(context: typer.Context) -> JobContext:
     """I/O: reads the configuration, starts Spark."""
     from pipelines.jobs.context import open_context  # Spark is only imported by verbs that need it: --help stays instant
 
-    return open_context(settings_of(context))
+    return open_context(lake_settings(context))
 
 
 def print_json(value: Any) -> None:

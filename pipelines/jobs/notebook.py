@@ -10,7 +10,8 @@ from pipelines.settings import load_settings
 
 
 def open_notebook() -> JobContext:
-    """The lake that `strandline` would open in the checkout: ``STRANDLINE_TARGET`` (``local`` by default) names the configuration.
+    """The lake that `strandline` would open in the checkout: ``STRANDLINE_TARGET`` (``local`` by default) and ``STRANDLINE_CONF`` name the
+    configuration.
 
     I/O: as `open_context`. The process moves to the checkout, so that the configuration's relative folders mean what they mean to the
     command: Jupyter and Databricks start a notebook in its own folder. Calling again is safe.
@@ -19,7 +20,7 @@ def open_notebook() -> JobContext:
         ConfigurationError: As `load_settings` and `open_context`.
     """
     os.chdir(checkout_of(Path.cwd()))
-    return open_context(load_settings(os.environ.get("STRANDLINE_TARGET", "local"), Path("conf")))
+    return open_context(load_settings(os.environ.get("STRANDLINE_TARGET") or "local", Path(os.environ.get("STRANDLINE_CONF") or "conf")))
 
 
 def checkout_of(folder: Path) -> Path:

@@ -126,6 +126,48 @@ def test_the_variable_of_the_target_is_the_default_of_the_option(conf: Path, mon
     assert "unknown target 'elsewhere'" in str(refused.exception)
 
 
+def test_the_variable_of_the_folder_is_the_default_of_the_option(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_CONF", str(conf / "elsewhere"))
+    load_settings("here", conf)
+    refused = CliRunner().invoke(app, ["status"])
+    assert isinstance(refused.exception, ConfigurationError)
+    assert f"no folder {conf / 'elsewhere'}" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("present", "arguments", "is_told"),
+    [
+        ([], ["status"], True),
+        (["conf/quality/a.yml", "base.yml"], ["status"], True),
+        (["conf/base.yml"], ["status"], False),
+        (["conf/local.yml"], ["status"], False),
+        (["own/quality/a.yml"], ["--conf", "own", "status"], False),
+        ([], ["version"], False),
+        ([], ["demo", "--rows", "0"], False),
+    ],
+)
+def test_a_lake_that_is_opened_without_a_configuration_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: list[str], arguments: list[str], is_told: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in present:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "in_the_way").touch()
+    monkeypatch.setenv("STRANDLINE_LAKE__ROOT", "in_the_way")  # refused before Spark starts
+    shown = CliRunner().invoke(app, arguments).output
+    told = f"no conf/base.yml and no conf/local.yml in {tmp_path}: settings come from the environment and the defaults alone"
+    assert (told in shown) == is_told
+
+
+@pytest.mark.parametrize("lake", ["{root: null}", "{root: ''}", "{root: null, schema: shop}"])
+def test_a_lake_that_is_nowhere_is_refused(conf: Path, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(conf, "here", f"lake: {lake}")
+    assert "neither root nor catalog is set" in _refusal(conf)
+    monkeypatch.setenv("STRANDLINE_LAKE__CATALOG", "main")
+    assert load_settings("here", conf).lake.catalog == "main"
+
+
 def test_all_problems_are_told_at_once(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(conf, "base", "sorce: {}\nsource: {connect_timeout_ms: -1}")
     _write(conf, "here", "capture: {snapshot_mode: never, scop: x}")
@@ -272,7 +314,8 @@ def test_settings_are_frozen() -> None:
         Settings().source.name = "other"
 
 
-def test_the_shipped_configuration_is_valid() -> None:
+def test_the_shipped_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_LAKE__CATALOG", "main")  # as the jobs of dev and prod have it
     for file in (ROOT / "conf").glob("*.yml"):
         if file.stem != "base":
             load_settings(file.stem, ROOT / "conf")
