@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from pydantic_settings import NoDecode
 
 from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
-from pipelines.model.patterns import pattern_problem
+from pipelines.model.patterns import pattern_problem, split_outside_brackets
 from pipelines.model.updates import UpdateKind
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 
@@ -28,12 +29,21 @@ class Section(BaseModel):
 
 
 def split_names(value: Any) -> Any:
-    """Accept Debezium's comma-separated string; blanks around an entry are not part of it."""
-    entries = value.split(",") if isinstance(value, str) else value
+    """Accept Debezium's comma-separated string, or a JSON list; blanks around an entry are not part of it."""
+    entries = _entries(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple | None):
         return entries
     stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
     return tuple(entry for entry in stripped if entry != "")
+
+
+def _entries(text: str) -> list[Any]:
+    """A regular expression may begin as a JSON list does; hardly one is such a list as a whole."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return split_outside_brackets(text)
+    return found if isinstance(found, list) else split_outside_brackets(text)
 
 
 class SelectionSettings(Section):

@@ -20,7 +20,8 @@ _CONF_HEAD = """# Settings
 
 One file per target: `conf/base.yml` holds for all, `conf/<target>.yml` (chosen with `--target` or `STRANDLINE_TARGET`, `local` by default)
 goes over it. `conf` is looked for where the command is started; `--conf` or `STRANDLINE_CONF` names another folder. Values are text that
-the setting types: `no`, `1.10` or a time need no quotes; `null` unsets, in the environment as well.
+the setting types: `no`, `1.10` or a time need no quotes; `null` unsets, in the environment as well. A list may be one of YAML (in the
+environment: of JSON), or text with commas between its entries; a comma in brackets, as in `salary_[0-9]{1,2}`, is part of its entry.
 The later wins: default, `conf/base.yml`, `conf/<target>.yml`, environment, command-line option. In the environment a key is spelt
 `STRANDLINE_` and the parts joined by two underscores: `source.uri` is `STRANDLINE_SOURCE__URI` (`MONGODB_URI` stands in for it).
 An unknown key is an error that names the file and the nearest valid key. No file may hold a password: give the URI in the environment.

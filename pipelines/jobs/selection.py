@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigurationError
 from pipelines.settings import CaptureSettings
@@ -86,7 +87,11 @@ def inspect_selection(selection: Selection, client: AnyClient, deployment: Deplo
     if selection.images.recorded:
         _require_images(selection, client, deployment)
     found = captured_collections(client, selection)
-    return SelectionReport(tuple(found), tuple(_warnings(selection, found)))
+    warnings = _warnings(selection, found)
+    if found and (selection.excluded_databases or selection.excluded_collections):
+        everything = replace(selection, excluded_databases=(), excluded_collections=())
+        warnings += _nothing_excluded(selection, captured_collections(client, everything))
+    return SelectionReport(tuple(found), tuple(warnings))
 
 
 def _require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
@@ -124,16 +129,25 @@ def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str
     """A filter that selects nothing is a typing error more often than an intention."""
     if not found:
         return ["NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"]
-    warnings = []
-    databases, collections = {each.db for each in found}, {str(each) for each in found}
-    for key, patterns, names in (
-        ("database_include_list", selection.databases, databases),
-        ("collection_include_list", selection.collections, collections),
-    ):
-        for number, pattern in enumerate(patterns, 1):
-            if not any(selection.matches(pattern, name) for name in names):
-                warnings.append(f"capture.{key} entry {number} ({pattern}) selects no collection that exists now")
+    included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
+    warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
     for rule in selection.fields.rules:
         if not any(rule.applies_to(each.db, each.name) for each in found):
             warnings.append(f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now")
     return warnings
+
+
+def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[str]:
+    """Of a misspelt exclusion nothing else tells: what it should have kept out is captured."""
+    excluded = {"database_exclude_list": selection.excluded_databases, "collection_exclude_list": selection.excluded_collections}
+    return [f"{entry} leaves out no collection that exists now" for entry in _idle_entries(selection, excluded, admitted)]
+
+
+def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: list[Collection]) -> Iterator[str]:
+    """Entries of the *lists*, by setting, that mean nothing of what was *found*."""
+    databases, collections = {each.db for each in found}, {str(each) for each in found}
+    for key, patterns in lists.items():
+        names = databases if key.startswith("database") else collections
+        for number, pattern in enumerate(patterns, 1):
+            if not any(selection.matches(pattern, name) for name in names):
+                yield f"capture.{key} entry {number} ({pattern})"

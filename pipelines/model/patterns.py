@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Final
+
+# What a backslash protects, a whole character class (in which other brackets mean themselves), or a bracket or comma alone.
+_BRACKETS_AND_COMMAS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[(){}[,]", re.DOTALL)
+_DEPTH: Final = {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1}
 
 
 def pattern_problem(pattern: str) -> str | None:
@@ -14,3 +19,17 @@ def pattern_problem(pattern: str) -> str | None:
     except (re.error, OverflowError, ValueError) as error:  # a count of 2³² or more; (?u), which contradicts the flag
         return f"is no regular expression ({error})"
     return None
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Parts between commas; one inside ``()``, ``[]`` or ``{}``, or behind a backslash, belongs to its pattern. Where brackets do not pair,
+    as they need not in plain names, every comma counts."""
+    parts, depth, begin = [], 0, 0
+    for token in _BRACKETS_AND_COMMAS.finditer(text):
+        depth += _DEPTH.get(token[0], 0)
+        if depth < 0:
+            break
+        if token[0] == "," and depth == 0:
+            parts.append(text[begin : token.start()])
+            begin = token.end()
+    return [*parts, text[begin:]] if depth == 0 else text.split(",")

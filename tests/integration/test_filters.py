@@ -231,6 +231,19 @@ def test_filters_that_select_nothing_are_loud(mongo: MongoClient[Any], database:
     assert inspect_selection(fine, mongo, deployment).warnings == ()
 
 
+def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], database: Db) -> None:
+    for name in ("people", "salaries"):
+        database[name].insert_one({"_id": 1})
+    scope: dict[str, Any] = {"scope": "database", "target": database.name, "database_exclude_list": "nowhere"}
+    excluding = selection(**scope, collection_exclude_list=[rf"{database.name}\.salaries", rf"{database.name}\.salary"])
+    found = inspect_selection(excluding, mongo, inspect(mongo))
+    assert [each.name for each in found.collections] == ["people"]
+    assert found.warnings == (
+        "capture.database_exclude_list entry 1 (nowhere) leaves out no collection that exists now",
+        rf"capture.collection_exclude_list entry 2 ({database.name}\.salary) leaves out no collection that exists now",
+    )
+
+
 # scenario: T02
 def test_more_collections_than_there_may_be_are_a_warning_or_an_end(
     mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture

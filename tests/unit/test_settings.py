@@ -294,6 +294,39 @@ def test_lists_may_be_written_as_yaml_does(conf: Path) -> None:
     assert load_settings("here", conf).capture.collection_include_list == ("shop\\..*", "crm\\.people")
 
 
+@pytest.mark.parametrize(
+    ("written", "entries"),
+    [
+        (r"hr\.salary_[0-9]{1,2}, shop\.orders", (r"hr\.salary_[0-9]{1,2}", r"shop\.orders")),
+        (r"a\.(b|c{1,},d),[e,(]\.f", (r"a\.(b|c{1,},d)", r"[e,(]\.f")),
+        (r"a\.[],)],b\.[^],(]", (r"a\.[],)]", r"b\.[^],(]")),
+        (r"a\.\(,b\.c\,d", (r"a\.\(", r"b\.c\,d")),
+        ("a.b(, c.d", ("a.b(", "c.d")),
+        ("a.b), c.(d", ("a.b)", "c.(d")),
+        ("[a-c].*, shop.x", ("[a-c].*", "shop.x")),
+        (r'["hr\\.salary_[0-9]{1,2}", " a.b,c "]', (r"hr\.salary_[0-9]{1,2}", "a.b,c")),
+        ("[]", ()),
+        ("5", ("5",)),
+    ],
+)
+def test_a_comma_in_brackets_does_not_end_an_entry(
+    conf: Path, monkeypatch: pytest.MonkeyPatch, written: str, entries: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("STRANDLINE_CAPTURE__FILTERS_MATCH_MODE", "literal")  # what is no regular expression is seen, too
+    monkeypatch.setenv("STRANDLINE_CAPTURE__DATABASE_EXCLUDE_LIST", written)
+    assert load_settings("here", conf).capture.database_exclude_list == entries
+
+
+def test_a_regular_expression_with_a_comma_may_stand_in_a_file(conf: Path) -> None:
+    _write(conf, "here", "capture: {database_include_list: 'salary_[0-9]{1,2}'}")
+    assert load_settings("here", conf).capture.database_include_list == ("salary_[0-9]{1,2}",)
+
+
+def test_a_list_in_the_environment_is_one_of_text(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_CAPTURE__DATABASE_INCLUDE_LIST", '["a", 5]')
+    assert "capture.database_include_list.1: " in _refusal(conf)
+
+
 def test_a_list_that_is_none_is_refused(conf: Path) -> None:
     _write(conf, "here", "capture: {collection_include_list: {a: 5}}")
     assert "capture.collection_include_list:" in _refusal(conf)
