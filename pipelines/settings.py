@@ -54,7 +54,9 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     headroom_warning_minutes: int = Field(
         60, ge=0, description="`stop` and `pause` are refused, and `status` warns, when the source forgets the position sooner than that."
     )
-    start_at: str | None = Field(None, description="Where the very first run starts, as an ISO 8601 time; default: now.")
+    start_at: str | None = Field(
+        None, description="Where the very first run starts, as an ISO 8601 time; default: now. After `offsets reset` capture starts at now."
+    )
     connect_max_attempts: int = Field(16, ge=1, description="Attempts in a row in which nobody answers, until the capture ends.")
     errors_max_retries: int = Field(
         -1, ge=-1, description="Failures in a row that may pass (an election, a killed cursor), until the capture ends; -1: no limit."

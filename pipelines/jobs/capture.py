@@ -138,10 +138,11 @@ def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings:
     Raises:
         ConfigurationError: No stream can start at ``capture.start_at``.
     """
-    start = configured_start(settings.start_at, oplog)
+    # A reset is what helps where the source no longer has the history: to start where the first run did would only lose it again.
+    start = configured_start(settings.start_at, oplog) if last is None else None
     token = oplog.token_at(resume_point(configured=start))
     if last is not None:
-        commit_beginning(writer, start or oplog.present_time())
+        commit_beginning(writer, oplog.present_time())
     snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
     return writer.commit([], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id)
 

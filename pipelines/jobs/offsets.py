@@ -108,8 +108,8 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
 
 
 def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> Move:
-    """I/O: one commit to bronze that opens a new lineage: the next capture starts as the very first one did, with a snapshot if the
-    configuration asks for one. What was captured stays. Idempotent.
+    """I/O: one commit to bronze that opens a new lineage: the next capture starts at the present, with a snapshot if the configuration
+    asks for one at the first start. What was captured stays. Idempotent.
 
     Raises:
         ConfigurationError: The source is not stopped, or has no offset; nothing was written.

@@ -151,6 +151,19 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSessi
         run_capture(whole, once=True)
 
 
+def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    database.people.insert_many([{"_id": number} for number in range(3)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, start_at="2013-06-01")
+    assert run_capture(ctx, once=True).events > 0, "the first run starts in the past"
+    stop(ctx)
+    reset_offset(ctx, by="ops", why="the source has forgotten it")
+    start(ctx)
+    again = run_capture(ctx, once=True)
+    assert (again.events, again.documents) == (0, 3)
+
+
 # promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it
 def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
