@@ -11,7 +11,7 @@ import typer
 from pipelines import __version__
 from pipelines.commands.cuts import cuts
 from pipelines.commands.dead_letters import dead_letters
-from pipelines.commands.gold import gold
+from pipelines.commands.gold import exit_where_failed, gold
 from pipelines.commands.maintain import maintain
 from pipelines.commands.offsets import offsets
 from pipelines.commands.quality import quality
@@ -84,7 +84,7 @@ def run(context: typer.Context, once: Once = False) -> None:
 
     ctx, stopped = _open_and_serve(context), stop_on_signal()
     if once:
-        run_once(ctx, report=_log_landed, silver_report=_log_merged)
+        exit_where_failed(run_once(ctx, report=_log_landed, silver_report=_log_merged))
     else:
         run_continuously(ctx, stopped, report=_log_landed, silver_report=_log_merged)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
 
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
+
+if TYPE_CHECKING:
+    from pipelines.gold.publish import GoldResult
 
 
 class _BuildByDefault(TyperGroup):
@@ -44,6 +48,11 @@ def build(
     else:
         for result in results:
             out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}", highlight=False, markup=False)
+    exit_where_failed(results)
+
+
+def exit_where_failed(results: Sequence[GoldResult]) -> None:
+    """End with 1 where a view or table was not built for an error of its own. Each has been told by then."""
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 

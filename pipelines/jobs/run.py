@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.errors import QualityGateClosed
+from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import refresh_gold
@@ -20,15 +21,18 @@ _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
 
 
-def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:
+def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[SilverResult], None]) -> list[GoldResult]:
     """I/O: capture to the source's present, then silver, the quality gate, gold. Each step goes on where it was; calling again is safe.
+
+    Returns:
+        What became of gold, as `run_gold`: a node that failed is no exception, for the others are built.
 
     Raises:
         QualityGateClosed: Bronze and silver are up to date, gold stays as it is.
     """
     run_capture(ctx, once=True, report=report)
     run_silver(ctx, report=silver_report)
-    refresh_gold(ctx)  # without news as well: a suite or a SQL file may have been corrected
+    return refresh_gold(ctx)  # without news as well: a suite or a SQL file may have been corrected
 
 
 def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:

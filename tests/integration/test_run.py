@@ -1,0 +1,39 @@
+"""`strandline run --once`, as a timer or a job calls it: its exit code is all that they see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.cli import app
+from pipelines.io.tables import Tables
+from pipelines.model.tables import Lake, TableName
+
+GOLD = {
+    "broken": "-- materialized: table\nselect raise_error('no') as a from silver.people",
+    "fine": "-- materialized: table\nselect count(*) as people from silver.people",
+    "waiting": "-- materialized: view\nselect * from silver.nobody",
+}
+
+
+@pytest.mark.usefixtures("signals_restored")
+def test_a_gold_table_that_failed_shows_in_the_exit_code(
+    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.people.insert_one({"_id": 1})
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "base.yml").write_text(
+        f"capture: {{scope: database, target: {database.name}, engine: native}}\ngold: {{sql_dir: {tmp_path}}}", encoding="utf-8"
+    )
+    for name, sql in GOLD.items():
+        (tmp_path / f"{name}.sql").write_text(sql, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STRANDLINE_SOURCE__URI", mongo_uri)
+    assert app(["run", "--once"], standalone_mode=False) == 1
+    assert Tables(spark, Lake(root="lake")).read(TableName("gold", "fine")).count() == 1, "all else is done"
+    (tmp_path / "broken.sql").unlink()
+    assert app(["run", "--once"], standalone_mode=False) in (None, 0), "what waits for a table has not failed"
