@@ -99,8 +99,8 @@ def metrics(context: typer.Context) -> None:
 
 @app.command()
 def doctor(context: typer.Context) -> None:
-    """Check source, lake and configuration."""
-    from pipelines.jobs.status import diagnose
+    """Check source, position, lake and configuration; nothing is written."""
+    from pipelines.jobs.doctor import diagnose
 
     print_record(diagnose(open_pipeline(context)))
 

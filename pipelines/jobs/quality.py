@@ -21,6 +21,7 @@ from pipelines.quality.gate import Run, latest_run, load_suites, record, release
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
+from pipelines.settings import QualitySettings
 
 _SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
 
@@ -40,7 +41,7 @@ def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = Fa
         ConfigurationError: The files are wrong, all problems at once; nothing was checked.
         QualityGateClosed: After everything is written.
     """
-    suites = _suites(ctx)
+    suites = suites_of(ctx.settings.quality)
     wanted = select(suites, names)
     release_orphans(ctx.tables, suites, (suite.table for suite in wanted))
     return _run(ctx, wanted, accept=accept)
@@ -51,7 +52,7 @@ def guard_gold(ctx: JobContext) -> QualityReport:
 
     I/O, raises: as `run_quality`. The report tells the versions that were checked, from which gold is then to be built.
     """
-    suites = _suites(ctx)
+    suites = suites_of(ctx.settings.quality)
     release_orphans(ctx.tables, suites, (suite.table for suite in suites))
     return _run(ctx, [suite for suite in suites if suite.table.layer != "gold" and ctx.tables.exists(suite.table)])
 
@@ -63,7 +64,7 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
 
     I/O, raises: as `run_quality`.
     """
-    suites = _suites(ctx)
+    suites = suites_of(ctx.settings.quality)
     if not names:
         release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
     held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
@@ -92,8 +93,13 @@ def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, repl
     return report
 
 
-def _suites(ctx: JobContext) -> list[Suite]:
-    configured = ctx.settings.quality.suites_dir
+def suites_of(settings: QualitySettings) -> list[Suite]:
+    """I/O: reads the suites that *settings* name.
+
+    Raises:
+        ConfigurationError: There is no such folder, or a file is wrong; all problems at once.
+    """
+    configured = settings.suites_dir
     if configured is not None:
         if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
             raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +14,12 @@ from pyspark.sql import functions as F
 from pipelines.bronze.offsets import Committed, newest_times
 from pipelines.control.sources import State, state_of
 from pipelines.errors import StrandlineError
-from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import reach_of, required_offset
 from pipelines.model.columns import BOOKKEEPING, SCHEMA_CHANGES, bronze_table
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
-from pipelines.source.client import inspect, open_client, operation_time
 
 
 @dataclass(frozen=True)
@@ -157,24 +153,3 @@ def docs_page(ctx: JobContext) -> Path | None:
 def held_rows(ctx: JobContext) -> dict[str, int]:
     """I/O: rows in quarantine, for each silver table that has one."""
     return {str(name): Quarantine(ctx.tables, name).count() for name in tables_with_quarantine(ctx.tables)}
-
-
-def diagnose(ctx: JobContext) -> dict[str, str]:
-    """I/O: asks the source who it is, and the lake what it holds. Raises the first thing that would stop a capture."""
-    options, capture = connection_options(ctx.settings), ctx.settings.capture
-    with closing(open_client(options)) as client:
-        deployment = inspect(client)
-        selection = selection_of(capture)
-        selected = inspect_selection(selection, client, deployment)
-        seconds, _ = operation_time(client)
-    bronze = bronze_table(ctx.settings.source.name)
-    return {
-        "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
-        "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
-        "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
-        "captured": "; ".join([f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]),
-        "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
-        "images": "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)",
-        "lake": ctx.tables.lake.path(bronze) if ctx.tables.lake.by_path else ctx.tables.lake.sql(bronze),
-        "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
-    }

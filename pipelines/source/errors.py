@@ -62,7 +62,7 @@ CODES: dict[int, Verdict] = {
 _DAMAGED = [*range(40646, 40650), *range(50788, 50798), *range(50806, 50836), 50854, 50855, 50870, 50872, *range(51055, 51058)]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
-_FAILED_TO_PARSE = 9
+_UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
 
@@ -128,7 +128,7 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
             f"{what}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
         )
-    if code == _FAILED_TO_PARSE:
+    if code in _UNREADABLE:
         return ConfigurationError(
             f"{what}: it cannot read a stage or a query",
             next_step="correct capture.cursor_pipeline, or capture.snapshot_collection_filter_overrides",

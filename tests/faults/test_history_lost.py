@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.doctor import diagnose
 from pipelines.jobs.offsets import alter_offset
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import last_offset, order, reach_of
@@ -82,6 +83,9 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         batch = shown.batch
         with pytest.raises(ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"):
             run_capture(ctx, once=True)
+        with pytest.raises(ResumePointLost, match="no longer has the history"):
+            diagnose(ctx)
+        assert diagnose(going_on)["position"].endswith("the next capture goes on by capture.on_history_lost (restart_at_oldest)")
         assert show_offset(ctx).batch == batch
         order(ctx, "stopped", by="ops", why=None, force=True)
         with pytest.raises(ConfigurationError, match="its oplog does not hold it"):

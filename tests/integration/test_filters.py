@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import run_capture
+from pipelines.jobs.doctor import diagnose
 from pipelines.jobs.selection import checked_selection, inspect_selection, selection_of
 from pipelines.jobs.silver import run_silver
-from pipelines.jobs.status import diagnose
 from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, find_collection, inspect, open_client, operation_time, token_data

@@ -150,6 +150,11 @@ def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[
     assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize("code", [2, 9])
+def test_a_stage_that_the_server_does_not_know_is_named_by_its_setting(code: int) -> None:
+    assert "capture.cursor_pipeline" in as_strandline_error(failure(code), doing="opening a change stream").next_step
+
+
 def bound(value: object) -> bytes:
     return bson.encode({"_id": value})
 

@@ -1,0 +1,95 @@
+"""Whether a run would go well: source, position, lake, and the files of gold and quality, asked without writing anything."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+
+from pipelines.errors import ResumePointLost
+from pipelines.jobs.capture import connection_options
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold import graph_of
+from pipelines.jobs.quality import suites_of
+from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
+from pipelines.jobs.sources import last_offset
+from pipelines.model.columns import bronze_table
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import asking, inspect, open_client, operation_time
+from pipelines.source.oplog import Oplog
+from pipelines.source.resume import ResumePoint
+from pipelines.source.stages import Selection
+
+
+def diagnose(ctx: JobContext) -> dict[str, str]:
+    """I/O: asks the source who it is, opens its change stream, reads the files of gold and quality, and asks the lake what it holds.
+
+    Raises:
+        StrandlineError: The first thing that would stop a capture; then, what would stop gold.
+    """
+    return {**_source(ctx), **_lake(ctx), **_files(ctx)}
+
+
+def _source(ctx: JobContext) -> dict[str, str]:
+    options, capture = connection_options(ctx.settings), ctx.settings.capture
+    with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
+        deployment = inspect(client)
+        selection = selection_of(capture)
+        selected = inspect_selection(selection, client, deployment)
+        seconds, _ = operation_time(client)
+        oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
+        oplog.token_at()
+        position = _position(ctx, oplog)
+    return {
+        "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
+        "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
+        "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
+        "captured": "; ".join([f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]),
+        "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
+        "images": _images(selection),
+        "change stream": "can be opened",
+        "position": position,
+    }
+
+
+def _images(selection: Selection) -> str:
+    return "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)"
+
+
+def _position(ctx: JobContext, oplog: Oplog) -> str:
+    last = last_offset(ctx)
+    if last is None:
+        return "none yet"
+    if last.resume_token is None:
+        return "reset: the next capture starts at the present"
+    with asking("the oplog's reach", phase="resuming"):
+        if oplog.reaches(ResumePoint(token=last.resume_token)):
+            return f"of batch {last.batch}: the source still has the history behind it"
+    return _lost(last.batch, ctx.settings.capture)
+
+
+def _lost(batch: int, capture: CaptureSettings) -> str:
+    policy = "heal" if capture.snapshot_policy.heals else capture.on_history_lost
+    lost = f"of batch {batch}: the source no longer has the history behind it"
+    if policy == "fail":
+        raise ResumePointLost(
+            f"the position {lost}",
+            next_step="strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal",
+        )
+    return f"{lost}; the next capture goes on by capture.on_history_lost ({policy})"
+
+
+def _lake(ctx: JobContext) -> dict[str, str]:
+    lake, bronze = ctx.tables.lake, bronze_table(ctx.settings.source.name)
+    return {
+        "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
+        "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
+    }
+
+
+def _files(ctx: JobContext) -> dict[str, str]:
+    gold, quality = ctx.settings.gold, ctx.settings.quality
+    suites = suites_of(quality)
+    return {
+        "gold": f"{len(graph_of(gold).nodes)} views and tables, {gold.sql_dir or 'the ones shipped in the package'}",
+        "quality": f"{len(suites)} suites, {quality.suites_dir or 'the ones shipped in the package'}",
+    }

@@ -1,0 +1,48 @@
+"""What `doctor` looks at before somebody starts a capture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.doctor import diagnose
+
+Db = Database[dict[str, Any]]
+
+
+def with_files(ctx: JobContext, section: str, **folders: str) -> JobContext:
+    changed = getattr(ctx.settings, section).model_copy(update=folders)
+    return replace(ctx, settings=ctx.settings.model_copy(update={section: changed}))
+
+
+def test_it_opens_the_stream_and_holds_the_position_against_it(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    found = diagnose(ctx)
+    assert (found["change stream"], found["position"], found["bronze"]) == ("can be opened", "none yet", "not there yet")
+    batch = run_capture(ctx, once=True).batch
+    assert diagnose(ctx)["position"] == f"of batch {batch}: the source still has the history behind it"
+    refused = pipeline(spark, mongo_uri, database.name, tmp_path, cursor_pipeline='[{"$match": {"$nothing": 1}}]')
+    with pytest.raises(ConfigurationError, match=r"opening a change stream.*cursor_pipeline"):
+        diagnose(refused)
+
+
+def test_it_reads_the_files_of_gold_and_quality(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    (tmp_path / "a.sql").write_text("-- materialized: view\nselect 1 as a", encoding="utf-8")
+    own = with_files(ctx, "gold", sql_dir=str(tmp_path))
+    assert diagnose(own)["gold"] == f"1 views and tables, {tmp_path}"
+    assert diagnose(own)["quality"] == "2 suites, the ones shipped in the package"
+    (tmp_path / "b.sql").write_text("select from where", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"b\.sql"):
+        diagnose(own)
+    with pytest.raises(ConfigurationError, match=r"there is no folder nowhere.*quality\.suites_dir"):
+        diagnose(with_files(ctx, "quality", suites_dir="nowhere"))
