@@ -161,4 +161,14 @@ def entry_problems(name: str, entries: Iterable[str], level: str, mode: str) -> 
 def _entry_problem(entry: str, level: str, mode: str) -> str | None:
     if mode == "regex":
         return pattern_problem(entry)
-    return "is no database.collection" if level == "collection" and not all(entry.partition(".")) else None
+    return "is no database.collection" if level == "collection" and not is_namespace(entry) else None
+
+
+def is_namespace(name: str) -> bool:
+    """Whether it is a plain ``database.collection``. What it is asked of is looked up by that name: another one would never be found."""
+    return all(name.partition("."))
+
+
+def key_problems(name: str, keys: Iterable[str]) -> list[str]:
+    """What is wrong with the setting *name*, whose *keys* are plain names of collections."""
+    return [f"{name}: {key!r} is no database.collection" for key in keys if not is_namespace(key)]

@@ -82,9 +82,12 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     )
 
     @model_validator(mode="after")
-    def _snapshot_list(self) -> CaptureSettings:
+    def _what_stands_alone(self) -> CaptureSettings:
         name, entries = "snapshot_include_collection_list", self.snapshot_include_collection_list
-        if problems := entry_problems(name, entries, "collection", self.filters_match_mode):
+        problems = entry_problems(name, entries, "collection", self.filters_match_mode)
+        if self.guardrail_collections_limit_action == "fail" and not self.guardrail_collections_max:
+            problems.append("guardrail_collections_limit_action stands without guardrail_collections_max")
+        if problems:
             raise ValueError("; ".join(problems))
         return self
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipelines.model.shape import SchemaMode, Shape, declared_columns
-from pipelines.selection_settings import Names, Section, split_names
+from pipelines.selection_settings import Names, Section, key_problems, split_names
 
 
 class SilverSettings(Section):
@@ -48,6 +48,15 @@ class SilverSettings(Section):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return split_names(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SilverSettings:
+        problems = [*key_problems("columns", self.columns), *key_problems("history_collections", self.history_collections)]
+        if self.history_collections and self.history == "none":
+            problems.append("history_collections stands without history: scd2")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
 
     @field_validator("columns")
     @classmethod

@@ -12,9 +12,10 @@ from pydantic_settings import NoDecode
 from pipelines.errors import ConfigurationError
 from pipelines.model.namespaces import Namespace
 from pipelines.model.snapshot_policy import SnapshotMode, SnapshotPolicy, query_problems
-from pipelines.selection_settings import Names, Section, split_names
+from pipelines.selection_settings import Names, Section, is_namespace, key_problems, split_names
 
 _SNAPSHOTTERS = "strandline.snapshotters"
+_FLAGS = "snapshot_mode_configuration_based_"
 
 
 class SnapshotSettings(Section):
@@ -70,21 +71,26 @@ class SnapshotSettings(Section):
 
     @model_validator(mode="after")
     def _what_needs_each_other(self) -> SnapshotSettings:
-        problems = list(self._snapshotter_problems())
+        problems = list(self._mode_problems())
         for channel, key in (("file", "signal_file"), ("source", "signal_data_collection")):
             is_open, is_named = channel in self.signal_enabled_channels, getattr(self, key) is not None
             if is_open != is_named:
                 problems.append(f"{key} and the channel {channel!r} of signal_enabled_channels need each other")
-        if self.signal_data_collection is not None and not all(self.signal_data_collection.partition(".")):
+        if self.signal_data_collection is not None and not is_namespace(self.signal_data_collection):
             problems.append("signal_data_collection is no database.collection")
+        problems += key_problems("snapshot_collection_filter_overrides", self.snapshot_collection_filter_overrides)
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
-    def _snapshotter_problems(self) -> Iterator[str]:
+    def _mode_problems(self) -> Iterator[str]:
         name = self.snapshot_mode_custom_name
         if (self.snapshot_mode == "custom") != (name is not None):
             yield "snapshot_mode: custom and snapshot_mode_custom_name need each other"
+        if self.snapshot_mode != "configuration_based":
+            flags = {name: field for name, field in SnapshotSettings.model_fields.items() if name.startswith(_FLAGS)}
+            told = [flag for flag, field in flags.items() if getattr(self, flag) != field.default]
+            yield from (f"{flag} stands without snapshot_mode: configuration_based" for flag in told)
         # Only where one is named: every installed distribution is looked at.
         if name is not None and name not in (installed := entry_points(group=_SNAPSHOTTERS).names):
             yield f"no snapshotter {name!r} is installed, {', '.join(sorted(installed)) or 'none'} is"

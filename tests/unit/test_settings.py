@@ -471,6 +471,32 @@ def test_the_selection_may_come_from_the_environment(conf: Path, monkeypatch: py
     assert capture.field_policy.salt == _SECRET.encode()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("silver: {columns: {orders: {total: int}}}", "columns: 'orders' is no database.collection"),
+        ("silver: {columns: {shop.: {total: int}, .orders: {total: int}}}", "'.orders' is no database.collection"),
+        ("silver: {history: scd2, history_collections: 'shop.a, orders'}", "history_collections: 'orders' is no database.collection"),
+        ("silver: {history_collections: shop.orders}", "history_collections stands without history: scd2"),
+        (
+            "capture: {snapshot_collection_filter_overrides: {orders: '{}'}}",
+            "snapshot_collection_filter_overrides: 'orders' is no database.collection",
+        ),
+        (
+            "capture: {guardrail_collections_limit_action: fail}",
+            "guardrail_collections_limit_action stands without guardrail_collections_max",
+        ),
+        (
+            "capture: {snapshot_mode_configuration_based_start_stream: false}",
+            "snapshot_mode_configuration_based_start_stream stands without snapshot_mode: configuration_based",
+        ),
+    ],
+)
+def test_what_would_never_apply_is_refused(conf: Path, wrong: str, reason: str) -> None:
+    _write(conf, "here", wrong)
+    assert reason in _refusal(conf)
+
+
 def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) -> None:
     _write(conf, "here", "")
     assert load_settings("here", conf).quality.suites_dir is None
