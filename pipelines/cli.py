@@ -23,7 +23,7 @@ from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.status import status
 from pipelines.commands.terminal import AsJson, lake_settings, open_pipeline, out, print_record, print_rows, settings_of, stop_on_signal
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import StrandlineError
+from pipelines.errors import ConfigurationError, StrandlineError
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -39,6 +39,7 @@ app.add_typer(snapshot, name="snapshot")
 for verb in (stop, start, pause, resume, delete, status, reconcile, rebuild, maintain):
     app.command()(verb)
 
+_BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta"}
 Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
 
 
@@ -159,13 +160,27 @@ def _log_merged(result: Any) -> None:
     )
 
 
+def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
+    """What the wheel does not require, because a cluster brings its own; None: another module, and a defect."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _BROUGHT_BY_A_CLUSTER:
+        return None
+    return ConfigurationError(
+        f"{package} is not installed, and this verb needs Spark",
+        next_step="pip install '.[spark]' in a checkout, or the wheel's file with [spark] behind it",
+    )
+
+
 def main() -> None:
     """Entry point: one line and an exit code for every refusal; a stack trace only for a defect."""
     try:
         app(standalone_mode=True)
-    except StrandlineError as error:
-        print(f"strandline: {error}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
-        sys.exit(error.exit_code)
+    except (StrandlineError, ModuleNotFoundError) as error:
+        refusal = error if isinstance(error, StrandlineError) else _without_spark(error)
+        if refusal is None:
+            raise
+        print(f"strandline: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
+        sys.exit(refusal.exit_code)
     except SystemExit as ended:
         if ended.code:  # a success only returns: Databricks takes any SystemExit in a wheel task for a failure
             raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -74,7 +76,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; a script that starts work on its top level is read by a worker process
-            of that work; or as `await_server`.
+            of that work; there is no JDK; or as `await_server`.
         RetriableError: As `await_server`.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks, of processes alone
@@ -105,10 +107,28 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise ConfigurationError(
+            f"Spark's JVM ended as soon as it was started: {_java_problem()}",
+            next_step="install a JDK 17 or newer and let JAVA_HOME name it, then strandline doctor",
+        ) from None
     if is_remote():
         know_remote_conflicts()
     return session
+
+
+def _java_problem() -> str:
+    """I/O: looks where Spark's own start script looks."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
+        return f"JAVA_HOME is {home}, and there is no bin/java"
+    if not home and shutil.which("java") is None:
+        return "JAVA_HOME is not set, and there is no java on the PATH"
+    return "the Java that it found is older than 17, or refuses an option of spark.conf (what it said stands above)"
 
 
 def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
@@ -129,7 +149,7 @@ def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
     except ImportError as error:
         raise ConfigurationError(
             f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error})",
-            next_step="pip install 'strandline[connect]'",
+            next_step="pip install '.[connect]' in a checkout, or the wheel's file with [connect] behind it",
         ) from error
     except ValueError:
         raise ConfigurationError("SPARK_REMOTE is not an address that Spark can read", next_step="set it to sc://host:15002") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +48,37 @@ def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
     assert "begin what the script does with: if __name__" in ran.stderr
+
+
+def ran(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_REMOTE")} | environment
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=Path.cwd(), env=environ)
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"JAVA_HOME": "/nonexistent"}, "JAVA_HOME is /nonexistent, and there is no bin/java"),
+        ({"PATH": "{bash alone}"}, "JAVA_HOME is not set, and there is no java on the PATH"),
+    ],
+)
+def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
+    for tool in ("bash", "dirname", "ps"):  # of Spark's start script
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
+    found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
+    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
+    assert refused.returncode == 2, refused.stderr
+    assert reason in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
+def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
+    asked = f"import sys; sys.modules['{module}'] = None; from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    refused = ran(asked)
+    assert refused.returncode == code, refused.stderr
+    assert ("Traceback" in refused.stderr) == (code == 1), "another module that is missing is a defect"
+    if code == 2:
+        assert refused.stderr.splitlines()[-1].startswith("strandline: pyspark is not installed")
+        assert ran(asked.replace("status", "version")).returncode == 0
