@@ -112,7 +112,9 @@ class SparkSettings(Section):
     """How Spark is reached."""
 
     master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
-    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings; they have the last word.")
+    conf: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings; they have the last word. JARs, packages and extensions are added to Delta's."
+    )
 
     @field_validator("conf", mode="before")
     @classmethod

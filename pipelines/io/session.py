@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,22 +29,29 @@ _SESSION_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "25000",  # of a bronze batch: one task parses and one file holds so many events
 }
 
-# Measured on two cores; the reason stands beside each.
-_LOCAL_CONF = {
+# Of a JVM that is started here, wherever its executors run.
+_DRIVER_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100: so many documents of 10 MB are one page, compressed as a whole
+    "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, of a row group
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+}
+
+# Of one whose executors are its own threads. Measured on two cores; the reason stands beside each.
+_LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
-    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100: so many documents of 10 MB are one page, compressed as a whole
-    "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, of a row group
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+# Lists in which Delta must stand whatever else a user adds.
+_JOINED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
 
 # For a JVM that ends before optimized code would pay: two fifths less CPU time up to its first MERGE. The cache must be as large as it is
 # otherwise: the small one that comes with the option is full after some twenty MERGEs, and then the JVM fails.
@@ -62,6 +69,34 @@ def cached_jars() -> list[Path]:
     return jars if any("delta-spark" in jar.name for jar in jars) else []
 
 
+def is_local(master: str | None) -> bool:
+    """Whether Spark's executors are threads of the JVM that *master* has started here (``local-cluster``: processes beside it)."""
+    return master is not None and master.startswith("local")
+
+
+def session_conf(master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()) -> dict[str, str]:
+    """What a session is built with. *conf* has the last word, but what it says of JARs, packages and extensions is added to Delta's, unless
+    it brings Delta itself.
+
+    Args:
+        jars: Delta's, where they are here already; else its package is fetched.
+    """
+    settings = dict(_SESSION_CONF)
+    if master is not None:
+        settings |= _DRIVER_CONF | (_LOCAL_CONF if is_local(master) else {})
+        settings["spark.driver.extraJavaOptions"] += f" {java_options}"
+        if jars:
+            settings["spark.jars"] = ",".join(map(str, jars))
+        else:
+            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
+    if any("delta-spark" in conf.get(key, "") for key in _JOINED):
+        settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
+    joined = {
+        key: f"{settings[key]},{conf[key]}" for key in _JOINED if conf.get(key) and key in settings and settings[key] not in conf[key]
+    }
+    return {**settings, **conf, **joined}
+
+
 def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = "") -> SparkSession:
     """Return a Spark session with Delta.
 
@@ -71,7 +106,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
     Args:
         app_name: Shown by Spark.
         master: Such as ``local[*]``; None where somebody else runs Spark.
-        conf: Overrides, last word.
+        conf: Overrides, as `session_conf` takes them.
         java_options: For the JVM that is started here.
 
     Raises:
@@ -92,20 +127,14 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         )
     if remote and remote.startswith("sc://"):  # a platform may have an address of its own kind
         await_server(remote)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master is None or is_local(master):  # another machine has its Python elsewhere
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     builder = SparkSession.builder.appName(app_name)
-    settings = dict(_SESSION_CONF)
     if master is not None:
         builder = builder.master(master)
-        settings |= _LOCAL_CONF
-        settings["spark.driver.extraJavaOptions"] += f" {java_options}"
-        jars = cached_jars()
-        if jars:
-            settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-        else:
-            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
-    for key, value in {**settings, **(conf or {})}.items():
+    for key, value in session_conf(master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+import yaml
+from documents import ROOT, Page
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.session import DELTA_PACKAGE, session_conf
 from pipelines.jobs.context import refuse_unfenced
 from pipelines.model.tables import Lake
 
@@ -48,6 +52,58 @@ def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, cwd=Path.cwd())
     assert "begin what the script does with: if __name__" in ran.stderr
+
+
+OF_A_LAPTOP = {
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.memory",
+    "spark.sql.shuffle.partitions",
+    "spark.databricks.delta.snapshotPartitions",
+}
+
+
+@pytest.mark.parametrize(
+    ("master", "is_laptop"),
+    [("local[*]", True), ("local", True), ("spark://host:7077", False), ("yarn", False), ("k8s://https://host", False), (None, False)],
+)
+def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop: bool) -> None:
+    sent = session_conf(master, {"spark.app": "own"})
+    assert OF_A_LAPTOP & set(sent) == (OF_A_LAPTOP if is_laptop else set())
+    assert ("127.0.0.1" in sent.values()) == is_laptop
+    assert ("spark.sql.extensions" in sent) == (master is not None)
+    assert (sent["spark.sql.session.timeZone"], sent["spark.app"]) == ("UTC", "own")
+
+
+def test_what_a_user_adds_to_lists_replaces_nothing() -> None:
+    added = {"spark.jars": "own.jar", "spark.jars.packages": "a:b:1", "spark.sql.extensions": "own.Extension", "spark.driver.memory": "8g"}
+    sent = session_conf("local[2]", added, jars=[Path("/jars/io.delta_delta-spark.jar")])
+    assert sent["spark.jars"] == "/jars/io.delta_delta-spark.jar,own.jar"
+    assert sent["spark.jars.packages"] == "a:b:1"
+    assert sent["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,own.Extension"
+    assert sent["spark.driver.memory"] == "8g"
+    sent = session_conf("yarn", added)
+    assert (sent["spark.jars"], sent["spark.jars.packages"]) == ("own.jar", f"{DELTA_PACKAGE},a:b:1")
+    assert session_conf(None, added)["spark.jars"] == "own.jar"
+
+
+def test_a_user_may_bring_another_delta() -> None:
+    own = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:9.9.9"}
+    sent = session_conf("local", own, jars=[Path("/jars/io.delta_delta-spark.jar")])
+    assert sent["spark.jars.packages"] == own["spark.jars.packages"]
+    assert "spark.jars" not in sent
+
+
+def test_the_recipe_for_s3_fits_the_spark_that_is_pinned() -> None:
+    (hadoop,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    (recipe,) = [block for block in Page(ROOT / "docs" / "runbook.md").blocks("yaml") if "S3DynamoDBLogStore" in block]
+    conf = yaml.safe_load(recipe)["spark"]["conf"]
+    delta = DELTA_PACKAGE.rpartition(":")[2]
+    assert conf["spark.jars.packages"].split(",") == [
+        f"io.delta:delta-storage-s3-dynamodb:{delta}",
+        f"org.apache.hadoop:hadoop-aws:{hadoop.stem.removeprefix('hadoop-client-api-')}",
+    ]
+    refuse_unfenced(Lake(root="s3a://bucket/lake"), conf.get)
 
 
 def ran(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
