@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 from rich.console import Console
+from rich.markup import escape
 
 from pipelines.demo.dataset import load_dataset
 from pipelines.demo.proof import as_table, prove
@@ -26,7 +27,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sql import run_sql
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.client import AnyClient, asking, open_client
+from pipelines.source.client import AnyClient, asking, hosts_of, open_client
 from pipelines.source.mongod import EmbeddedMongod
 
 DATABASE = "airline"
@@ -54,6 +55,7 @@ _SHOWN = (
     ),
 )
 
+_ELSEWHERE = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
 _LAYERS = {"bronze", "silver", "gold", "control", "quality-docs"}
 
 
@@ -75,6 +77,8 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
     with _mongod(settings, stages) as uri:
         demo_settings = _settings_of(settings, uri, lake)
         with closing(open_client(connection_options(demo_settings))) as client:
+            if settings.source.uri is not None:
+                stages.say(escape(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}"))
             _refuse_taken(client)
             shutil.rmtree(lake, ignore_errors=True)
             with ThreadPoolExecutor(max_workers=1) as beside:
@@ -100,7 +104,8 @@ def _loaded(client: AnyClient, count: int) -> Replay:
     """Reference data and history are in the database; what follows is ready to be replayed."""
     dataset = load_dataset(count)
     history = len(dataset.flights) - max(1, int(len(dataset.flights) * _LIVE_SHARE))
-    load_reference(client[DATABASE], dataset, dataset.flights[:history])
+    with _writing():
+        load_reference(client[DATABASE], dataset, dataset.flights[:history])
     return Replay(client, DATABASE, operations(dataset, dataset.flights[history:], seed=1))
 
 
@@ -116,7 +121,7 @@ def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
             note(f"{count:,} {what}")
 
         result = run_capture(ctx, once=True, report=landed)
-    with stages.step("Second half of the live day"):
+    with stages.step("Second half of the live day"), _writing():
         replay.join()
     with stages.step("Bronze: the rest of the stream") as note:
         rest = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
@@ -200,4 +205,14 @@ def _refuse_taken(client: AnyClient) -> None:
     with asking("listing databases"):
         taken = DATABASE in client.list_database_names()
     if taken:
-        raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"use another server, or drop {DATABASE}")
+        raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"{_ELSEWHERE}, or drop {DATABASE} there")
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Of what the server refuses: the pipeline itself needs no privilege to write, so the usual advice would not help."""
+    try:
+        with asking("writing the demo's data"):
+            yield
+    except ConfigurationError as refused:
+        raise ConfigurationError(refused.message, next_step=f"{_ELSEWHERE}, or grant its user readWrite on {DATABASE}") from None

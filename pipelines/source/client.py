@@ -87,6 +87,12 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
         ) from None
 
 
+def hosts_of(uri: str) -> str:
+    """Where a URI that `open_client` has taken leads; its credentials are left out."""
+    authority = re.split("[/?]", uri.partition("://")[2])[0]
+    return authority.rpartition("@")[2]
+
+
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
     """Those that the URI leaves open: the driver would let them go over what it says."""
     named = {part.partition("=")[0].lower() for part in re.split("[?&;]", options.uri)}

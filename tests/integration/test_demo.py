@@ -22,6 +22,7 @@ from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
 from pipelines.model.tables import Lake, TableName
 from pipelines.settings import Settings
+from pipelines.source.mongod import EmbeddedMongod
 
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
 
@@ -89,12 +90,33 @@ def test_a_database_of_the_same_name_is_left_alone(mongo: MongoClient[dict[str, 
     (tmp_path / "bronze").mkdir()
     mongo[DATABASE].passengers.insert_one({"_id": 1})
     try:
-        with pytest.raises(ConfigurationError, match="has a database airline already"):
+        with pytest.raises(ConfigurationError, match="has a database airline already → unset MONGODB_URI"):
             run_demo(Settings(source={"uri": mongo_uri}), lake=tmp_path, rows=10, console=a_console())  # type: ignore[arg-type]  # why: pydantic builds the section
         assert mongo[DATABASE].list_collection_names() == ["passengers"]
         assert (tmp_path / "bronze").exists()
     finally:
         mongo.drop_database(DATABASE)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_configured_server_is_named_and_a_user_who_may_not_write_is_one_line(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 32, encoding="utf-8")
+    key.chmod(0o600)
+    console = a_console()
+    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
+        roles = [{"role": "readAnyDatabase", "db": "admin"}]
+        with MongoClient[Any](server.uri) as first:
+            first.admin.command("createUser", "reader", pwd="s3cret", roles=[*roles, "root"])
+        with MongoClient[Any](server.uri, username="reader", password="s3cret") as reader:
+            reader.admin.command("updateUser", "reader", roles=roles)
+        uri = server.uri.replace("mongodb://", "mongodb://reader:s3cret@") + "&authSource=admin"
+        with pytest.raises(ConfigurationError, match=r"writing the demo's data.*unset MONGODB_URI") as refused:
+            run_demo(Settings(source={"uri": uri}), lake=tmp_path / "lake", rows=10, console=console)  # type: ignore[arg-type]  # why: pydantic builds the section
+        port = server.uri.partition("127.0.0.1:")[2].partition("/")[0]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # why: it is the StringIO of above
+    assert f"127.0.0.1:{port}, gets a database airline" in shown
+    assert "s3cret" not in shown + str(refused.value)
 
 
 @pytest.mark.parametrize("rows", [0, -5])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
-from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.client import ConnectionOptions, hosts_of, open_client
 from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, tile, tiles_completely
 from pipelines.source.resume import ResumePoint, resume_point
@@ -153,6 +153,18 @@ def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[
 @pytest.mark.parametrize("code", [2, 9])
 def test_a_stage_that_the_server_does_not_know_is_named_by_its_setting(code: int) -> None:
     assert "capture.cursor_pipeline" in as_strandline_error(failure(code), doing="opening a change stream").next_step
+
+
+@pytest.mark.parametrize(
+    ("uri", "hosts"),
+    [
+        ("mongodb://user:se%40cret@a:1,b:2/db?replicaSet=rs0", "a:1,b:2"),
+        ("mongodb+srv://user:secret@cluster.example?tls=true", "cluster.example"),
+        ("mongodb://[::1]:27017", "[::1]:27017"),
+    ],
+)
+def test_a_server_is_named_without_the_credentials(uri: str, hosts: str) -> None:
+    assert hosts_of(uri) == hosts
 
 
 def bound(value: object) -> bytes:
