@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,8 @@ from pydantic_settings import BaseSettings
 ENV_PREFIX = "STRANDLINE_"
 _OPTIONS = {f"{ENV_PREFIX}{name}" for name in ("TARGET", "CONF")}
 """Read by the command's options of these names."""
+# https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+_OF_A_SERVICE = re.compile(rf"{ENV_PREFIX}(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 
 
 def unknown_keys(content: dict[str, Any], model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -28,10 +31,11 @@ def unknown_keys(content: dict[str, Any], model: type[BaseModel], prefix: str = 
 
 
 def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[str]:
-    """pydantic-settings ignores an unknown top-level variable in silence."""
+    """pydantic-settings ignores an unknown top-level variable in silence. What Kubernetes gives every container beside a Service
+    named ``strandline`` was set by nobody."""
     problems = []
     for variable in environ:
-        if not variable.startswith(ENV_PREFIX) or variable in _OPTIONS:
+        if not variable.startswith(ENV_PREFIX) or variable in _OPTIONS or _OF_A_SERVICE.fullmatch(variable):
             continue
         keys = variable[len(ENV_PREFIX) :].lower().split("__")
         nested: dict[str, Any] = {}

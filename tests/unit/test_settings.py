@@ -99,6 +99,20 @@ def test_an_unknown_variable_is_refused(conf: Path, monkeypatch: pytest.MonkeyPa
     assert f"environment {variable}: unknown key" in _refusal(conf)
 
 
+def test_what_kubernetes_makes_of_a_service_of_that_name_is_no_setting(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_9400_TCP"):
+        monkeypatch.setenv(f"STRANDLINE_{name}", "tcp://10.0.0.11:9400")
+    for name in ("PROTO", "PORT", "ADDR"):
+        monkeypatch.setenv(f"STRANDLINE_PORT_9400_TCP_{name}", "10.0.0.11")
+    assert load_settings("here", conf) == Settings(target="here")
+
+
+@pytest.mark.parametrize("name", ["METRICS_PORT", "SOURCE_URI", "SERVICE", "PORT_9400", "PORT__ADDRESS"])
+def test_what_only_looks_like_it_is_refused(conf: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"STRANDLINE_{name}", "x")
+    assert f"environment STRANDLINE_{name}: unknown key" in _refusal(conf)
+
+
 def test_an_unknown_target_names_the_nearest(conf: Path) -> None:
     assert "unknown target 'heer' (did you mean here?)" in _refusal(conf, "heer")
 
