@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -85,11 +86,13 @@ class MemoryWatch:
             resident = {"python": _memory(this), "java": 0}
             for child in this.children(recursive=True):
                 try:
-                    name, size = child.name(), _memory(child)
+                    name, size = Path(child.exe()).name, _memory(child)
                 except psutil.NoSuchProcess:  # ended between being listed and being asked
                     continue
-                if name != "mongod":
-                    resident["java" if name == "java" else "python"] += size
+                if name == "java":  # a process that it begins shares all of its memory until it runs something else
+                    resident["java"] = max(resident["java"], size)
+                elif name != "mongod":
+                    resident["python"] += size
             for kind, size in (*resident.items(), ("both", sum(resident.values()))):
                 self._peaks[kind] = max(self._peaks[kind], size)
 
