@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,7 +141,16 @@ class QualitySettings(Section):
         None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else the ones shipped in the package."
     )
     max_quarantined_rows: int = Field(10_000, ge=1, description="More rows that fail one expectation are not set aside: gold is held.")
-    docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")
+    docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages; on Databricks one under `/Volumes`, no URI.")
+
+    @field_validator("docs_dir")
+    @classmethod
+    def _folder(cls, value: str) -> str:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", value):
+            raise ValueError(
+                "pages are written as files, and this is a URI: name a folder (on Databricks /Volumes/<catalog>/<schema>/<volume>)"
+            )
+        return value
 
 
 class MetricsSettings(Section):

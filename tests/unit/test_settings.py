@@ -521,6 +521,14 @@ def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) ->
     assert load_settings("here", conf).quality.suites_dir == "elsewhere"
 
 
+@pytest.mark.parametrize("folder", ["s3://bucket/pages", "dbfs:/pages", "abfss://c@a.dfs.core.windows.net/pages"])
+def test_pages_are_written_to_no_uri(conf: Path, folder: str) -> None:
+    _write(conf, "here", f"quality: {{docs_dir: '{folder}'}}")
+    assert "quality.docs_dir: " in _refusal(conf)
+    _write(conf, "here", "quality: {docs_dir: /Volumes/main/shop_control/quality_docs}")
+    assert load_settings("here", conf).quality.docs_dir == "/Volumes/main/shop_control/quality_docs"
+
+
 # scenario: T09
 def test_files_are_kept_for_longer_than_anybody_may_be_away(conf: Path) -> None:
     _write(conf, "here", "maintenance: {max_downtime_hours: 200, retention_hours: 100}")
