@@ -6,6 +6,7 @@ Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``c
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -24,6 +25,8 @@ from pipelines.silver_settings import SilverSettings
 from pipelines.snapshot_settings import SnapshotSettings
 
 DEFAULT_CONF = Path("conf")
+_PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
+_log = logging.getLogger("strandline.settings")
 
 
 class SourceSettings(Section):
@@ -211,6 +214,7 @@ def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: d
     for file in _files(target, conf, problems):
         content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
+        _tell_password(file, content)
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
@@ -220,6 +224,13 @@ def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: d
     if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")
     return settings
+
+
+def _tell_password(file: Path, content: dict[str, Any]) -> None:
+    source = content.get("source")
+    uri = source.get("uri") if isinstance(source, dict) else None
+    if isinstance(uri, str) and _PASSWORD.search(uri):
+        _log.warning("%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)", file)
 
 
 def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
