@@ -21,7 +21,17 @@ from pipelines.commands.schema import schema
 from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.status import status
-from pipelines.commands.terminal import AsJson, lake_settings, open_pipeline, out, print_record, print_rows, settings_of, stop_on_signal
+from pipelines.commands.terminal import (
+    AsJson,
+    at_most,
+    lake_settings,
+    open_pipeline,
+    out,
+    print_record,
+    print_rows,
+    settings_of,
+    stop_on_signal,
+)
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError
 
@@ -108,13 +118,16 @@ def doctor(context: typer.Context) -> None:
 
 @app.command()
 def sql(
-    context: typer.Context, query: Annotated[str, typer.Argument(help="select … from silver.flights")], as_json: AsJson = False
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="select … from silver.flights")],
+    limit: Annotated[int, typer.Option(min=1, help="Rows at most.")] = 1000,
+    as_json: AsJson = False,
 ) -> None:
     """Query bronze, silver, gold and control by their layer names."""
     from pipelines.jobs.sql import run_sql
 
-    rows = [row.asDict(recursive=True) for row in run_sql(open_pipeline(context), query).limit(1000).collect()]
-    print_rows(rows, as_json=as_json)
+    found = run_sql(open_pipeline(context), query).limit(limit + 1).collect()
+    print_rows([row.asDict(recursive=True) for row in at_most(limit, found)], as_json=as_json)
 
 
 @app.command()

@@ -6,7 +6,9 @@ Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``c
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +25,8 @@ from pipelines.silver_settings import SilverSettings
 from pipelines.snapshot_settings import SnapshotSettings
 
 DEFAULT_CONF = Path("conf")
+_PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
+_log = logging.getLogger("strandline.settings")
 
 
 class SourceSettings(Section):
@@ -140,7 +144,16 @@ class QualitySettings(Section):
         None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else the ones shipped in the package."
     )
     max_quarantined_rows: int = Field(10_000, ge=1, description="More rows that fail one expectation are not set aside: gold is held.")
-    docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages.")
+    docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages; on Databricks one under `/Volumes`, no URI.")
+
+    @field_validator("docs_dir")
+    @classmethod
+    def _folder(cls, value: str) -> str:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", value):
+            raise ValueError(
+                "pages are written as files, and this is a URI: name a folder (on Databricks /Volumes/<catalog>/<schema>/<volume>)"
+            )
+        return value
 
 
 class MetricsSettings(Section):
@@ -201,6 +214,7 @@ def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: d
     for file in _files(target, conf, problems):
         content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
+        _tell_password(file, content)
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
@@ -210,6 +224,13 @@ def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: d
     if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")
     return settings
+
+
+def _tell_password(file: Path, content: dict[str, Any]) -> None:
+    source = content.get("source")
+    uri = source.get("uri") if isinstance(source, dict) else None
+    if isinstance(uri, str) and _PASSWORD.search(uri):
+        _log.warning("%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)", file)
 
 
 def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:

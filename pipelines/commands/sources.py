@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.commands.offsets import By, Why
 from pipelines.commands.terminal import open_pipeline, out
+
+if TYPE_CHECKING:
+    from pipelines.control.sources import SourceState
 
 Force = Annotated[bool, typer.Option("--force", help="Even though the source will soon forget the position.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it the tables are only listed.")]
@@ -19,8 +22,8 @@ def stop(context: typer.Context, by: By, why: Why = None, force: Force = False) 
 
 
 def start(context: typer.Context, by: By, why: Why = None) -> None:
-    """Let a stopped source be captured again."""
-    _order(context, "running", by, why, force=False)
+    """Let a stopped source be captured again, by a process that somebody starts."""
+    _order(context, "running", by, why, force=False, then="start its process (strandline run, or its service or job)")
 
 
 def pause(context: typer.Context, by: By, why: Why = None, force: Force = False) -> None:
@@ -30,7 +33,7 @@ def pause(context: typer.Context, by: By, why: Why = None, force: Force = False)
 
 def resume(context: typer.Context, by: By, why: Why = None) -> None:
     """Let a paused (or stopped) source go on."""
-    _order(context, "running", by, why, force=False)
+    _order(context, "running", by, why, force=False, then="a process that waits goes on; if there is none, start it")
 
 
 def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) -> None:
@@ -43,9 +46,15 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
         out.print("nothing was dropped → add --yes")
 
 
-def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool) -> None:
+def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool, then: str = "") -> None:
     from pipelines.jobs.sources import order
 
     now = order(open_pipeline(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
+    out.print(told(now, then), highlight=False, markup=False)
+
+
+def told(now: SourceState, then: str) -> str:
+    """What was ordered; what a process does about it is another matter."""
     since = f" since {now.at:%Y-%m-%d %H:%M:%S} UTC, asked for by {now.by}" if now.at else ""
-    out.print(f"{now.source} is {now.state}{since}", highlight=False, markup=False)
+    state = "may run" if now.state == "running" else f"is {now.state}"
+    return f"{now.source} {state}{since}{f' → {then}' if then else ''}"

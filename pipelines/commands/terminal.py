@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
 
 out = Console(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
+_Row = TypeVar("_Row")
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -62,6 +63,13 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None
         print_json(list(rows))
     else:
         out.print(as_table(rows))
+
+
+def at_most(limit: int, found: list[_Row]) -> list[_Row]:
+    """The first *limit* rows. Where there are more, standard error says so, so that nobody takes them for all."""
+    if len(found) > limit:
+        typer.echo(f"only the first {limit:,} rows are shown; --limit shows more", err=True)
+    return found[:limit]
 
 
 def as_lines(record: dict[str, Any]) -> Text:

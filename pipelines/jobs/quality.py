@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
 from pipelines.settings import QualitySettings
 
+_log = logging.getLogger("strandline.quality")
 _SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
 
 
@@ -88,9 +90,20 @@ def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, repl
     report = QualityReport(run_id, now, tuple(check for suite in suites for check in run.check(suite)))
     record(ctx.tables, report)
     held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
-    report = replace(report, docs=checker.write_docs(), held=held)
+    report = replace(report, docs=_pages(checker, settings), held=held)
     hold_gate(report)
     return report
+
+
+def _pages(checker: Checker, settings: QualitySettings) -> Path | None:
+    """The index page; None where the folder cannot be written: gold need not wait for pages, since the results stand in a table."""
+    try:
+        return checker.write_docs()
+    except OSError as error:
+        _log.warning(
+            "quality.docs_dir %s cannot be written (%s): no pages; control.quality has the results", settings.docs_dir, error.strerror
+        )
+        return None
 
 
 def suites_of(settings: QualitySettings) -> list[Suite]:

@@ -67,7 +67,7 @@ def test_every_include_matches_and_every_resource_is_included() -> None:
 
 
 def test_one_resource_a_file_named_after_it() -> None:
-    assert set(JOBS) == {"capture", "silver", "gold"}
+    assert set(JOBS) == {"capture", "silver", "gold", "maintain"}
     for file, content in RESOURCES.items():
         assert set(content) == {"resources"}
         assert [(kind, list(named)) for kind, named in content["resources"].items()] == [("jobs", [file.name.removesuffix(".job.yml")])]
@@ -128,6 +128,19 @@ def test_gold_is_built_after_silver() -> None:
     assert silver["gold"]["run_job_task"] == {"job_id": "${resources.jobs.gold.id}"}
     assert silver["gold"]["depends_on"] == [{"task_key": "silver"}]
     assert {"trigger", "schedule", "continuous"}.isdisjoint(JOBS["gold"])
+
+
+def test_upkeep_comes_once_a_day_and_needs_no_source() -> None:
+    assert JOBS["maintain"]["trigger"] == {"periodic": {"interval": 1, "unit": "DAYS"}}
+    assert "STRANDLINE_SOURCE__URI" not in dict(environment(JOBS["maintain"]))
+
+
+def test_quality_pages_outlast_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = dict(environment(JOBS["gold"]))["STRANDLINE_QUALITY__DOCS_DIR"]
+    assert folder == "/Volumes/${var.catalog}/${var.schema}_control/quality_docs"
+    monkeypatch.setenv("STRANDLINE_QUALITY__DOCS_DIR", folder)
+    monkeypatch.setenv("STRANDLINE_LAKE__CATALOG", "main")
+    assert load_settings("prod", ROOT / "conf").quality.docs_dir == folder
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))

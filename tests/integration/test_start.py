@@ -78,9 +78,11 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
     uri = uri_of(server, "strandline", "password")
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
     monkeypatch.setenv("STRANDLINE_CAPTURE__GUARDRAIL_COLLECTIONS_MAX", "5")
-    steps = [command for command in PAGE.commands() if command[-1] != "run"]
+    units = [command for command in PAGE.commands() if command[0] == "--log-format"]
+    steps = [command for command in PAGE.commands() if command not in units]
     assert [command[0] for command in steps] == ["doctor", "run", "status", "snapshot", "sql", "sql", "sql"]
-    for command in steps:
+    assert [command[-1] for command in units] == ["run", "maintain"]
+    for command in (*steps, units[-1]):
         assert app(command, standalone_mode=False) in (None, 0), command
     shown = capsys.readouterr().out
     watched_until_interrupted(capsys)

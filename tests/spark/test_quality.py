@@ -100,6 +100,15 @@ def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: Job
     assert (Path(ctx.settings.quality.docs_dir) / "index.html").is_file()
 
 
+def test_pages_that_cannot_be_written_hold_nothing(ctx: JobContext, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _flights(ctx.tables, GOOD)
+    (tmp_path / "file").touch()
+    quality = ctx.settings.quality.model_copy(update={"docs_dir": str(tmp_path / "file" / "docs")})
+    report = run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})), ["silver.flights"])
+    assert (report.docs, report.success, _recorded(ctx.tables).count()) == (None, True, 5)
+    assert "file/docs cannot be written" in caplog.text
+
+
 def test_freshness_volume_and_drift_are_seen_until_they_are_accepted(ctx: JobContext) -> None:
     text = """table: silver.flights
 on_failure: block

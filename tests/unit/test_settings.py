@@ -279,6 +279,22 @@ def test_the_password_stands_in_no_error(conf: Path, wrong: str) -> None:
     assert _SECRET not in _refusal(conf)
 
 
+@pytest.mark.parametrize(
+    ("uri", "is_told"),
+    [
+        (_URI, True),
+        (f"mongodb://db.example/?tls=true&tlsCertificateKeyFilePassword={_SECRET}", True),
+        ("mongodb://db.example:27017/?replicaSet=rs0", False),
+        ("mongodb://app@db.example:27017/", False),
+    ],
+)
+def test_a_password_in_a_file_is_told_and_not_quoted(conf: Path, caplog: pytest.LogCaptureFixture, uri: str, is_told: bool) -> None:
+    _write(conf, "here", f"source: {{uri: '{uri}'}}")
+    load_settings("here", conf)
+    assert [record.getMessage().startswith(f"{conf / 'here.yml'} holds a password") for record in caplog.records] == [True] * is_told
+    assert _SECRET not in caplog.text
+
+
 def test_the_password_stands_in_no_repr(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", _URI)
     settings = load_settings("here", conf)
@@ -519,6 +535,14 @@ def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) ->
     assert load_settings("here", conf).quality.suites_dir == str(conf / "quality")
     _write(conf, "here", "quality: {suites_dir: elsewhere}")
     assert load_settings("here", conf).quality.suites_dir == "elsewhere"
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/pages", "dbfs:/pages", "abfss://c@a.dfs.core.windows.net/pages"])
+def test_pages_are_written_to_no_uri(conf: Path, folder: str) -> None:
+    _write(conf, "here", f"quality: {{docs_dir: '{folder}'}}")
+    assert "quality.docs_dir: " in _refusal(conf)
+    _write(conf, "here", "quality: {docs_dir: /Volumes/main/shop_control/quality_docs}")
+    assert load_settings("here", conf).quality.docs_dir == "/Volumes/main/shop_control/quality_docs"
 
 
 # scenario: T09
