@@ -112,6 +112,12 @@ def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
     return [_ended(row) for row in rows.collect()]
 
 
+def last_token(tables: Tables, bronze: TableName) -> str | None:
+    """I/O: the token up to which bronze was streamed last, though a reset forgot it; None: it never was. Reads all ends."""
+    row = _newest_first(tables.read(bronze).where(F.col("resume_token").isNotNull())).select("resume_token").first()
+    return None if row is None else str(row[0])
+
+
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
     """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches. Reads all ends."""
     rows = _committed(tables.read(bronze).where(ends())).orderBy("batch")

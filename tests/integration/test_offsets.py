@@ -180,6 +180,13 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     assert b"lost" not in held["1"]
     assert b"n\x00\x00\x00\x00\x00" in held["1"], "a patch was folded onto a document from before the gap"
     stop(ctx)
+    streamed = show_offset(ctx).resume_token
+    reset_offset(ctx, by="ops", why="heal")
+    database.a.delete_one({"_id": 3})
+    move = alter_offset(ctx, "now", by="ops", why="after a reset it is forward all the same")
+    assert (move.direction, move.from_token, move.events) == ("forward", streamed, 1)
+    assert bronze(ctx).where("op = 'gap'").count() == 2
+    assert alter_offset(ctx, streamed or "", by="ops", why=None).direction == "back"
     reset_offset(ctx, by="ops", why="heal")
     start(ctx)
     run_capture(ctx, once=True)
