@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -119,13 +119,26 @@ def last_token(tables: Tables, bronze: TableName) -> str | None:
 
 
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
-    """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches. Reads all ends."""
-    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch")
+    """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches; None: from its first
+    batch on it is not. Reads all ends."""
+    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch", "lineage")
+    return whole_through(Committed(*row) for row in rows.toLocalIterator())
+
+
+def whole_through(found: Iterable[Committed]) -> Committed | None:
+    """The last of the ends without a hole before it. Pure.
+
+    Args:
+        found: By batch, then by lineage. What a lineage committed behind the hole, before it was fenced, stands beside the batches of the
+            next one.
+    """
     last: Committed | None = None
-    for row in rows.toLocalIterator():
-        if last is not None and row["batch"] > last.batch + 1:
+    for end in found:
+        if last is not None and end.lineage < last.lineage:
+            continue
+        if end.batch > (last.batch if last is not None else 0) + 1:
             break
-        last = Committed(*row)
+        last = end
     return last
 
 

@@ -214,12 +214,11 @@ class BronzeWriter:
             if last is not None and last.lineage >= self.lineage:
                 raise self._fenced(f"lineage {self.lineage}")
 
-    def _after_restore(self) -> Committed | None:
+    def _after_restore(self) -> Committed:
         """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
-        and would skip their numbers without a word. What is captured again are replays, which no reader minds."""
-        last = last_before_hole(self.tables, self.table)
-        if last is None:
-            return None
+        and would skip their numbers without a word. What is captured again are replays, which no reader minds. Where it brought back none,
+        the next capture starts as after a reset."""
+        last = last_before_hole(self.tables, self.table) or Committed(0, None, None)
         self.lineage = last.lineage
         return self.open_lineage(
             Note("offset", "restored"),
