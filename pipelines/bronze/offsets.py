@@ -108,8 +108,12 @@ def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[da
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
     """I/O: the ends of the newest *limit* batches, newest first."""
-    rows = _newest_first(tables.read(bronze).where(ends())).limit(limit)
-    return [_ended(row) for row in rows.collect()]
+    return [_ended(row) for row in newest_ends(tables, bronze, limit)]
+
+
+def newest_ends(tables: Tables, bronze: TableName, limit: int) -> list[Row]:
+    """I/O: the rows that end the newest *limit* batches, newest first."""
+    return _newest_first(tables.read(bronze).where(ends())).limit(limit).collect()
 
 
 def last_token(tables: Tables, bronze: TableName) -> str | None:

@@ -52,8 +52,8 @@ class Recovery:
             raise lost
         if consecutive_losses(self.writer) >= _LOSSES_IN_A_ROW:
             raise ResumePointLost(
-                f"the source lost the history {_LOSSES_IN_A_ROW + 1} times in a row with no event captured in between",
-                next_step="enlarge the oplog (replSetResizeOplog), then strandline capture",
+                f"the source lost the history {_LOSSES_IN_A_ROW + 1} times in a row, and the position did not move on in between",
+                next_step="enlarge the oplog (replSetResizeOplog), then strandline stop, strandline offsets reset, strandline start",
             ) from lost
         if policy == "restart_at_oldest":
             return self._restart_at_oldest(last, lost)
