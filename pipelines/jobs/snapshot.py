@@ -129,7 +129,7 @@ class SnapshotRun:
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
             while self.paused and not self.progress.is_taken(chunk) and not self._stop.wait(_PAUSED_SECONDS):
                 pass
-            if not self._means.gate.passes(self._stop):
+            if not self._may_go_on():
                 break
             if self.progress.claim(chunk):
                 try:
@@ -139,6 +139,14 @@ class SnapshotRun:
                         break
                     raise
         return documents
+
+    def _may_go_on(self) -> bool:
+        """False once this run is to end. Where the source is stopped it ends by the stream's loop; if that has not looked before the source
+        is started again, the snapshot goes on."""
+        while not self._means.gate.passes(self._stop):
+            if self._stop.wait(_PAUSED_SECONDS):
+                return False
+        return True
 
     def _land(self, chunk: Chunk, lane: int) -> int:
         """One chunk, one commit, read under the name that the planned collection has now. One that is gone, or that the filters leave out
