@@ -28,8 +28,8 @@ _WRITTEN_HERE = 2_000
 
 
 class ReadFailed(Exception):
-    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. A source
-    that did not answer is told as it is."""
+    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. What a
+    source that did not answer, or that refused, was asked is told as it is."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class NativeEngine:
         # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
         try:
             file = self._worked(write_read, self.log.folder, read)
-        except RetriableError:  # whether the source does not answer, or the worker is gone
+        except (RetriableError, ConfigurationError):  # the source does not answer, or will never; or the worker is gone
             raise
         except Exception as error:
             raise ReadFailed(type(error).__name__) from error

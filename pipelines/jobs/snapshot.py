@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -18,7 +18,7 @@ from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
-from pipelines.errors import RetriableError
+from pipelines.errors import ContractError, RetriableError, StrandlineError
 from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.chunk_attempts import patiently
 from pipelines.jobs.chunk_reader import ChunkReader
@@ -165,7 +165,14 @@ class SnapshotRun:
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
         stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
         reader = ChunkReader(self._means.options, now, chunk.range, stamp, writer.stored_json, reading)
-        landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        try:
+            landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        except StrandlineError:
+            raise
+        except Exception:  # Spark does not tell what its executor met: what fails for good is found out here
+            with suppress(ContractError):  # it was dropped meanwhile, and the next attempt discards the chunk
+                reader.check()
+            raise
         documents = landed - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
         self._means.report("documents", documents)
