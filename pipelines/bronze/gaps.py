@@ -76,7 +76,7 @@ def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
     known = gaps_of(writer.tables.properties(writer.table))
-    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*known, *gaps))})
+    writer.set_properties({GAPS_PROPERTY: gaps_json((*known, *gaps))})
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:

@@ -9,6 +9,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,6 +114,9 @@ class NativeEngine:
     def _commit(self, file: DataFile, once: Once) -> Landed | None:
         with self._committing:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._committing
 
     def close(self) -> None:
         """Raises WriterEnded where the last commit did not stay."""

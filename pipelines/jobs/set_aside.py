@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from pipelines.bronze.chunk_rows import ChunkStamp, read_table
 from pipelines.bronze.event import ChangeEvent, parse_event
-from pipelines.bronze.stream_rows import one_file
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
@@ -95,8 +94,7 @@ def land_reread(writer: BronzeWriter, again: Reread) -> None:
     """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
     where = again.collection
     stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment)
-    rows = read_table([again.document], stamp, stored_json=writer.stored_json)
-    writer.tables.append(writer.table, one_file(writer.tables.spark, rows))
+    writer.append(read_table([again.document], stamp, stored_json=writer.stored_json))
 
 
 def check_oversize(settings: CaptureSettings, deployment: Deployment) -> None:

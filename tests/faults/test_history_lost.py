@@ -90,7 +90,7 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         order(ctx, "running", by="ops", why=None)
 
         too_early = spark_pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
-        with pytest.raises(ConfigurationError, match="no longer has the history behind capture.start_at"):
+        with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
             run_capture(too_early, once=True)
         assert last_offset(too_early) is None, "a time that is corrected would change nothing"
 
