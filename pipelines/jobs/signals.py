@@ -49,9 +49,9 @@ class SignalDesk:
         self._waiting: list[_Asked] = []
         self._rows: list[pa.Table] = []
         self._filters = filters_of(means.selection)
-        if returned := returning(means):
-            commit_absence(means.writer, returned, operation_time(means.client))
-        self._newcomers = newcomers(means)
+        if returned := means.ask(lambda: returning(means)):
+            commit_absence(means.writer, returned, means.ask(lambda: operation_time(means.client)))
+        self._newcomers = means.ask(lambda: newcomers(means))
         if beside.run is not None and beside.run.is_whole_and_new:
             read = beside.run.plan.collections
             self._newcomers = [where for where in self._newcomers if str(where) not in read]
@@ -110,7 +110,7 @@ class SignalDesk:
         if self._newcomers and self._beside.run is None:
             for collection in self._newcomers:
                 _log.info("%s is captured since this start: it is read", collection)
-            plan = make_plan(self._means, self._newcomers, sweeps=True, kind="incremental")
+            plan = self._means.ask(lambda: make_plan(self._means, self._newcomers, sweeps=True, kind="incremental"))
             self._begin(plan)
             self._commit()
             self._newcomers = []

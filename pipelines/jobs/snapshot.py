@@ -59,7 +59,8 @@ class SnapshotRun:
         found = rows.select("operation_type", "chunk", "after").orderBy("captured_at").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if not plans:
-            return SnapshotRun.begin(means, last.snapshot_id, make_plan(means, sweeps=last.batch > 1))
+            plan = means.ask(lambda: make_plan(means, sweeps=last.batch > 1))
+            return SnapshotRun.begin(means, last.snapshot_id, plan)
         read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
         done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
         words = [row["operation_type"] for row in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -79,7 +80,7 @@ class Read(SnapshotRun):
     def under(gate: Gate) -> Read:
         nothing: Any = None
         heard, settings = Heard(), CaptureSettings()
-        means = Means(nothing, ConnectionOptions(""), nothing, Selection(), settings, gate, heard, nothing, Patience())
+        means = Means(nothing, ConnectionOptions(""), nothing, Selection(), settings, gate, heard, nothing, Patience(), threading.Event())
         return Read(means, "id", Plan(CHUNKS, 2), {})
 
     def _land(self, chunk: Chunk, _lane: int) -> int:
