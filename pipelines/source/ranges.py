@@ -133,9 +133,10 @@ def read_range(
 
 
 def check_range(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading) -> None:
-    """I/O: the same reading, of `_id`s alone. Raises as `read_range`."""
+    """I/O: the same reading, of the first document and the `_id`s of the others. Raises as `read_range`."""
     collection = _same_incarnation(client, collection)
     with _asking_for(client, collection):
+        next(_documents(client, collection, chunk, at, reading), None)
         for _ in _documents(client, collection, chunk, at, reading, {"_id": 1}):
             pass
 
