@@ -6,6 +6,7 @@ What is rare goes through Spark whatever the engine: a new lineage, documents th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +46,9 @@ class Engine(Protocol):
     def append_read(self, read: Reader, once: Once) -> Landed | None:
         """Rows that another process reads."""
 
+    def alone(self) -> AbstractContextManager[object]:
+        """While something else of this process commits to the table through Spark: no append meets it."""
+
     def close(self) -> None:
         """Ends what was started."""
 
@@ -67,6 +71,9 @@ class SparkEngine:
 
     def _append(self, rows: DataFrame, once: Once) -> Landed | None:
         return self.tables.append_once(self.table, rows, app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()  # Delta orders its own commits
 
     def close(self) -> None:
         """Spark is somebody else's."""

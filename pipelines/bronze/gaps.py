@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
-from pipelines.bronze.offsets import Committed
+from pipelines.bronze.offsets import Committed, newest_ends
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
@@ -17,6 +19,8 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
+_LOST: Final[tuple[GapKind, ...]] = ("heal", "restart_at_oldest")
+_ENDS_LOOKED_AT: Final = 100
 
 
 def commit_gap(
@@ -72,17 +76,26 @@ def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
     known = gaps_of(writer.tables.properties(writer.table))
-    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*known, *gaps))})
+    writer.set_properties({GAPS_PROPERTY: gaps_json((*known, *gaps))})
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:
-    """I/O: how often the source had lost the history since the stream last brought an event."""
-    rows = writer.tables.read(writer.table).where(F.col("batch").isNotNull())
-    events = F.max(F.when(F.col("op").isin(*CHANGE_OPS), F.col("batch")))
-    newest = rows.agg(events.alias("batch")).first()
-    after = newest["batch"] if newest is not None and newest["batch"] is not None else 0
-    lost = F.col("operation_type").isin("heal", "restart_at_oldest")
-    return rows.where((F.col("op") == "gap") & lost & (F.col("batch") > after)).count()
+    """I/O: how often in a row the source had lost the history, up to now."""
+    return losses_in_a_row(newest_ends(writer.tables, writer.table, _ENDS_LOOKED_AT))
+
+
+def losses_in_a_row(newest_first: Sequence[Row]) -> int:
+    """Of the rows that end batches: how many are gaps of lost history since the last batch that moved the token on or brought a snapshot to
+    its end, and since an operator moved or reset the offset. Pure."""
+    lost = 0
+    for end, before in pairwise(newest_first):
+        if end["op"] == "gap" and end["operation_type"] in _LOST:
+            lost += 1
+            continue
+        moved = end["op"] in ("gap", "offset") or end["resume_token"] != before["resume_token"]
+        if moved or (end["snapshot_id"] is None and before["snapshot_id"] is not None):
+            break
+    return lost
 
 
 def _newest_position(writer: BronzeWriter) -> str:

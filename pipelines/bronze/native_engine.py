@@ -9,6 +9,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +29,8 @@ _WRITTEN_HERE = 2_000
 
 
 class ReadFailed(Exception):
-    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. A source
-    that did not answer is told as it is."""
+    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. What a
+    source that did not answer, or that refused, was asked is told as it is."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class NativeEngine:
         # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
         try:
             file = self._worked(write_read, self.log.folder, read)
-        except RetriableError:  # whether the source does not answer, or the worker is gone
+        except (RetriableError, ConfigurationError):  # the source does not answer, or will never; or the worker is gone
             raise
         except Exception as error:
             raise ReadFailed(type(error).__name__) from error
@@ -113,6 +114,9 @@ class NativeEngine:
     def _commit(self, file: DataFile, once: Once) -> Landed | None:
         with self._committing:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._committing
 
     def close(self) -> None:
         """Raises WriterEnded where the last commit did not stay."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -108,18 +108,41 @@ def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[da
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
     """I/O: the ends of the newest *limit* batches, newest first."""
-    rows = _newest_first(tables.read(bronze).where(ends())).limit(limit)
-    return [_ended(row) for row in rows.collect()]
+    return [_ended(row) for row in newest_ends(tables, bronze, limit)]
+
+
+def newest_ends(tables: Tables, bronze: TableName, limit: int) -> list[Row]:
+    """I/O: the rows that end the newest *limit* batches, newest first."""
+    return _newest_first(tables.read(bronze).where(ends())).limit(limit).collect()
+
+
+def last_token(tables: Tables, bronze: TableName) -> str | None:
+    """I/O: the token up to which bronze was streamed last, though a reset forgot it; None: it never was. Reads all ends."""
+    row = _newest_first(tables.read(bronze).where(F.col("resume_token").isNotNull())).select("resume_token").first()
+    return None if row is None else str(row[0])
 
 
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
-    """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches. Reads all ends."""
-    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch")
+    """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches; None: from its first
+    batch on it is not. Reads all ends."""
+    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch", "lineage")
+    return whole_through(Committed(*row) for row in rows.toLocalIterator())
+
+
+def whole_through(found: Iterable[Committed]) -> Committed | None:
+    """The last of the ends without a hole before it. Pure.
+
+    Args:
+        found: By batch, then by lineage. What a lineage committed behind the hole, before it was fenced, stands beside the batches of the
+            next one.
+    """
     last: Committed | None = None
-    for row in rows.toLocalIterator():
-        if last is not None and row["batch"] > last.batch + 1:
+    for end in found:
+        if last is not None and end.lineage < last.lineage:
+            continue
+        if end.batch > (last.batch if last is not None else 0) + 1:
             break
-        last = Committed(*row)
+        last = end
     return last
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -126,13 +126,23 @@ class BronzeWriter:
     def change_stream_to(self, stream: str) -> None:
         """I/O: from now on the table holds another stream; only after a reset, which leaves no token of the old one."""
         if self.tables.properties(self.table).get(_STREAM) != stream:
-            self.tables.set_properties(self.table, {_STREAM: stream})
+            self.set_properties({_STREAM: stream})
 
     def change_filters_to(self, filters: str) -> None:
         """I/O: what this run captures, for the next one to compare with; no commit where nothing changed."""
         if self.filters != filters:
-            self.tables.set_properties(self.table, {_FILTERS: filters})
+            self.set_properties({_FILTERS: filters})
             self.filters = filters
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """I/O: one commit, apart from those of this writer's threads."""
+        with self._engine.alone():
+            self.tables.set_properties(self.table, properties)
+
+    def append(self, rows: pa.Table) -> None:
+        """I/O: one commit of a few *rows* that nothing fences, apart from those of this writer's threads."""
+        with self._engine.alone():
+            self.tables.append(self.table, one_file(self.tables.spark, rows))
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
@@ -214,12 +224,11 @@ class BronzeWriter:
             if last is not None and last.lineage >= self.lineage:
                 raise self._fenced(f"lineage {self.lineage}")
 
-    def _after_restore(self) -> Committed | None:
+    def _after_restore(self) -> Committed:
         """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
-        and would skip their numbers without a word. What is captured again are replays, which no reader minds."""
-        last = last_before_hole(self.tables, self.table)
-        if last is None:
-            return None
+        and would skip their numbers without a word. What is captured again are replays, which no reader minds. Where it brought back none,
+        the next capture starts as after a reset."""
+        last = last_before_hole(self.tables, self.table) or Committed(0, None, None)
         self.lineage = last.lineage
         return self.open_lineage(
             Note("offset", "restored"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from bson import json_util
 from pyspark.sql import functions as F
 
+from pipelines.control.sources import deleted_at
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import SIGNALS, SIGNALS_DDL
 from pipelines.model.moments import utc
@@ -63,7 +64,8 @@ class Inbox:
         return bool(self.channels) and self._looked_at == float("-inf")
 
     def news(self) -> list[Signal]:
-        """I/O: signals that no earlier call returned, oldest first. The caller knows which of them an earlier run has acted upon."""
+        """I/O: signals that no earlier call returned, oldest first, and none from before the source was deleted. The caller knows which of
+        them an earlier run has acted upon."""
         if time.monotonic() - self._looked_at < self.seconds or not self.channels:
             return []
         self._looked_at, self._looks = time.monotonic(), self._looks + 1
@@ -86,6 +88,8 @@ class Inbox:
 
     def _read(self) -> list[Signal]:
         is_ours = (F.coalesce("source", F.lit(self.source)) == self.source) & F.coalesce("channel", F.lit("table")).isin(*self.channels)
+        if (ended := deleted_at(self.tables, self.source)) is not None:  # with bronze went what says which of them were acted upon
+            is_ours &= F.col("at") > F.lit(ended)
         rows = self.tables.read(SIGNALS).where(is_ours).orderBy("at", "id").collect()
         return [Signal(row["id"], row["type"], row["data"], utc(row["at"]), row["by"], row["channel"] or "table") for row in rows]
 

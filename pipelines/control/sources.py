@@ -40,6 +40,15 @@ def state_of(tables: Tables, source: str) -> SourceState:
     return SourceState(source, row["state"], utc(row["at"]), row["by"], row["why"], row["number"])
 
 
+def deleted_at(tables: Tables, source: str) -> datetime | None:
+    """I/O: when *source* was deleted last, UTC; None: never."""
+    if not tables.exists(SOURCES):
+        return None
+    rows = tables.read(SOURCES).where((F.col("source") == source) & (F.col("state") == "deleted"))
+    row = rows.orderBy(F.col("number").desc()).first()
+    return None if row is None else utc(row["at"])
+
+
 def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:
     """I/O: one commit that appends a row; none where the source is in that state already."""
     before = state_of(tables, source)

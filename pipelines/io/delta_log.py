@@ -12,6 +12,7 @@ import json
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ from pipelines.io.parquet_file import DataFile
 
 _KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
 """Writers' features that ask nothing of an append to a table whose columns have no invariants."""
+
+_OWN_WATCHED: Final = 16
+"""So many commits follow within the moment that a rival needs between its look and its rename."""
 
 
 @dataclass
@@ -43,6 +47,8 @@ class DeltaLog:
     """Of each application the newest transaction in the commits that were looked at: sequence and commit."""
     _restored_at: int | None = field(default=None, init=False)
     _inode: int | None = field(default=None, init=False)
+    _own: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_OWN_WATCHED), init=False)
+    """Versions and inodes of the last commits that were made here."""
 
     def __post_init__(self) -> None:
         self._inode = self._inode_of(self.version)
@@ -97,17 +103,23 @@ class DeltaLog:
             )
 
     def check(self) -> None:
-        """I/O: whether the newest commit that was looked at is still the one that stands there. Spark renames its file into place, which
-        may replace one that came between its look and its rename; and a folder may be made anew.
+        """I/O: whether the newest commit that was looked at, and the last ones of one's own, still stand there. Spark renames its file into
+        place, which may replace one that came between its look and its rename; and a folder may be made anew.
 
         Raises:
-            WriterEnded: It is not.
+            WriterEnded: One is not.
         """
         if self._inode_of(self.version) != self._inode:
-            raise WriterEnded(
-                f"commit {self.version} of {self.folder.name} was replaced under this writer; nothing is lost",
-                next_step="strandline capture: it reads again what is missing",
-            )
+            raise self._replaced(self.version)
+        for version, inode in self._own:
+            if self._inode_of(version) not in (inode, None):  # None: Delta has removed what is old
+                raise self._replaced(version)
+
+    def _replaced(self, version: int) -> WriterEnded:
+        return WriterEnded(
+            f"commit {version} of {self.folder.name} was replaced under this writer; nothing is lost",
+            next_step="strandline capture: it reads again what is missing",
+        )
 
     def _inode_of(self, version: int) -> int | None:
         try:
@@ -125,6 +137,7 @@ class DeltaLog:
                 file.flush()
                 os.fsync(file.fileno())
             os.link(prepared, self.log.file(version))
+            self._own.append((version, prepared.stat().st_ino))
         except FileExistsError:
             return
         except OSError as error:

@@ -49,19 +49,24 @@ class Arrivals:
         unseen = unseen_arrivals(events, self.means.selection)
         if not unseen:
             return None
-        with asking("listing collections"):
-            came = (Collection(*rename.to, rename.uuid) for rename in unseen if rename.to is not None)
-            arrived = (find_incarnation(self.means.client, collection) for collection in came)
-            collections = sorted({collection for collection in arrived if collection is not None}, key=str)
+        collections = self.means.ask(lambda: self._found(unseen))
         for collection in collections:
             _log.info("%s came by a rename that showed none of its documents: it is read", collection)
         paused = running is not None and running.paused
         return SnapshotRun.begin(self.means, uuid.uuid4().hex, self._plan(collections, running), paused=paused)
 
+    def _found(self, unseen: Iterable[NamespaceEvent]) -> list[Collection]:
+        with asking("listing collections"):
+            came = (Collection(*rename.to, rename.uuid) for rename in unseen if rename.to is not None)
+            arrived = (find_incarnation(self.means.client, collection) for collection in came)
+            return sorted({collection for collection in arrived if collection is not None}, key=str)
+
     def _plan(self, collections: list[Collection], running: SnapshotRun | None) -> Plan:
+        means = self.means
         if running is None:
-            return make_plan(self.means, collections, kind="incremental")
+            return means.ask(lambda: make_plan(means, collections, kind="incremental"))
         running.close()
         if running.plan.complete:  # what two snapshots have read in halves certifies nothing
-            return make_plan(self.means, sweeps=True)
-        return make_plan(self.means, collections, running.progress.remaining(), kind=running.plan.kind, signal=running.plan.signal)
+            return means.ask(lambda: make_plan(means, sweeps=True))
+        left, before = running.progress.remaining(), running.plan
+        return means.ask(lambda: make_plan(means, collections, left, kind=before.kind, signal=before.signal))

@@ -79,7 +79,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         selection = checked_selection(settings, client, deployment)
         writer = resources.enter_context(closing(_writer(ctx)))
         ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
-        recovery = Recovery(writer, oplog, settings)
+        recovery = Recovery(writer, oplog, settings, ask, stop)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind)
         if last is None or last.resume_token is None:
             before = last
@@ -88,7 +88,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
         target = ask.call(lambda: _present(oplog), stop) if once else None
-        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report, ask)
+        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report, ask, stop)
         while True:
             reader = StreamReader(
                 raw_client,
@@ -170,7 +170,7 @@ class _Loop:
         self._means = means
         self._head, self._beside = Head(means.writer, last), Beside(means, last)
         self._desk, self._from_source = SignalDesk(means, self._head, self._beside, inbox), SourceSignals(means.selection, inbox)
-        self._asides = SetAsides(means.writer, means.client, means.selection, means.settings.cursor_oversize_handling_mode)
+        self._asides = SetAsides(means)
         self._heartbeat_seconds = means.settings.heartbeat_interval_ms / 1000
         self._streams = means.settings.snapshot_policy.streams
         self._events = 0

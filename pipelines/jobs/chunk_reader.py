@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
-from pipelines.source.ranges import ChunkManifest, Range, Reading, read_range
+from pipelines.source.ranges import ChunkManifest, Range, Reading, check_range, read_range
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class ChunkReader:
     stamp: ChunkStamp
     stored_json: bool
     reading: Reading
+
+    def check(self) -> None:
+        """I/O: asks the source for the same documents from here. Raises what a process elsewhere cannot: ConfigurationError where the
+        source will never give them, RetriableError where it does not answer."""
+        with closing(open_client(self.options, raw=True)) as client:
+            check_range(client, self.collection, self.range, operation_time(client), self.reading)
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with closing(open_client(self.options, raw=True)) as client:

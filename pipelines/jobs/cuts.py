@@ -101,10 +101,10 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
 
 
 def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
-    """Whether events are lost and no complete snapshot has looked at everything since."""
+    """Whether events are lost and no complete snapshot has looked at everything since: every collection as a whole."""
     gaps = gaps_of(ctx.tables.properties(bronze))
     if not gaps:
         return False
     snapshots = completed_snapshots(ctx.tables, bronze)
-    healed = max((whole.absent_at for whole in snapshots if whole.absent_at is not None), default="")
+    healed = max((whole.heals_up_to for whole in snapshots if whole.heals_up_to is not None), default="")
     return any(gap.before > healed for gap in gaps)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
@@ -13,6 +15,7 @@ from pipelines.source.client import AnyClient, ConnectionOptions
 from pipelines.source.patience import Patience
 from pipelines.source.stages import Selection
 
+T = TypeVar("T")
 Report = Callable[[str, int], None]
 """Told what landed: ``("events", n)`` or ``("documents", n)`` since the last call."""
 
@@ -23,6 +26,7 @@ class Means:
 
     Args:
         client: Opened with ``raw=True``; for the driver. Executors open their own by *options*.
+        stop: Ends the run.
     """
 
     writer: BronzeWriter
@@ -34,3 +38,8 @@ class Means:
     notifications: Notifications
     report: Report
     patience: Patience
+    stop: threading.Event
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """I/O: the answer to *question*, for which the source is waited for as the stream waits. Raises RetriableError where that ends."""
+        return self.patience.call(question, self.stop)

@@ -12,6 +12,7 @@ from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
+from pipelines.source.client import asking
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 
@@ -45,15 +46,23 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     """I/O: ``capture.start_at`` as a cluster time; None: now.
 
     Raises:
-        ConfigurationError: It is no time since 1970, or one that the source has not come to: the server would accept that, and then
-            nothing would come.
+        ConfigurationError: It is no time since 1970, or one that the source has forgotten or not come to: the server would give a token for
+            either, and then refuse it, or nothing would come.
     """
     if start_at is None:
         return None
     seconds, example = _seconds_of(start_at), "write it like 2026-01-31T12:00:00+00:00, or leave it out to start now"
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
-    return _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
+    found = _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
+    with asking("the oplog's reach"):
+        reached = found is None or oplog.reaches(ResumePoint(cluster_time=found))
+    if not reached:
+        raise ConfigurationError(
+            f"the source no longer has the history behind capture.start_at {start_at!r}",
+            next_step="choose a later time, or leave it out to start now",
+        )
+    return found
 
 
 def _seconds_of(text: str) -> int | None:

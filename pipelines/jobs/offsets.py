@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.gaps import commit_gap
-from pipelines.bronze.offsets import Committed, Ended, history
+from pipelines.bronze.offsets import Committed, Ended, history, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
@@ -75,6 +75,8 @@ def offset_history(ctx: JobContext, limit: int) -> list[Ended]:
 def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> Move:
     """I/O: one commit to bronze: the next capture goes on from there, and whoever captures now is fenced. Idempotent.
 
+    After a reset it is forward or back from where bronze was streamed last.
+
     Args:
         to: A token (Extended JSON, or its ``_data``), a time (ISO 8601), a version of the bronze table, ``now`` or ``oldest``.
 
@@ -98,8 +100,9 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
             return move
         if move.direction == "forward":
             present = oplog.present_time()
+            here = replace(last, resume_token=move.from_token)
             done = commit_gap(
-                writer, last, "altered", to_token=move.to_token, present=present, snapshot_id=last.snapshot_id, by=by, why=why
+                writer, here, "altered", to_token=move.to_token, present=present, snapshot_id=last.snapshot_id, by=by, why=why
             )
         else:
             note = Note("offset", "alter", _said(move, by, why))
@@ -149,14 +152,15 @@ def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tu
 
 
 def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
-    here, there = last.resume_token, token_data(to_token)
+    bronze, there = bronze_table(ctx.settings.source.name), token_data(to_token)
+    here = last.resume_token or last_token(ctx.tables, bronze)
     move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0)
-    if here is not None and token_data(here) == there:
+    if last.resume_token is not None and token_data(last.resume_token) == there:
         return move
     if here is not None and token_data(here) < there:
         return replace(move, direction="forward", events=oplog.count(here, there, _COUNTED_AT_MOST))
     token_of_row = F.substring_index("position", ":", -1)
-    rows = ctx.tables.read(bronze_table(move.source)).where(F.col("batch").isNotNull() & (token_of_row > there))
+    rows = ctx.tables.read(bronze).where(F.col("batch").isNotNull() & (token_of_row > there))
     found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
     assert found is not None  # an aggregate has one row
     return replace(move, direction="back", events=found[0], first_at=utc(found[1]), last_at=utc(found[2]))

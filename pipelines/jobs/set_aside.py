@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from pipelines.bronze.chunk_rows import ChunkStamp, read_table
 from pipelines.bronze.event import ChangeEvent, parse_event
-from pipelines.bronze.stream_rows import one_file
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
+from pipelines.jobs.means import Means
 from pipelines.model import raw_bson as rb
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment
@@ -28,10 +28,7 @@ REREAD = "reread"
 class SetAsides:
     """What `capture` does with them, by ``cursor_oversize_handling_mode``."""
 
-    writer: BronzeWriter
-    client: AnyClient
-    selection: Selection
-    mode: str
+    means: Means
 
     def land(self, asides: Sequence[SetAside]) -> None:
         """I/O: dead letters, then READs into bronze; the caller commits the events themselves after it.
@@ -41,24 +38,26 @@ class SetAsides:
 
         Raises:
             ConfigurationError: Such events shall stop the capture. Their dead letters are there; of bronze nothing was written.
+            RetriableError: The source was waited for in vain.
         """
         events = [parse_event(aside.event) for aside in asides]
         now = datetime.now(UTC)
-        DeadLetters(self.writer.tables).note([self._letter(*pair, now) for pair in zip(asides, events, strict=True)])
+        DeadLetters(self.means.writer.tables).note([self._letter(*pair, now) for pair in zip(asides, events, strict=True)])
         for aside, event in zip(asides, events, strict=True):
             if aside.refused_by_server:
                 self._read_instead(event)
 
     def _read_instead(self, event: ChangeEvent) -> None:
-        if self.mode != "skip":
+        if self.means.settings.cursor_oversize_handling_mode != "skip":
             raise ConfigurationError(
                 f"an event of {name_of(event.raw)} exceeds 16 MiB, the largest that MongoDB can send ({event.operation_type}); "
                 "all before it has landed",
                 next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
             )
-        again = reread_of(self.client, event.raw, Collection(event.db or "", event.collection or "", event.collection_uuid), self.selection)
+        means, where = self.means, Collection(event.db or "", event.collection or "", event.collection_uuid)
+        again = means.ask(lambda: reread_of(means.client, event.raw, where, means.selection))
         if again is not None:
-            land_reread(self.writer, again)
+            land_reread(means.writer, again)
 
     def _letter(self, aside: SetAside, event: ChangeEvent, now: datetime) -> DeadLetter:
         size = (
@@ -66,7 +65,7 @@ class SetAsides:
         )
         left_out = [name for name in HEAVY if name.encode() not in event.spans]
         return DeadLetter(
-            source=self.writer.source,
+            source=self.means.writer.source,
             stage="read",
             error_class="OversizeEvent",
             message=f"{event.operation_type} event above {size}: landed without {', '.join(left_out)}",
@@ -95,8 +94,7 @@ def land_reread(writer: BronzeWriter, again: Reread) -> None:
     """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
     where = again.collection
     stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment)
-    rows = read_table([again.document], stamp, stored_json=writer.stored_json)
-    writer.tables.append(writer.table, one_file(writer.tables.spark, rows))
+    writer.append(read_table([again.document], stamp, stored_json=writer.stored_json))
 
 
 def check_oversize(settings: CaptureSettings, deployment: Deployment) -> None:

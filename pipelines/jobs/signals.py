@@ -27,7 +27,7 @@ from pipelines.jobs.newcomers import filters_of, newcomers, returning
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Plan, make_plan
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
-from pipelines.source.client import Collection, captured_collections, operation_time, query_refusal
+from pipelines.source.client import captured_collections, operation_time
 
 _log = logging.getLogger("strandline.signals")
 _WAIT_SECONDS = 0.2
@@ -49,9 +49,9 @@ class SignalDesk:
         self._waiting: list[_Asked] = []
         self._rows: list[pa.Table] = []
         self._filters = filters_of(means.selection)
-        if returned := returning(means):
-            commit_absence(means.writer, returned, operation_time(means.client))
-        self._newcomers = newcomers(means)
+        if returned := means.ask(lambda: returning(means)):
+            commit_absence(means.writer, returned, means.ask(lambda: operation_time(means.client)))
+        self._newcomers = means.ask(lambda: newcomers(means))
         if beside.run is not None and beside.run.is_whole_and_new:
             read = beside.run.plan.collections
             self._newcomers = [where for where in self._newcomers if str(where) not in read]
@@ -110,7 +110,7 @@ class SignalDesk:
         if self._newcomers and self._beside.run is None:
             for collection in self._newcomers:
                 _log.info("%s is captured since this start: it is read", collection)
-            plan = make_plan(self._means, self._newcomers, sweeps=True, kind="incremental")
+            plan = self._means.ask(lambda: make_plan(self._means, self._newcomers, sweeps=True, kind="incremental"))
             self._begin(plan)
             self._commit()
             self._newcomers = []
@@ -166,19 +166,11 @@ class SignalDesk:
         for pattern in order.collections.patterns:
             if not any(Names((pattern,)).mean(str(where)) for where in found):
                 self._tell_skipped(signal, f"no captured collection is called {pattern}")
-        if refusal := "no captured collection is meant" if not wanted else self._refusal(order, wanted):
-            self._skip(signal, refusal)
+        if not wanted:
+            self._skip(signal, "no captured collection is meant")
             return
         plan = make_plan(means, wanted, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
         self._note(signal, "begun", snapshot_id=self._begin(plan))
-
-    def _refusal(self, order: Execute, wanted: Sequence[Collection]) -> str | None:
-        """What the server says of the queries before one chunk is planned by them."""
-        for where in wanted:
-            query = order.query_of(str(where))
-            if query is not None and (refusal := query_refusal(self._means.client, where, query)):
-                return f"the filter for {where} is refused: {refusal}"
-        return None
 
     def _begin(self, plan: Plan) -> str:
         """The id of the snapshot that reads *plan* from the next batch on."""

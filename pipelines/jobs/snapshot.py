@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -18,7 +18,7 @@ from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
-from pipelines.errors import RetriableError
+from pipelines.errors import ContractError, RetriableError, StrandlineError
 from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.chunk_attempts import patiently
 from pipelines.jobs.chunk_reader import ChunkReader
@@ -59,7 +59,8 @@ class SnapshotRun:
         found = rows.select("operation_type", "chunk", "after").orderBy("captured_at").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if not plans:
-            return SnapshotRun.begin(means, last.snapshot_id, make_plan(means, sweeps=last.batch > 1))
+            plan = means.ask(lambda: make_plan(means, sweeps=last.batch > 1))
+            return SnapshotRun.begin(means, last.snapshot_id, plan)
         read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
         done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
         words = [row["operation_type"] for row in found]
@@ -129,7 +130,7 @@ class SnapshotRun:
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
             while self.paused and not self.progress.is_taken(chunk) and not self._stop.wait(_PAUSED_SECONDS):
                 pass
-            if not self._means.gate.passes(self._stop):
+            if not self._may_go_on():
                 break
             if self.progress.claim(chunk):
                 try:
@@ -139,6 +140,14 @@ class SnapshotRun:
                         break
                     raise
         return documents
+
+    def _may_go_on(self) -> bool:
+        """False once this run is to end. Where the source is stopped it ends by the stream's loop; if that has not looked before the source
+        is started again, the snapshot goes on."""
+        while not self._means.gate.passes(self._stop):
+            if self._stop.wait(_PAUSED_SECONDS):
+                return False
+        return True
 
     def _land(self, chunk: Chunk, lane: int) -> int:
         """One chunk, one commit, read under the name that the planned collection has now. One that is gone, or that the filters leave out
@@ -157,7 +166,14 @@ class SnapshotRun:
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
         stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
         reader = ChunkReader(self._means.options, now, chunk.range, stamp, writer.stored_json, reading)
-        landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        try:
+            landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+        except StrandlineError:
+            raise
+        except Exception:  # Spark does not tell what its executor met: what fails for good is found out here
+            with suppress(ContractError):  # it was dropped meanwhile, and the next attempt discards the chunk
+                reader.check()
+            raise
         documents = landed - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
         self._means.report("documents", documents)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pipelines.errors import ConfigurationError
 from pipelines.jobs.means import Means
-from pipelines.source.client import Collection, captured_collections, operation_time
+from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_refusal
 from pipelines.source.ranges import Range, plan_chunks
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
@@ -94,12 +95,17 @@ def make_plan(
         taken_over: Chunks that another snapshot has not read: they certify nothing any more.
         sweeps: There was something before it. A collection of which a query leaves something out is not swept all the same.
         query_of: By name, which documents of a collection are read; default: as the settings say.
+
+    Raises:
+        ConfigurationError: The server refuses a query, or to read a collection.
+        RetriableError: It does not answer.
     """
     settings, client = means.settings, means.client
     query_of = query_of or settings.snapshot_collection_filter_overrides.get
     sweeps = sweeps and "delete" not in means.selection.skipped_operations
     at = operation_time(client)
     wanted = captured_for_snapshots(means) if collections is None else list(collections)
+    _check_queries(client, {where: query for where in wanted if (query := query_of(str(where))) is not None})
     whole = set(map(str, wanted))
     left = [replace(chunk, sweeps=False) for chunk in taken_over if str(chunk.collection) not in whole]
     fresh = [
@@ -111,6 +117,15 @@ def make_plan(
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*left, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list
     return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal)
+
+
+def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None:
+    """What the server says of them before one chunk is planned by them."""
+    for where, query in queries.items():
+        if (refusal := query_refusal(client, where, query)) is not None:
+            raise ConfigurationError(
+                f"the filter for {where} is refused: {refusal}", next_step="correct capture.snapshot_collection_filter_overrides"
+            )
 
 
 def is_held(words: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -25,6 +26,13 @@ class Completed:
     absent_at: str | None
     """The position at which all collections were listed: one that is not among them was gone then. None: only some were asked for."""
     planned: frozenset[Namespace]
+    missed: frozenset[Namespace] = frozenset()
+    """Planned, not gone, and without a threshold: it cannot tell what of them is gone."""
+
+    @property
+    def heals_up_to(self) -> str | None:
+        """A gap that ends there or before has nothing left that this snapshot did not look at; None: it looked at some collections only."""
+        return None if self.missed else self.absent_at
 
     def position_for(self, namespace: Namespace) -> str | None:
         """Below it, a key of the collection that the snapshot did not meet is gone. None: the snapshot cannot tell."""
@@ -63,4 +71,17 @@ def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
         chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
     threshold = {namespace: min(read_at) for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
     absent_at = snapshot_position(*plan["at"]) if plan["complete"] else None
-    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks)) if threshold or absent_at else None
+    if not threshold and not absent_at:
+        return None
+    missed = frozenset(chunks) - threshold.keys() - {_planned_as(plan, row["chunk"]) for row in rows if _was_gone(row)}
+    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks), missed)
+
+
+def _planned_as(plan: dict[str, Any], number: int) -> Namespace:
+    chunk = plan["chunks"][number]
+    return Namespace(chunk["db"], chunk["collection"])
+
+
+def _was_gone(row: Row) -> bool:
+    """Of a chunk that was discarded: not because a signal or the filters said so. The stream tells of the drop."""
+    return row["operation_type"] == "discarded" and json.loads(row["after"] or "{}").get("selected", True) is None

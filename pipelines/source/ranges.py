@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 
-from pipelines.errors import ContractError
+from pipelines.errors import ConfigurationError, ContractError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.merge_key import document_merge_key
 from pipelines.source.client import AnyClient, Collection, asking, find_collection, read_concern
@@ -113,10 +114,11 @@ def read_range(
     Raises:
         ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
         RetriableError: Among others SnapshotTooOld: read again at a new time.
+        ConfigurationError: The server refuses to read it.
     """
     collection = _same_incarnation(client, collection)
     rules = FieldRewriter(reading.fields).collection(collection.db, collection.name)
-    with asking(f"reading {collection}"):
+    with _asking_for(client, collection):
         documents: list[bytes] = []
         size = 0
         for document in _documents(client, collection, chunk, at, reading):
@@ -130,12 +132,40 @@ def read_range(
     _same_incarnation(client, collection)
 
 
-def _documents(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading) -> Iterator[RawBSONDocument]:
+def check_range(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading) -> None:
+    """I/O: the same reading, of the first document and the `_id`s of the others. Raises as `read_range`."""
+    collection = _same_incarnation(client, collection)
+    with _asking_for(client, collection):
+        next(_documents(client, collection, chunk, at, reading), None)
+        for _ in _documents(client, collection, chunk, at, reading, {"_id": 1}):
+            pass
+
+
+@contextmanager
+def _asking_for(client: AnyClient, collection: Collection) -> Iterator[None]:
+    """What a server refuses to read because it was dropped meanwhile is gone, and no refusal."""
+    try:
+        with asking(f"reading {collection}"):
+            yield
+    except ConfigurationError:
+        _same_incarnation(client, collection)
+        raise
+
+
+def _documents(
+    client: AnyClient,
+    collection: Collection,
+    chunk: Range,
+    at: tuple[int, int],
+    reading: Reading,
+    projection: Mapping[str, Any] | None = None,
+) -> Iterator[RawBSONDocument]:
+    """*projection*: default: what the field rules do not exclude."""
     database = client[collection.db]
     find = _find_at(collection, chunk, at) | {"batchSize": reading.fetch_size}
     if reading.query:
         find["filter"] = reading.query
-    if projection := exclusion_projection(reading.fields, collection.db, collection.name):
+    if projection := projection or exclusion_projection(reading.fields, collection.db, collection.name):
         find["projection"] = projection
     document = None
     for document in database.cursor_command(find, codec_options=database.codec_options):
@@ -158,7 +188,8 @@ def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[
 
 
 def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
-    now = find_collection(client[collection.db], collection.name)
+    with asking(f"looking for {collection}"):
+        now = find_collection(client[collection.db], collection.name)
     if now is None or now.uuid != collection.uuid:
         raise ContractError(
             f"{collection} was dropped or renamed while its snapshot ran", next_step="strandline capture: the rest of the snapshot goes on"

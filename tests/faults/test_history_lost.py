@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def roll_past(ctx: JobContext, client: Client) -> None:
 # promise 3; scenario: G01, G06, G08, G13, A04
 def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: SparkSession, tmp_path: Path) -> None:
     with EmbeddedMongod(oplog_size_mb=16) as server, Client(server.uri) as client:
-        shop = client.shop
+        began, shop = datetime.now(UTC), client.shop
         shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
         shop.b.insert_many([{"_id": number} for number in range(5)])
         ctx = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal")
@@ -91,6 +92,11 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
         order(ctx, "running", by="ops", why=None)
+
+        too_early = spark_pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
+        with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
+            run_capture(too_early, once=True)
+        assert last_offset(too_early) is None, "a time that is corrected would change nothing"
 
         healing = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
         run_capture(healing, once=True)

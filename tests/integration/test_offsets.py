@@ -24,6 +24,7 @@ from pipelines.jobs.capture import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.deletion import delete_source
 from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
+from pipelines.jobs.send_signal import send_signal
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
@@ -114,6 +115,7 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     with pytest.raises(ConfigurationError, match="running; it is deleted only while it is stopped → strandline stop"):
         delete_source(ctx, by="ops", why=None)
     stop(ctx)
+    send_signal(ctx, "stop-snapshot", {"type": "incremental"}, by="ops")
     tables = [TableName("silver", "a"), BRONZE]
     assert delete_source(ctx, by="ops", why=None, dry_run=True) == tables
     assert delete_source(ctx, by="ops", why="moved away") == tables
@@ -121,7 +123,11 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     with pytest.raises(ConfigurationError, match="deleted → strandline start"):
         run_capture(ctx, once=True)
     start(ctx)
+    asked = send_signal(ctx, "log", {"message": "a new beginning"}, by="ops")
     assert run_capture(ctx, once=True).documents == 9
+    assert [row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect()] == [asked.id], (
+        "what was sent before it ended with it"
+    )
 
 
 # scenario: O08, G10, and bad targets
@@ -187,6 +193,13 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     assert b"lost" not in held["1"]
     assert b"n\x00\x00\x00\x00\x00" in held["1"], "a patch was folded onto a document from before the gap"
     stop(ctx)
+    streamed = show_offset(ctx).resume_token
+    reset_offset(ctx, by="ops", why="heal")
+    database.a.delete_one({"_id": 3})
+    move = alter_offset(ctx, "now", by="ops", why="after a reset it is forward all the same")
+    assert (move.direction, move.from_token, move.events) == ("forward", streamed, 1)
+    assert bronze(ctx).where("op = 'gap'").count() == 2
+    assert alter_offset(ctx, streamed or "", by="ops", why=None).direction == "back"
     reset_offset(ctx, by="ops", why="heal")
     start(ctx)
     run_capture(ctx, once=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, pipeline
+from lakehouse import assert_equal_to_source, bronze, pipeline, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -16,6 +16,8 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
 
 Db = Database[dict[str, Any]]
+_DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
+"""The server takes it, and cannot answer it for a document where n is 0."""
 
 
 # scenario: A04, A07
@@ -64,3 +66,9 @@ def test_only_what_is_asked_for_is_read_and_what_follows_is_streamed(
     database.b.insert_one({"_id": 9})
     assert [run_capture(ctx, once=True).events for ctx in (some, none)] == [2, 2]
     assert sorted(row["key"] for row in bronze(some).where("op = 'r'").collect()) == ["0", "2", "4", "5"]
+
+    # what fails for good is no failed attempt: told when the snapshot is planned, or by the chunk that meets it
+    for number, (query, why) in enumerate((('{"n": {"$near": 1}}', f"filter for {database.name}.a is refused"), (_DIVIDES, "reading .*a"))):
+        bad = {"snapshot_collection_filter_overrides": {f"{database.name}.a": query}}
+        with pytest.raises(ConfigurationError, match=why):
+            run_capture(spark_pipeline(spark, mongo_uri, database.name, tmp_path / f"bad {number}", **bad), once=True)

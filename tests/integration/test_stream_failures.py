@@ -16,8 +16,13 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
+from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.jobs.means import Means
+from pipelines.jobs.recovery import Recovery
+from pipelines.jobs.set_aside import SetAsides
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
+from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
 from pipelines.source.mongod import EmbeddedMongod, configured_uri
@@ -394,3 +399,22 @@ def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_sec
         close_client(client)
         assert time.monotonic() - started < 10
     assert answers == [True, True, False]
+
+
+# scenario: F03
+def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+    nothing: Any = None
+    database.a.insert_one({"_id": 1})
+    with reading(mongo_uri, database) as found:
+        database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+        found.until(1)
+        (event,) = (event for batch in found.landed for event in batch.events)
+        token, settings = found.landed[-1].resume_token, CaptureSettings(cursor_oversize_handling_mode="skip")
+        options, stop = ConnectionOptions(mongo_uri), threading.Event()
+        means = Means(nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, _QUICK, stop)
+        oplog = Oplog(found.client, found.selection, expanded_events=False)
+        database.a.delete_one({"_id": 1})
+        with failing(mongo, "aggregate", times=5, errorCode=11602):
+            Recovery(nothing, oplog, settings, _QUICK, stop).refuse_future(token)
+        with failing(mongo, "listCollections find", times=5, errorCode=11602):
+            SetAsides(means)._read_instead(parse_event(event))  # the document is gone: there is nothing to land

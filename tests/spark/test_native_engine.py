@@ -128,6 +128,13 @@ def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
     assert last.lineage == 2
     again.commit([event(1)], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
     again.close()
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(bronze.table)} TO VERSION AS OF 0")
+    anew = writer(tables, "shop", native=True, name="anew")
+    last = anew.open("cluster", None)
+    assert last is not None
+    assert (last.lineage, last.resume_token) == (3, None), "no batch came back, and Delta knows the numbers of both lineages"
+    anew.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
+    anew.close()
 
 
 def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
@@ -142,17 +149,23 @@ def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
     assert not list(Path(tables.lake.path(bronze.table)).glob("*.parquet")), "what was begun is gone"
 
 
-def test_a_source_that_does_not_answer_a_worker_is_told_as_it_is(tables: Tables) -> None:
+def test_a_source_that_does_not_answer_a_worker_or_refuses_is_told_as_it_is(tables: Tables) -> None:
     bronze = writer(tables, "shop", native=True)
     bronze.open("cluster", None)
-    with pytest.raises(NoAnswer, match="nobody"):
-        bronze.append_read(_wait_in_vain, app_id="a", sequence=1, what="a chunk")
+    for reader, error, why in ((_wait_in_vain, NoAnswer, "nobody"), (_refused, ConfigurationError, "code 13.*→ grant")):
+        with pytest.raises(error, match=why):
+            bronze.append_read(reader, app_id="a", sequence=1, what="a chunk")
     bronze.close()
 
 
 def _wait_in_vain() -> Iterator[pa.RecordBatch]:
     yield from read_some()
     raise NoAnswer("nobody is there", next_step="wait")
+
+
+def _refused() -> Iterator[pa.RecordBatch]:
+    yield from read_some()
+    raise ConfigurationError("code 13", next_step="grant it")
 
 
 def _fail() -> Iterator[pa.RecordBatch]:

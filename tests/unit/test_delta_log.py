@@ -155,6 +155,20 @@ def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
     assert versions(folder) == [0, 1]
 
 
+def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(folder: Path) -> None:
+    log = DeltaLog(folder, 0)
+    for sequence in range(1, 4):
+        assert append(log, sequence, "mine") is not None
+    theirs = folder / "theirs.json"
+    theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
+    (folder / "_delta_log" / f"{1:020}.json").unlink()
+    log.check()  # Delta removes what is old
+    theirs.rename(folder / "_delta_log" / f"{2:020}.json")
+    with pytest.raises(RetriableError, match=r"commit 2 .* replaced"):
+        append(log, 4, "mine, too")
+    assert versions(folder) == [0, 2, 3]
+
+
 def test_a_folder_that_is_made_anew_is_no_longer_this_table(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     assert append(log, 1, "mine") is not None

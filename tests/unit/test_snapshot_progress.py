@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 from pipelines.control.notifications import Notifications
+from pipelines.control.sources import Gate, State
+from pipelines.jobs.means import Means
+from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Chunk, Plan
 from pipelines.jobs.snapshot_progress import Progress
-from pipelines.source.client import Collection
+from pipelines.settings import CaptureSettings
+from pipelines.source.client import Collection, ConnectionOptions
+from pipelines.source.patience import Patience
 from pipelines.source.ranges import Range
+from pipelines.source.stages import Selection
 
 
 class Heard(Notifications):
@@ -52,3 +60,47 @@ def test_what_is_withdrawn_as_a_whole_was_stopped_and_what_is_empty_was_empty() 
         progress.finish(chunk, 0)
     assert [more["status"] for _, kind, more in heard.told if kind == "TABLE_SCAN_COMPLETED"] == ["STOPPED", "EMPTY"]
     assert heard.told[0][0] == "Initial Snapshot"
+
+
+class Told(Gate):
+    """An operator's orders, one after the other; the last one holds."""
+
+    def __init__(self, *orders: State) -> None:
+        super().__init__(tables=None, source="s", seconds=0)  # type: ignore[arg-type]  # why: nothing is read
+        self.orders = list(orders)
+
+    def state(self) -> State:
+        return self.orders.pop(0) if len(self.orders) > 1 else self.orders[0]
+
+
+class Read(SnapshotRun):
+    """Chunks of three documents, without a source."""
+
+    @staticmethod
+    def under(gate: Gate) -> Read:
+        nothing: Any = None
+        heard, settings = Heard(), CaptureSettings()
+        means = Means(nothing, ConnectionOptions(""), nothing, Selection(), settings, gate, heard, nothing, Patience(), threading.Event())
+        return Read(means, "id", Plan(CHUNKS, 2), {})
+
+    def _land(self, chunk: Chunk, _lane: int) -> int:
+        self.progress.finish(chunk, 3)
+        return 3
+
+
+# scenario: R07
+def test_a_stop_and_start_that_only_a_lane_saw_does_not_leave_the_snapshot_undone() -> None:
+    run = Read.under(Told("running", "stopped", "stopped", "running"))
+    run.start()
+    deadline = time.monotonic() + 20
+    while not run.is_read:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert run.close() == 12
+
+
+def test_lanes_of_a_source_that_stays_stopped_end_with_their_run() -> None:
+    run = Read.under(Told("stopped"))
+    run.start()
+    assert run.close() == 0
+    assert not run.is_read

@@ -23,7 +23,7 @@ SOME_OF_A = [{**PLAN["chunks"][0], "sweeps": False}, *PLAN["chunks"][1:]]
 
 
 def row(kind: str, chunk: int = -1, position: str | None = None, collection: str = "a", after: Any = None) -> Row:
-    return Row(operation_type=kind, db="shop", collection=collection, chunk=chunk, position=position, after=json.dumps(after))
+    return Row(operation_type=kind, db="shop", collection=collection, chunk=chunk, position=position, after=json.dumps(after or {}))
 
 
 ROWS = [row("plan", after=PLAN), row("chunk", 0, "7:~"), row("chunk", 1, "5:~"), row("chunk", 2, "6:~", "b"), row("completed", 3)]
@@ -53,6 +53,27 @@ def test_a_snapshot_of_some_collections_says_nothing_of_the_others_nor_of_what_a
     snapshot = certified("s", [row("plan", after={**PLAN, "complete": False, "chunks": SOME_OF_A}), *ROWS[1:]])
     assert snapshot is not None
     assert [snapshot.position_for(namespace) for namespace in (A, B, C)] == [None, "6:~", None]
+
+
+NOT_ALL_OF_A = {**PLAN, "chunks": SOME_OF_A}
+
+
+@pytest.mark.parametrize(
+    ("rows", "heals"),
+    [
+        (ROWS, True),
+        ([*ROWS[:2], row("discarded", 1, after={"stopped_by": "signal"}), *ROWS[3:]], False),
+        ([*ROWS[:2], row("discarded", 1, after={"namespace": "shop.x", "selected": False}), *ROWS[3:]], False),
+        ([*ROWS[:2], row("chunk", 1, "5:~", "renamed"), *ROWS[3:]], False),
+        ([*ROWS[:2], row("discarded", 1, after={"namespace": "shop.a", "selected": None}), *ROWS[3:]], True),  # dropped: the stream tells
+        ([row("plan", after=NOT_ALL_OF_A), *ROWS[1:]], False),
+        ([row("plan", after={**PLAN, "complete": False}), *ROWS[1:]], False),
+    ],
+)
+def test_a_gap_is_healed_by_a_snapshot_that_looked_at_every_collection_as_a_whole(rows: list[Row], heals: bool) -> None:
+    snapshot = certified("s", rows)
+    assert snapshot is not None
+    assert snapshot.heals_up_to == ("0000006400000001:~" if heals else None)
 
 
 @pytest.mark.parametrize("rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "complete": False, "chunks": []}), *ROWS[1:]]])
