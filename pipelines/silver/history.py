@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.columns import CHANGE_OPS, HISTORY_ACTION, HISTORY_EXACT
 from pipelines.model.gap import Gap
 from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
@@ -27,7 +27,7 @@ _HELD: Final = ("_position", "_valid_to_position", "_op", "_collection_uuid", "_
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _WRITTEN: Final = {
     "_key": ("STRING", pa.string()),
-    "_action": ("STRING", pa.string()),
+    HISTORY_ACTION: ("STRING", pa.string()),
     "_position": ("STRING", pa.string()),
     "_valid_to_position": ("STRING", pa.string()),
     "_valid_from": ("TIMESTAMP", _TIME),
@@ -41,7 +41,7 @@ _WRITTEN: Final = {
         "ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>>",
         pa.list_(pa.struct([("position", pa.string()), ("captured_at", _TIME)])),
     ),
-    "exact": ("BOOLEAN", pa.bool_()),
+    HISTORY_EXACT: ("BOOLEAN", pa.bool_()),
 }
 _WRITTEN_DDL: Final = ", ".join(f"{name} {ddl}" for name, (ddl, _) in _WRITTEN.items())
 _DOCUMENT: Final = {"base_op": pa.string(), "envelope": pa.binary()}
@@ -87,7 +87,7 @@ def history_changes(
         exact_updates, ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
 
     Returns:
-        One row for each version that changes: the table's columns, and ``_action``: ``write`` it whole, only its ``window`` and what
+        One row for each version that changes: the table's columns, and `HISTORY_ACTION`: ``write`` it whole, only its ``window`` and what
         confirmed it, or ``remove`` it. A version that is not written whole has no values here.
     """
     since = F.min("position")
@@ -101,7 +101,7 @@ def history_changes(
     changing = _changing(exact_updates, ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
     decoded = decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL, exact_updates=True)
-    return decoded.drop("_exact").withColumnRenamed("exact", "_exact")
+    return decoded.drop("_exact").withColumnRenamed(HISTORY_EXACT, "_exact")
 
 
 def _changing(
@@ -147,7 +147,7 @@ def _row(key: str | None, change: Change) -> dict[str, Any]:
     confirmed = [{"position": position, "captured_at": at} for position, at in version.confirmed]
     return {
         "_key": key,
-        "_action": change.action,
+        HISTORY_ACTION: change.action,
         "_position": version.position,
         "_valid_to_position": version.until,
         "_valid_from": _cluster_time(version.position),
@@ -158,7 +158,7 @@ def _row(key: str | None, change: Change) -> dict[str, Any]:
         "_collection_uuid": version.uuid,
         "_patch": version.patch,
         "_confirmed": confirmed or None,
-        "exact": version.exact,
+        HISTORY_EXACT: version.exact,
         "base_op": "r",
         "envelope": version.document if change.action == "write" else None,
     }

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import SILVER_HISTORY_DDL
+from pipelines.model.columns import HISTORY_ACTION, SILVER_HISTORY_DDL
 from pipelines.model.shape import Shape
 from pipelines.model.tables import literal
 from pipelines.silver.history import reaches
@@ -82,12 +82,13 @@ class HistoryTable(TypedTable):
         Raises:
             ContractError: As `require`.
         """
-        columns = [name for name in changes.columns if name != "_action"]
+        columns = [name for name in changes.columns if name != HISTORY_ACTION]
         self.require(columns)
         same_version, can_change = "t._key <=> s._key AND t._position = s._position", reaches("t._valid_to_position", literal(since))
+        action = f"s.{HISTORY_ACTION}"
         merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
-        merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
-        merge = merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'")
+        merge = merge.delete(when=f"{action} = 'remove'").update(from_source(_WINDOW), when=f"{action} = 'window'")
+        merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
         return merge.execute().rows
 
     def since(self, position: str) -> DataFrame:
@@ -95,8 +96,9 @@ class HistoryTable(TypedTable):
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
     def in_force(self) -> DataFrame:
-        """I/O: of each document that is there now the version."""
-        return self.tables.read(self.name).where(F.col("_valid_to_position").isNull() & ~F.col("_deleted"))
+        """I/O: of each document that is there now the version, as `ends_at` reads it."""
+        is_in_force = F.col("_valid_to_position").isNull() & ~F.col("_deleted")
+        return self.tables.read(self.name).where(is_in_force).select("_key", "_position", "_collection_uuid")
 
     def over(self, ends: Ends) -> DataFrame:
         """I/O: the versions that were in force where their life ended (``end``)."""

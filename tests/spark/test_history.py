@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from pipelines.model.columns import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from pipelines.model.shape import Shape
 from pipelines.silver.history import ends_at, facts_in, history_changes
 from pipelines.silver.incarnations import Ends
@@ -19,7 +19,7 @@ _BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captu
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
 _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 _CHANGE = (
-    "_key STRING, _action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
+    "_key STRING, _strandline_action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
     "_deleted BOOLEAN, _exact BOOLEAN, v INT"
 )
 
@@ -84,4 +84,7 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
     }
     facts = ends_at(over.where("_key = '2'"), over["end"])
     changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=ends, hard_deletes=True)
-    assert sorted((row["_action"], row["_position"]) for row in changes.collect()) == [("remove", position(10)), ("write", position(15))]
+    assert sorted((row[HISTORY_ACTION], row["_position"]) for row in changes.collect()) == [
+        ("remove", position(10)),
+        ("write", position(15)),
+    ]
