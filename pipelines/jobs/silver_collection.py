@@ -34,6 +34,7 @@ from pipelines.silver.news import News, namespaces_that_ended
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
+from pipelines.silver.sweep import Sweep
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import Opened, SilverTable
 from pipelines.silver_settings import SilverSettings
@@ -216,7 +217,7 @@ class CollectionRun:
     def _sweep(self, news: News, after: int) -> int:
         """Retire what complete snapshots no longer met."""
         sweeps = sweeps_of(self.ctx, self.namespace, self.range, news, after)
-        return sum(self._table.sweep(met, position, deletes=self._settings.deletes) for met, position in sweeps)
+        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
         note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)
@@ -229,15 +230,15 @@ def note_schema_changes(ctx: JobContext, table: TableName, changes: Iterable[Sch
     ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
 
 
-def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[tuple[DataFrame, str]]:
-    """For each snapshot that was completed after version *after* the keys that it met, and the position below which any other is gone.
+def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[Sweep]:
+    """What each snapshot that was completed after version *after* says of the collection.
 
     A collection that the filters have come to leave out stays as it was, and one that is gone as `on_drop` says.
     """
     if not selection_of(ctx.settings.capture).admits(*namespace):
         return
     for snapshot in news.completed_after(after):
-        position = snapshot.position_for(namespace)
+        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
         keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
-        if position is not None and not keeps:
-            yield snapshot.met(ctx.tables, of.bronze, namespace), position
+        if position is not None and gone_by is not None and not keeps:
+            yield Sweep(snapshot.met(ctx.tables, of.bronze, namespace), position, gone_by)

@@ -15,7 +15,7 @@ from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import history_of
-from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes
+from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes, unaccounted
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.latest import is_of
@@ -65,10 +65,9 @@ class HistoryRun:
         if ends != opened.ends:
             facts = facts.unionByName(ends_at(self._table.over(ends), F.col("end")))
         changed = self._merge(facts, ends)
-        for met, position in sweeps_of(self.ctx, self.namespace, of, news, after):
-            below = self._table.in_force().where(F.col("_position") < position)
-            gone = below.join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-            changed += self._merge(ends_at(gone, F.lit(position)), ends)
+        for sweep in sweeps_of(self.ctx, self.namespace, of, news, after):
+            gone = unaccounted(self._table.tables.read(self._table.name), sweep)
+            changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
         self._table.advance(of.through, lives, ends)
         return changed
 

@@ -16,6 +16,7 @@ from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
 from pipelines.silver.incarnations import Ends
 from pipelines.silver.rows import decoded_rows
+from pipelines.silver.sweep import Sweep
 from pipelines.silver.versions import Change, Fact, Version, changed_versions, fact_of
 
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope")
@@ -58,6 +59,26 @@ def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     return rows.select(
         "_key", position.alias("position"), F.lit("d").alias("op"), F.col("_collection_uuid").alias("collection_uuid"), *nothing
     )
+
+
+def unaccounted(versions: DataFrame, sweep: Sweep) -> DataFrame:
+    """The versions that a snapshot ends: in force where it began to read, of a document that it did not meet, and whose deletion no event
+    tells. What became of the key later does not matter: an insert, too, says that the document was gone.
+
+    Args:
+        versions: A table of versions.
+
+    Returns:
+        As `ends_at` reads it.
+    """
+    known = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
+    was_there = (F.col("_position") < sweep.position) & ~F.col("_deleted") & (F.col("_op") != "b")
+    in_force = known.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
+    is_told = (F.col("_position") > sweep.position) & (F.col("_position") <= sweep.gone_by) & ~F.col("_op").isin("c", "r")
+    told = known.where(is_told).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
+    goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
+    in_force = in_force.join(told, goes_on, "left_anti")
+    return in_force.join(sweep.met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
 
 
 def reaches(valid_to_position: str, since: str) -> str:

@@ -95,11 +95,6 @@ class HistoryTable(TypedTable):
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
-    def in_force(self) -> DataFrame:
-        """I/O: of each document that is there now the version, as `ends_at` reads it."""
-        is_in_force = F.col("_valid_to_position").isNull() & ~F.col("_deleted")
-        return self.tables.read(self.name).where(is_in_force).select("_key", "_position", "_collection_uuid")
-
     def over(self, ends: Ends) -> DataFrame:
         """I/O: the versions that were in force where their life ended (``end``)."""
         ending = self.tables.read(self.name).withColumn("end", ends.column())

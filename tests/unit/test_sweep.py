@@ -33,6 +33,7 @@ def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
     snapshot = certified("s", ROWS)
     assert snapshot is not None
     assert [snapshot.position_for(namespace) for namespace in (A, B)] == ["5:~", "6:~"]
+    assert [snapshot.gone_by(namespace) for namespace in (A, B, C)] == ["7:~", "6:~", "0000006400000001:~"]
 
 
 def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time() -> None:
