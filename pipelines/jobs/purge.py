@@ -13,6 +13,7 @@ from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, wa
 from pipelines.io.increments import inserted
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_history import known_collections
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import Gap, gaps_of
 from pipelines.model.namespaces import Namespace
@@ -88,7 +89,8 @@ class Purge:
 
     @cached_property
     def _namespaces(self) -> dict[TableName, Namespace]:
-        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in self._ledger.own}
+        known = known_collections(self.ctx, self._ledger)
+        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in known}
 
     @cached_property
     def _snapshots(self) -> list[Completed]:

@@ -19,7 +19,8 @@ from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_c
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.latest import is_of
-from pipelines.silver.typed_table import TypedTable
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.typed_table import TypedTable, owners_in
 from pipelines.silver.writer import SilverTable
 
 
@@ -102,6 +103,13 @@ def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
     """All that a collection has in silver: its table, and the history where one is kept."""
     silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
     return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+
+
+def known_collections(ctx: JobContext, ledger: Ledger) -> list[Namespace]:
+    """I/O: every collection that has a table of this source. The ledger knows what runs over all collections met; what a run over some has
+    merged only its own table tells (not in folders of object storage, which cannot be listed)."""
+    owners = () if ctx.tables.lake.in_object_store else owners_in(ctx.tables, ctx.settings.source.name)
+    return sorted({*ledger.own, *map(HistoryTable.namespace_of, owners)})
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.columns import HISTORY_ACTION, SILVER_HISTORY_DDL
+from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import literal
 from pipelines.silver.history import reaches
@@ -17,6 +18,7 @@ from pipelines.silver.schema import followed
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.ends"
+_OWNER: Final = "the history of "  # no database's name holds a blank
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
@@ -53,7 +55,12 @@ class HistoryTable(TypedTable):
     @staticmethod
     def owner_of(namespace: str) -> str:
         """What the history of a collection is of."""
-        return f"the history of {namespace}"
+        return f"{_OWNER}{namespace}"
+
+    @staticmethod
+    def namespace_of(owner: str) -> Namespace:
+        """The collection that a table is of, or whose history it is."""
+        return Namespace.parse(owner.removeprefix(_OWNER))
 
     def _next_step_when_shared(self) -> str:
         return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -135,6 +135,14 @@ class TypedTable:
     def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """I/O: one commit that notes progress, and *more* properties with it."""
         self.tables.set_properties(self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more})
+
+
+def owners_in(tables: Tables, source: str) -> Iterator[str]:
+    """I/O: what the tables of silver are of that say themselves that *source* feeds them."""
+    for name in tables.names("silver"):
+        found = tables.properties(name)
+        if found.get(_SOURCE) == source and _NAMESPACE in found:
+            yield found[_NAMESPACE]
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:
