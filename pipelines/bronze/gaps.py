@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pyspark.sql import functions as F
@@ -11,10 +12,12 @@ from pyspark.sql import functions as F
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.tables import Tables
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
-from pipelines.model.position import snapshot_position
+from pipelines.model.position import cluster_time_hex, snapshot_position
+from pipelines.model.tables import TableName
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
 
@@ -70,9 +73,46 @@ def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
         _remember(writer, [gap])
 
 
+def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_token: str, batch: int) -> None:
+    """I/O: *batch* will move the position back to before all that was ever streamed: what lies between is a gap until it is captured. One
+    commit, or none where it does not go so far. Before that batch is committed. Calling again is safe.
+
+    Args:
+        begins: The cluster time at which the stream begins then; None: that is not known.
+    """
+    row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.min("position")).first()
+    oldest = row[0] if row is not None else None
+    if oldest is None or json.loads(to_token)["_data"] >= oldest.rpartition(":")[2]:
+        return
+    gap = Gap("" if begins is None else cluster_time_hex(*begins), oldest, again_from=batch)
+    _store(writer, (*_standing(writer), gap))
+
+
+def standing_gaps(tables: Tables, bronze: TableName, version: int) -> tuple[Gap, ...]:
+    """I/O: the gaps of a *version*: one that was captured after the position had been moved back is none any more. Reads rows only where
+    it was."""
+    known = gaps_of(tables.properties(bronze))
+    moved = [gap for gap in known if gap.again_from is not None]
+    if not moved:
+        return known
+    reached = (F.max(F.when(F.col("batch") > F.lit(gap.again_from), F.col("position"))) for gap in moved)
+    row = tables.read(bronze, version=version).agg(*reached).first()
+    assert row is not None  # an aggregate has one row
+    over = {gap for gap, position in zip(moved, row, strict=True) if position is not None and position >= gap.before}
+    return tuple(gap for gap in known if gap not in over)
+
+
+def _standing(writer: BronzeWriter) -> tuple[Gap, ...]:
+    return standing_gaps(writer.tables, writer.table, writer.tables.version(writer.table))
+
+
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
-    known = gaps_of(writer.tables.properties(writer.table))
-    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json((*known, *gaps))})
+    """A way back that has not come to its end never will: the new gap cuts it off."""
+    _store(writer, (*(replace(gap, again_from=None) for gap in _standing(writer)), *gaps))
+
+
+def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
+    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json(gaps)})
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:

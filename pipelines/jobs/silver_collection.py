@@ -12,6 +12,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.bronze.gaps import standing_gaps
 from pipelines.errors import ContractError
 from pipelines.io.increments import inserted
 from pipelines.io.merge import Merged
@@ -20,7 +21,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
-from pipelines.model.gap import gaps_of
+from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
@@ -85,6 +86,11 @@ class BronzeRange:
     def _ended(self) -> frozenset[Namespace]:
         """Names that ended before the run: read once for all tables that are new in it, which all begin there."""
         return namespaces_that_ended(self.tables, self.bronze, self.ledger.complete_through)
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Across which no patch is folded."""
+        return standing_gaps(self.tables, self.bronze, self.through.version)
 
     @property
     def exact_updates(self) -> bool:
@@ -174,8 +180,7 @@ class CollectionRun:
         settings, table = self._settings, self._table
         census, keys = census_of(changes, max_depth=settings.max_depth), keys_of(changes)
         if self._folds(changes):
-            known = gaps_of(self.ctx.tables.properties(self.range.bronze))
-            gaps = [gap for gap in known if gap.concerns(str(self.namespace))]
+            gaps = [gap for gap in self.range.gaps if gap.concerns(str(self.namespace))]
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
             state = folded_per_key(changes, held, exact_updates=self.range.exact_updates, gaps=gaps)
             census.merge(census_of_state(state, max_depth=settings.max_depth))

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import BronzeRange, sweeps_of, table_of
 from pipelines.model.columns import CHANGE_OPS
-from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import history_of
@@ -93,9 +92,8 @@ class HistoryRun:
             return 0
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: it may get columns
-        gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
         current = self._table.since(since)
-        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=gaps, hard_deletes=hard)
+        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=self.range.gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
 
