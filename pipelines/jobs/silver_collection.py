@@ -242,7 +242,7 @@ def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News
     """
     if not selection_of(ctx.settings.capture).admits(*namespace):
         return
-    for snapshot in news.completed_after(after):
+    for snapshot in news.sweeping(namespace, after):
         position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
         keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
         if position is not None and gone_by is not None and not keeps:
