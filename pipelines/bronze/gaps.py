@@ -85,30 +85,27 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
     if oldest is None or json.loads(to_token)["_data"] >= oldest.rpartition(":")[2]:
         return
     gap = Gap("" if begins is None else cluster_time_hex(*begins), oldest, again_from=batch)
-    _store(writer, (*_standing(writer), gap))
+    _store(writer, (*gaps_of(writer.tables.properties(writer.table)), gap))
 
 
 def standing_gaps(tables: Tables, bronze: TableName, version: int) -> tuple[Gap, ...]:
-    """I/O: the gaps of a *version*: one that was captured after the position had been moved back is none any more. Reads rows only where
-    it was."""
-    known = gaps_of(tables.properties(bronze))
-    moved = [gap for gap in known if gap.again_from is not None]
-    if not moved:
-        return known
-    reached = (F.max(F.when(F.col("batch") > F.lit(gap.again_from), F.col("position"))) for gap in moved)
-    row = tables.read(bronze, version=version).agg(*reached).first()
-    assert row is not None  # an aggregate has one row
-    over = {gap for gap, position in zip(moved, row, strict=True) if position is not None and position >= gap.before}
-    return tuple(gap for gap in known if gap not in over)
+    """I/O: the gaps of a *version*: one that was captured by then, after the position had been moved back, is none any more. One short job
+    for each of those."""
 
+    def is_captured(gap: Gap) -> bool:
+        if gap.again_from is None:
+            return False
+        came_to_its_end = (F.col("batch") > gap.again_from) & (F.col("position") >= gap.before)
+        return not tables.read(bronze, version=version).where(came_to_its_end).isEmpty()
 
-def _standing(writer: BronzeWriter) -> tuple[Gap, ...]:
-    return standing_gaps(writer.tables, writer.table, writer.tables.version(writer.table))
+    return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not is_captured(gap))
 
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
-    """A way back that has not come to its end never will: the new gap cuts it off."""
-    _store(writer, (*(replace(gap, again_from=None) for gap in _standing(writer)), *gaps))
+    """A way back that has not come to its end is cut off by the new gap. One that has is kept, for who looks at an older version."""
+    known = gaps_of(writer.tables.properties(writer.table))
+    standing = standing_gaps(writer.tables, writer.table, writer.tables.version(writer.table)) if known else ()
+    _store(writer, (*(replace(gap, again_from=None) if gap in standing else gap for gap in known), *gaps))
 
 
 def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
