@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -13,10 +14,12 @@ from pyspark.sql import functions as F
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.offsets import Committed, newest_ends
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.tables import Tables
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
-from pipelines.model.position import snapshot_position
+from pipelines.model.position import cluster_time_hex, snapshot_position
+from pipelines.model.tables import TableName
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
 _LOST: Final[tuple[GapKind, ...]] = ("heal", "restart_at_oldest")
@@ -74,9 +77,43 @@ def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
         _remember(writer, [gap])
 
 
+def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_token: str, batch: int) -> None:
+    """I/O: *batch* will move the position back to before all that was ever streamed: what lies between is a gap until it is captured. One
+    commit, or none where it does not go so far. Before that batch is committed. Calling again is safe.
+
+    Args:
+        begins: The cluster time at which the stream begins then; None: that is not known.
+    """
+    row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.min("position")).first()
+    oldest = row[0] if row is not None else None
+    if oldest is None or json.loads(to_token)["_data"] >= oldest.rpartition(":")[2]:
+        return
+    gap = Gap("" if begins is None else cluster_time_hex(*begins), oldest, again_from=batch)
+    _store(writer, (*gaps_of(writer.tables.properties(writer.table)), gap))
+
+
+def standing_gaps(tables: Tables, bronze: TableName, version: int) -> tuple[Gap, ...]:
+    """I/O: the gaps of a *version*: one that was captured by then, after the position had been moved back, is none any more. One short job
+    for each of those."""
+
+    def is_captured(gap: Gap) -> bool:
+        if gap.again_from is None:
+            return False
+        came_to_its_end = (F.col("batch") > gap.again_from) & (F.col("position") >= gap.before)
+        return not tables.read(bronze, version=version).where(came_to_its_end).isEmpty()
+
+    return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not is_captured(gap))
+
+
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
+    """A way back that has not come to its end is cut off by the new gap. One that has is kept, for who looks at an older version."""
     known = gaps_of(writer.tables.properties(writer.table))
-    writer.set_properties({GAPS_PROPERTY: gaps_json((*known, *gaps))})
+    standing = standing_gaps(writer.tables, writer.table, writer.tables.version(writer.table)) if known else ()
+    _store(writer, (*(replace(gap, again_from=None) if gap in standing else gap for gap in known), *gaps))
+
+
+def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
+    writer.set_properties({GAPS_PROPERTY: gaps_json(gaps)})
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:

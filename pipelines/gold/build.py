@@ -16,7 +16,7 @@ from pipelines.gold.decision import Decision, remembered
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.names import Source, spark_sql
 from pipelines.gold.statement import nearest, one_line
-from pipelines.io.increments import FeedLost, feed
+from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
 
 _FOUND = "_strandline_found"
@@ -99,7 +99,7 @@ def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
                 rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
             frames.append(rows.selectExpr(*named))
         keys = reduce(DataFrame.unionByName, frames).distinct()
-        keys.isEmpty()  # a log file or a change file that is gone shows itself when the rows are read
+        require_readable(keys)
     except (PySparkException, FeedLost) as error:
         raise _NotByKeys(f"its changes cannot be read ({one_line(error)})") from error
     return keys

@@ -42,6 +42,18 @@ def feed(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     return rows
 
 
+def require_readable(rows: DataFrame) -> None:
+    """I/O: reads all files that *rows*, of a `feed`, come from: one that VACUUM took shows itself here and not later.
+
+    Raises:
+        FeedLost: A file cannot be read.
+    """
+    try:
+        rows.distinct().count()  # `isEmpty` would read one row of one file, also of what is distinct
+    except Exception as error:  # of whatever class: pyspark has none for what fails in an executor
+        raise FeedLost("a file of the changes cannot be read", next_step="read the whole table; what it holds is complete") from error
+
+
 def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     """Rows that versions *first* to *last*, both inclusive, brought to a table that is only appended to, with ``_commit_version``.
 

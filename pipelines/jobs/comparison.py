@@ -153,8 +153,7 @@ class Comparison:
 
     def note_repair(self, when: datetime) -> None:
         """I/O: one commit."""
-        repaired = f"{self._is_mine()} AND confirmed AND identifier IS NOT NULL"
-        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, repaired)
+        self.ctx.tables.update(RECONCILE, {"repaired_at": literal(when)}, f"{self._is_mine()} AND confirmed")
 
 
 def keeps_old_lives(on_drop: str, on_rename: str) -> bool:

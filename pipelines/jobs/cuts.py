@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pipelines.bronze.gaps import standing_gaps
 from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
-from pipelines.model.gap import gaps_of
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import LastCut, Ledger
 from pipelines.silver.news import News, Reach
@@ -102,7 +102,7 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
 
 def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
     """Whether events are lost and no complete snapshot has looked at everything since: every collection as a whole."""
-    gaps = gaps_of(ctx.tables.properties(bronze))
+    gaps = standing_gaps(ctx.tables, bronze, ctx.tables.version(bronze))
     if not gaps:
         return False
     snapshots = completed_snapshots(ctx.tables, bronze)

@@ -9,6 +9,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.swap import discard
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_history import known_collections
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
@@ -48,8 +49,8 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         return []
-    known = Ledger.read(ctx.tables, ctx.tables.id(bronze)).own
-    found = [table for namespace in sorted(known) for table in _tables_of_collection(ctx, namespace)]
+    known = known_collections(ctx, Ledger.read(ctx.tables, ctx.tables.id(bronze)))
+    found = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
     return [*found, bronze]
 
 

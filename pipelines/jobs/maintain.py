@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pipelines.io.upkeep import committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.purge import Purge, Purged
-from pipelines.jobs.silver_history import tables_of
+from pipelines.jobs.silver_history import known_collections, tables_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
@@ -61,7 +61,7 @@ def _late_reader(ctx: JobContext, bronze: TableName, hours: int) -> TableName | 
     """A silver table whose next commit of bronze is older than the retention; a table that has read nothing reads the newest version."""
     ledger, newest = Ledger.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
-    for namespace in ledger.own:
+    for namespace in known_collections(ctx, ledger):
         for each in tables_of(ctx, namespace):
             progress[each.name] = ledger.reached(namespace, each.progress())
     behind = {table: version for table, version in progress.items() if 0 <= version < newest}

@@ -13,7 +13,7 @@ from typing import Literal
 from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
-from pipelines.bronze.gaps import commit_gap
+from pipelines.bronze.gaps import commit_gap, commit_way_back
 from pipelines.bronze.offsets import Committed, Ended, history, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
@@ -105,6 +105,7 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
                 writer, here, "altered", to_token=move.to_token, present=present, snapshot_id=last.snapshot_id, by=by, why=why
             )
         else:
+            commit_way_back(writer, start.cluster_time, to_token=move.to_token, batch=last.batch + 1)
             note = Note("offset", "alter", _said(move, by, why))
             done = writer.commit_note(note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id)
         return replace(move, committed_batch=done.batch)

@@ -9,12 +9,14 @@ from functools import cached_property
 
 from pyspark.sql import functions as F
 
+from pipelines.bronze.gaps import standing_gaps
 from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, was_restored
 from pipelines.io.increments import inserted
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_history import known_collections
 from pipelines.model.columns import bronze_table
-from pipelines.model.gap import Gap, gaps_of
+from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import BEFORE_ALL, earlier, snapshot_position
 from pipelines.model.tables import TableName
@@ -57,7 +59,7 @@ class Purge:
         if last is None:
             return None
         bounds = (_stream(ctx, bronze, last, hours * 3600), *_snapshot(ctx, bronze, last))
-        return Purge(ctx, bronze, through, bounds, gaps_of(ctx.tables.properties(bronze)))
+        return Purge(ctx, bronze, through, bounds, standing_gaps(ctx.tables, bronze, through.version))
 
     def run(self, table: TableName) -> Purged:
         """I/O: as `SilverTable.purge`; nothing happens to what is no collection's table, or is built from another bronze."""
@@ -88,7 +90,8 @@ class Purge:
 
     @cached_property
     def _namespaces(self) -> dict[TableName, Namespace]:
-        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in self._ledger.own}
+        known = known_collections(self.ctx, self._ledger)
+        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in known}
 
     @cached_property
     def _snapshots(self) -> list[Completed]:

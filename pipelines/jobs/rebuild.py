@@ -146,14 +146,13 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
 
 def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, keys: Sequence[str]) -> Rebuilt:
     """Without the tombstones that may have been purged; bronze still knows them."""
-    stays = f"NOT ({is_below(table.floor())})"
-    present, rebuilt = ctx.tables.read(table.name).where(stays), ctx.tables.read(shadow).where(stays)
+    floor, present, rebuilt = table.floor(), ctx.tables.read(table.name), ctx.tables.read(shadow)
     types = tuple(retyped(present.schema, rebuilt.schema))
     if keys:
         present = present.where(F.col("_key").isin(*keys))
-    kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt).groupBy("kind").count().collect()}
+    kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt, floor=floor).groupBy("kind").count().collect()}
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
-    return Rebuilt(str(table.name), version, rebuilt.count(), retyped=types, **counts)
+    return Rebuilt(str(table.name), version, rebuilt.where(f"NOT ({is_below(floor)})").count(), retyped=types, **counts)
 
 
 def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, keys: Sequence[str]) -> None:

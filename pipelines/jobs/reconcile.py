@@ -107,7 +107,9 @@ def _repaired(
 ) -> Compared:
     if not compared.differences:
         return compared
-    repaired = repair(writer, options, comparison.namespace, comparison.confirmed(), selection.fields)
+    collection = comparison.look.collection
+    uuid = collection.uuid if collection is not None else None
+    repaired = repair(writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
     comparison.note_repair(datetime.now(UTC))
     return replace(compared, repaired=repaired)
 

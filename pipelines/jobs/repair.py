@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,6 +19,7 @@ from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.namespaces import Namespace
+from pipelines.model.position import cluster_time_of
 from pipelines.source.client import AnyClient, ConnectionOptions, asking, find_collection, open_client, operation_time
 from pipelines.source.reread import read_at
 
@@ -30,24 +32,40 @@ _BYTES = 4 * 1024 * 1024
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def repair(writer: BronzeWriter, options: ConnectionOptions, namespace: Namespace, found: DataFrame, fields: FieldPolicy) -> int:
+def repair(
+    writer: BronzeWriter, options: ConnectionOptions, namespace: Namespace, uuid: str | None, found: DataFrame, fields: FieldPolicy
+) -> int:
     """I/O: reads the documents on the executors; one commit to bronze, not fenced: the larger position wins.
 
     A document that is not there becomes a row ``op = 'd'`` at the cluster time of the look. So silver, and every rebuild of it, buries what
-    was extra, and a change that comes later stands above.
+    was extra, and a change that comes later stands above. Of an extra row that waits for its document nobody knows the `_id`:
+    its key was not there when the two were compared, and the row says so of that time.
 
     Args:
-        found: ``identifier`` of each document in question.
+        uuid: Of the collection that was compared; None: the source has none.
+        found: ``identifier`` of each document in question, or, without one, ``key`` and ``compared_at``.
 
     Returns:
-        How many were read.
+        How many were read, or are known to be gone.
     """
-    identifiers = found.where(F.col("identifier").isNotNull()).select("identifier")
-    count = identifiers.count()
-    if count:
-        rows = identifiers.mapInArrow(_reading(options, namespace, writer.stamp(), writer.stored_json, fields), BRONZE_DDL)
-        writer.tables.append(writer.table, rows)
-    return count
+    is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
+    known, waiting = found.where(is_known).select("identifier"), found.where(~is_known).select("key", "compared_at")
+    ways = (known, _reading(options, namespace, stamp, writer.stored_json, fields)), (waiting, _burying(namespace, uuid, stamp))
+    counted = [(rows.count(), rows, way) for rows, way in ways]
+    landing = [rows.mapInArrow(way, BRONZE_DDL) for count, rows, way in counted if count]
+    if landing:
+        writer.tables.append(writer.table, reduce(DataFrame.unionByName, landing))
+    return sum(count for count, _, _ in counted)
+
+
+def _burying(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batches:
+    def bury(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
+                yield from absent_table([row["key"]], chunk).to_batches()
+
+    return bury
 
 
 def _reading(options: ConnectionOptions, namespace: Namespace, stamp: Stamp, stored_json: bool, fields: FieldPolicy) -> Batches:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.bronze.gaps import standing_gaps
 from pipelines.errors import ContractError
 from pipelines.io.increments import inserted
 from pipelines.io.merge import Merged
@@ -20,7 +21,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
-from pipelines.model.gap import gaps_of
+from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
@@ -34,6 +35,7 @@ from pipelines.silver.news import News, namespaces_that_ended
 from pipelines.silver.patches import folded_per_key, is_patch
 from pipelines.silver.rows import census_of, census_of_state, typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
+from pipelines.silver.sweep import Sweep
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import Opened, SilverTable
 from pipelines.silver_settings import SilverSettings
@@ -84,6 +86,11 @@ class BronzeRange:
     def _ended(self) -> frozenset[Namespace]:
         """Names that ended before the run: read once for all tables that are new in it, which all begin there."""
         return namespaces_that_ended(self.tables, self.bronze, self.ledger.complete_through)
+
+    @cached_property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Across which no patch is folded."""
+        return standing_gaps(self.tables, self.bronze, self.through.version)
 
     @property
     def exact_updates(self) -> bool:
@@ -173,8 +180,7 @@ class CollectionRun:
         settings, table = self._settings, self._table
         census, keys = census_of(changes, max_depth=settings.max_depth), keys_of(changes)
         if self._folds(changes):
-            known = gaps_of(self.ctx.tables.properties(self.range.bronze))
-            gaps = [gap for gap in known if gap.concerns(str(self.namespace))]
+            gaps = [gap for gap in self.range.gaps if gap.concerns(str(self.namespace))]
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
             state = folded_per_key(changes, held, exact_updates=self.range.exact_updates, gaps=gaps)
             census.merge(census_of_state(state, max_depth=settings.max_depth))
@@ -216,7 +222,7 @@ class CollectionRun:
     def _sweep(self, news: News, after: int) -> int:
         """Retire what complete snapshots no longer met."""
         sweeps = sweeps_of(self.ctx, self.namespace, self.range, news, after)
-        return sum(self._table.sweep(met, position, deletes=self._settings.deletes) for met, position in sweeps)
+        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
         note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)
@@ -229,15 +235,15 @@ def note_schema_changes(ctx: JobContext, table: TableName, changes: Iterable[Sch
     ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
 
 
-def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[tuple[DataFrame, str]]:
-    """For each snapshot that was completed after version *after* the keys that it met, and the position below which any other is gone.
+def sweeps_of(ctx: JobContext, namespace: Namespace, of: BronzeRange, news: News, after: int) -> Iterator[Sweep]:
+    """What each snapshot that was completed after version *after* says of the collection.
 
     A collection that the filters have come to leave out stays as it was, and one that is gone as `on_drop` says.
     """
     if not selection_of(ctx.settings.capture).admits(*namespace):
         return
-    for snapshot in news.completed_after(after):
-        position = snapshot.position_for(namespace)
+    for snapshot in news.sweeping(namespace, after):
+        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
         keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
-        if position is not None and not keeps:
-            yield snapshot.met(ctx.tables, of.bronze, namespace), position
+        if position is not None and gone_by is not None and not keeps:
+            yield Sweep(snapshot.met(ctx.tables, of.bronze, namespace), position, gone_by)

@@ -11,15 +11,15 @@ from pyspark.sql import functions as F
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import BronzeRange, sweeps_of, table_of
 from pipelines.model.columns import CHANGE_OPS
-from pipelines.model.gap import gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import history_of
-from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes
+from pipelines.silver.history import HISTORY_READS, ends_at, facts_in, history_changes, unaccounted
 from pipelines.silver.history_table import HistoryTable, OpenedHistory
 from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.latest import is_of
-from pipelines.silver.typed_table import TypedTable
+from pipelines.silver.ledger import Ledger
+from pipelines.silver.typed_table import TypedTable, owners_in
 from pipelines.silver.writer import SilverTable
 
 
@@ -65,10 +65,9 @@ class HistoryRun:
         if ends != opened.ends:
             facts = facts.unionByName(ends_at(self._table.over(ends), F.col("end")))
         changed = self._merge(facts, ends)
-        for met, position in sweeps_of(self.ctx, self.namespace, of, news, after):
-            below = self._table.in_force().where(F.col("_position") < position)
-            gone = below.join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-            changed += self._merge(ends_at(gone, F.lit(position)), ends)
+        for sweep in sweeps_of(self.ctx, self.namespace, of, news, after):
+            gone = unaccounted(self._table.tables.read(self._table.name), sweep)
+            changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
         self._table.advance(of.through, lives, ends)
         return changed
 
@@ -93,9 +92,8 @@ class HistoryRun:
             return 0
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: it may get columns
-        gaps = gaps_of(self.ctx.tables.properties(self.range.bronze))
         current = self._table.since(since)
-        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=gaps, hard_deletes=hard)
+        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=self.range.gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
 
@@ -103,6 +101,13 @@ def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
     """All that a collection has in silver: its table, and the history where one is kept."""
     silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
     return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
+
+
+def known_collections(ctx: JobContext, ledger: Ledger) -> list[Namespace]:
+    """I/O: every collection that has a table of this source. The ledger knows what runs over all collections met; what a run over some has
+    merged only its own table tells (not in folders of object storage, which cannot be listed)."""
+    owners = () if ctx.tables.lake.in_object_store else owners_in(ctx.tables, ctx.settings.source.name)
+    return sorted({*ledger.own, *map(HistoryTable.namespace_of, owners)})
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

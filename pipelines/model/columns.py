@@ -102,6 +102,13 @@ HISTORY_BOOKKEEPING: Final = (
     "_document",
 )
 
+HISTORY_ACTION: Final = "_strandline_action"
+HISTORY_EXACT: Final = "_strandline_exact"
+"""Stand beside a document's columns on the way into its history."""
+
+CHANGE_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
+"""Delta's own, in the change feed of every table: it refuses a column of such a name."""
+
 SKIPPED_BY: Final = ("batch", "position", "op", "db", "collection", "snapshot_id")
 """Columns of bronze by whose smallest and largest value data files are skipped: for long ones (token, envelope) it would cost more."""
 

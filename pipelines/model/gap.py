@@ -19,13 +19,16 @@ class Gap:
     before: str
     collection: str | None = None
     """The only one that lost any (``database.collection``); None: any."""
+    again_from: int | None = None
+    """The position was moved back, and the batches above this one bring what was lost, in order. None: nobody does."""
 
     def concerns(self, collection: str) -> bool:
         return self.collection in (None, collection)
 
     def parts(self, base: str, patch: str) -> bool:
         """Whether something between a document and a patch upon it may be missing (all three are positions)."""
-        return _own(base) < self.before and _own(patch) > self.after
+        is_behind = _own(patch) > self.after if self.again_from is None else _own(patch) >= self.before
+        return _own(base) < self.before and is_behind
 
 
 def _own(position: str) -> str:
@@ -39,4 +42,4 @@ def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:
 
 
 def gaps_json(gaps: Iterable[Gap]) -> str:
-    return json.dumps([asdict(gap) for gap in gaps])
+    return json.dumps([{name: value for name, value in asdict(gap).items() if value is not None} for gap in gaps])

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.model.columns import BOOKKEEPING, HISTORY_BOOKKEEPING
+from pipelines.model.columns import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING, HISTORY_EXACT
 from pipelines.model.tables import quoted
 
 _SPARK_TYPES = {
@@ -44,7 +44,7 @@ DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
 
 _DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
-RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING}
+_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, HISTORY_EXACT, *CHANGE_FEED}  # none has a capital letter
 
 
 @dataclass
@@ -154,11 +154,16 @@ def caseless(name: str) -> str:
     return "".join(letter.lower()[0] for letter in upper)
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a field of that name, at the top of a document, would meet a column of our own or of Delta's."""
+    return caseless(name) in _RESERVED
+
+
 def can_be_column(name: str, *, top: bool) -> bool:
     """Whether a field's name can be a column's."""
     # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it; Spark puts a variable in the place of ${x}.
     printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
-    return printable and "${" not in name and not (top and name in RESERVED)
+    return printable and "${" not in name and not (top and is_reserved(name))
 
 
 def _textual(shape: Shape) -> str:

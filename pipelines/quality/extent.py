@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.io.increments import FeedLost, feed
+from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.io.tables import Tables
 from pipelines.model.columns import QUALITY
 from pipelines.quality.quarantine import Quarantine
@@ -63,7 +63,7 @@ def _changed_keys(tables: Tables, suite: Suite, settled: int, version: int, *, r
         keys = feed(tables, suite.table, settled + 1, version).select("_key")
     quarantine = Quarantine(tables, suite.table)
     keys = keys.unionByName(quarantine.keys(suite.name)) if quarantine.exists() else keys
-    keys.isEmpty()  # a file of the feed that is gone shows itself when it is read
+    require_readable(keys)
     return keys
 
 

@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.columns import CHANGE_OPS, HISTORY_ACTION, HISTORY_EXACT
 from pipelines.model.gap import Gap
 from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
 from pipelines.silver.incarnations import Ends
 from pipelines.silver.rows import decoded_rows
+from pipelines.silver.sweep import Sweep
 from pipelines.silver.versions import Change, Fact, Version, changed_versions, fact_of
 
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope")
@@ -27,7 +28,7 @@ _HELD: Final = ("_position", "_valid_to_position", "_op", "_collection_uuid", "_
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _WRITTEN: Final = {
     "_key": ("STRING", pa.string()),
-    "_action": ("STRING", pa.string()),
+    HISTORY_ACTION: ("STRING", pa.string()),
     "_position": ("STRING", pa.string()),
     "_valid_to_position": ("STRING", pa.string()),
     "_valid_from": ("TIMESTAMP", _TIME),
@@ -41,7 +42,7 @@ _WRITTEN: Final = {
         "ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>>",
         pa.list_(pa.struct([("position", pa.string()), ("captured_at", _TIME)])),
     ),
-    "exact": ("BOOLEAN", pa.bool_()),
+    HISTORY_EXACT: ("BOOLEAN", pa.bool_()),
 }
 _WRITTEN_DDL: Final = ", ".join(f"{name} {ddl}" for name, (ddl, _) in _WRITTEN.items())
 _DOCUMENT: Final = {"base_op": pa.string(), "envelope": pa.binary()}
@@ -58,6 +59,26 @@ def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     return rows.select(
         "_key", position.alias("position"), F.lit("d").alias("op"), F.col("_collection_uuid").alias("collection_uuid"), *nothing
     )
+
+
+def unaccounted(versions: DataFrame, sweep: Sweep) -> DataFrame:
+    """The versions that a snapshot ends: in force where it began to read, of a document that it did not meet, and whose deletion no event
+    tells. What became of the key later does not matter: an insert, too, says that the document was gone.
+
+    Args:
+        versions: A table of versions.
+
+    Returns:
+        As `ends_at` reads it.
+    """
+    known = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
+    was_there = (F.col("_position") < sweep.position) & ~F.col("_deleted") & (F.col("_op") != "b")
+    in_force = known.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
+    is_told = (F.col("_position") > sweep.position) & (F.col("_position") <= sweep.gone_by) & ~F.col("_op").isin("c", "r")
+    told = known.where(is_told).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
+    goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
+    in_force = in_force.join(told, goes_on, "left_anti")
+    return in_force.join(sweep.met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
 
 
 def reaches(valid_to_position: str, since: str) -> str:
@@ -87,7 +108,7 @@ def history_changes(
         exact_updates, ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
 
     Returns:
-        One row for each version that changes: the table's columns, and ``_action``: ``write`` it whole, only its ``window`` and what
+        One row for each version that changes: the table's columns, and `HISTORY_ACTION`: ``write`` it whole, only its ``window`` and what
         confirmed it, or ``remove`` it. A version that is not written whole has no values here.
     """
     since = F.min("position")
@@ -101,7 +122,7 @@ def history_changes(
     changing = _changing(exact_updates, ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
     decoded = decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL, exact_updates=True)
-    return decoded.drop("_exact").withColumnRenamed("exact", "_exact")
+    return decoded.drop("_exact").withColumnRenamed(HISTORY_EXACT, "_exact")
 
 
 def _changing(
@@ -147,7 +168,7 @@ def _row(key: str | None, change: Change) -> dict[str, Any]:
     confirmed = [{"position": position, "captured_at": at} for position, at in version.confirmed]
     return {
         "_key": key,
-        "_action": change.action,
+        HISTORY_ACTION: change.action,
         "_position": version.position,
         "_valid_to_position": version.until,
         "_valid_from": _cluster_time(version.position),
@@ -158,7 +179,7 @@ def _row(key: str | None, change: Change) -> dict[str, Any]:
         "_collection_uuid": version.uuid,
         "_patch": version.patch,
         "_confirmed": confirmed or None,
-        "exact": version.exact,
+        HISTORY_EXACT: version.exact,
         "base_op": "r",
         "envelope": version.document if change.action == "write" else None,
     }

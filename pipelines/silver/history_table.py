@@ -8,7 +8,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import SILVER_HISTORY_DDL
+from pipelines.model.columns import HISTORY_ACTION, SILVER_HISTORY_DDL
+from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import literal
 from pipelines.silver.history import reaches
@@ -17,6 +18,7 @@ from pipelines.silver.schema import followed
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.ends"
+_OWNER: Final = "the history of "  # no database's name holds a blank
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
@@ -53,7 +55,12 @@ class HistoryTable(TypedTable):
     @staticmethod
     def owner_of(namespace: str) -> str:
         """What the history of a collection is of."""
-        return f"the history of {namespace}"
+        return f"{_OWNER}{namespace}"
+
+    @staticmethod
+    def namespace_of(owner: str) -> Namespace:
+        """The collection that a table is of, or whose history it is."""
+        return Namespace.parse(owner.removeprefix(_OWNER))
 
     def _next_step_when_shared(self) -> str:
         return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"
@@ -82,21 +89,18 @@ class HistoryTable(TypedTable):
         Raises:
             ContractError: As `require`.
         """
-        columns = [name for name in changes.columns if name != "_action"]
+        columns = [name for name in changes.columns if name != HISTORY_ACTION]
         self.require(columns)
         same_version, can_change = "t._key <=> s._key AND t._position = s._position", reaches("t._valid_to_position", literal(since))
+        action = f"s.{HISTORY_ACTION}"
         merge = self.tables.merge(self.name, changes, f"{same_version} AND {can_change}")
-        merge = merge.delete(when="s._action = 'remove'").update(from_source(_WINDOW), when="s._action = 'window'")
-        merge = merge.update(from_source(columns)).insert(from_source(columns), when="s._action = 'write'")
+        merge = merge.delete(when=f"{action} = 'remove'").update(from_source(_WINDOW), when=f"{action} = 'window'")
+        merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
         return merge.execute().rows
 
     def since(self, position: str) -> DataFrame:
         """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
-
-    def in_force(self) -> DataFrame:
-        """I/O: of each document that is there now the version."""
-        return self.tables.read(self.name).where(F.col("_valid_to_position").isNull() & ~F.col("_deleted"))
 
     def over(self, ends: Ends) -> DataFrame:
         """I/O: the versions that were in force where their life ended (``end``)."""

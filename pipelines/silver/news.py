@@ -67,8 +67,12 @@ class News:
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
         return News(after, {name: frozenset(uuids) for name, uuids in changed.items()}, _events(rows), sweeping, reach_of(rows))
 
-    def completed_after(self, version: int) -> list[Completed]:
-        return [snapshot for at, snapshot in self.completed if at > version]
+    def sweeping(self, namespace: Namespace, after: int) -> list[Completed]:
+        """Snapshots completed after a version that can tell what is gone of a collection, in the order in which they began to read: of two
+        that miss a document the first one ends it."""
+        told = [(snapshot.position_for(namespace), snapshot) for at, snapshot in self.completed if at > after]
+        in_order = sorted(((position, snapshot) for position, snapshot in told if position is not None), key=lambda pair: pair[0])
+        return [snapshot for _, snapshot in in_order]
 
     def moved(self, before: Mapping[str, Namespace]) -> dict[str, Namespace]:
         """Where each renamed collection is now, by UUID; those that are gone are forgotten.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipelines.model.shape import RESERVED, SchemaMode, Shape, can_be_column, caseless
+from pipelines.model.shape import SchemaMode, Shape, can_be_column, caseless, is_reserved
 from pipelines.silver.census import Census
 
 _DECIMAL_DIGITS = 38
@@ -63,7 +63,7 @@ def evolve(shape: Shape, census: Census, guards: Guards, plan: ColumnPlan = Colu
         plan: The columns that it names are as it says, whatever is met: what does not fit is rescued.
 
     Returns:
-        A new root; *shape* itself when nothing changes. Fields that cannot be a column (a bookkeeping name, a case twin, a name no
+        A new root; *shape* itself when nothing changes. Fields that cannot be a column (a reserved name, a case twin, a name no
         table can hold, one too many) are left out: the decoder rescues their values.
 
     Raises:
@@ -113,7 +113,7 @@ def followed(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
         other: The root of a table whose bookkeeping columns may have other names.
     """
     changes: list[SchemaChange] = []
-    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if name not in RESERVED})
+    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if not is_reserved(name)})
     return _followed(shape, root, (), changes), changes
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -26,6 +26,8 @@ class Completed:
     absent_at: str | None
     """The position at which all collections were listed: one that is not among them was gone then. None: only some were asked for."""
     planned: frozenset[Namespace]
+    complete_at: dict[Namespace, str] = field(default_factory=dict)
+    """By collection, the largest position at which a chunk of it was read: a key that was not met was gone by then."""
     missed: frozenset[Namespace] = frozenset()
     """Planned, not gone, and without a threshold: it cannot tell what of them is gone."""
 
@@ -38,10 +40,24 @@ class Completed:
         """Below it, a key of the collection that the snapshot did not meet is gone. None: the snapshot cannot tell."""
         return self.threshold.get(namespace) if namespace in self.planned else self.absent_at
 
+    def gone_by(self, namespace: Namespace) -> str | None:
+        """At it, a key of the collection that the snapshot did not meet was gone for sure."""
+        return self.complete_at.get(namespace) if namespace in self.planned else self.absent_at
+
     def met(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
         """Keys that the snapshot read (``key``); those of documents that nobody could decode, too."""
         rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
         return rows.where(is_of(namespace)).select("key")
+
+
+class Sweep(NamedTuple):
+    """What one snapshot says of one collection."""
+
+    met: DataFrame
+    """Keys that it met (``key``)."""
+    position: str
+    """Below it, any other is gone."""
+    gone_by: str
 
 
 def completed_snapshots(tables: Tables, bronze: TableName) -> list[Completed]:
@@ -69,12 +85,13 @@ def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
     for number, chunk in enumerate(plan["chunks"]):
         namespace = Namespace(chunk["db"], chunk["collection"])
         chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
-    threshold = {namespace: min(read_at) for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
+    whole = {namespace: read_at for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
+    threshold, complete_at = ({namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max))
     absent_at = snapshot_position(*plan["at"]) if plan["complete"] else None
     if not threshold and not absent_at:
         return None
     missed = frozenset(chunks) - threshold.keys() - {_planned_as(plan, row["chunk"]) for row in rows if _was_gone(row)}
-    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks), missed)
+    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks), complete_at, missed)
 
 
 def _planned_as(plan: dict[str, Any], number: int) -> Namespace:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
@@ -104,12 +106,15 @@ class TypedTable:
     def change_schema(self, shape: Shape, changes: Sequence[SchemaChange]) -> None:
         """I/O: adds and widens columns, then stores *shape*.
 
+        Raises:
+            ContractError: A column that is to be added is there, of another type, and holds values.
+
         Effects on failure:
-            Some columns may be there while the stored shape is still the old one. Calling again with the same changes is safe.
+            Some columns may be there while the stored shape is still the old one. Calling again is safe, also with other changes: nothing
+            is merged before the shape is stored, so the columns are empty, and one that is now to be of another type is made anew.
         """
-        present = _paths(self.tables.read(self.name).schema)
         table = self.tables.lake.sql(self.name)
-        added = [change for change in changes if not change.before and tuple(map(caseless, change.path)) not in present]
+        added = self._without_those_there([change for change in changes if not change.before])
         if added:
             columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
             self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
@@ -117,6 +122,26 @@ class TypedTable:
             if change.before:
                 self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
+
+    def _without_those_there(self, added: Sequence[SchemaChange]) -> list[SchemaChange]:
+        """I/O: those of *added* that the table lacks. One commit, or none, drops what a run that never merged has left otherwise."""
+        rows = self.tables.read(self.name)
+        present, lacking, going = _paths(rows.schema), [], []
+        for change in added:
+            path, kind = present.get(tuple(map(caseless, change.path)), ((), None))
+            if kind is None:
+                lacking.append(change)
+            elif path != change.path or kind.simpleString() != schema_of(f"c {change.after}")["c"].dataType.simpleString():
+                if not rows.where(_holds(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])).isEmpty():
+                    raise ContractError(
+                        f"{self.name} has {'.'.join(path)} as {kind.simpleString()}, which was not made by strandline silver",
+                        next_step="rename the column",
+                    )
+                lacking.append(change)
+                going.append(_dotted(path))
+        if going:
+            self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({', '.join(going)})")
+        return lacking
 
     def require(self, columns: Sequence[str]) -> None:
         """I/O: before a MERGE that sets *columns*.
@@ -135,6 +160,14 @@ class TypedTable:
     def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """I/O: one commit that notes progress, and *more* properties with it."""
         self.tables.set_properties(self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more})
+
+
+def owners_in(tables: Tables, source: str) -> Iterator[str]:
+    """I/O: what the tables of silver are of that say themselves that *source* feeds them."""
+    for name in tables.names("silver"):
+        found = tables.properties(name)
+        if found.get(_SOURCE) == source and _NAMESPACE in found:
+            yield found[_NAMESPACE]
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:
@@ -157,14 +190,25 @@ def _dotted(path: Sequence[str]) -> str:
     return ".".join(quoted(part) for part in path)
 
 
-def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Every column's path, `caseless`, as `SchemaChange` spells it."""
+def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
+    """Every column's path, as `SchemaChange` spells it, and type: by the path, `caseless`."""
     if isinstance(schema, T.ArrayType):
         return _paths(schema.elementType, (*prefix, "element"))
     if not isinstance(schema, T.StructType):
-        return set()
-    found: set[tuple[str, ...]] = set()
+        return {}
+    found: dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]] = {}
     for column in schema.fields:
-        path = (*prefix, caseless(column.name))
-        found |= {path} | _paths(column.dataType, path)
+        path = (*prefix, column.name)
+        found |= {tuple(map(caseless, path)): (path, column.dataType)} | _paths(column.dataType, path)
     return found
+
+
+def _holds(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
+    """Whether there is a value in what *path* names below a column of that *kind*."""
+    if not path:
+        return column.isNotNull()
+    if isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        return F.exists(column, lambda item: _holds(item, element, path[1:]))
+    assert isinstance(kind, T.StructType)  # of `_paths`
+    return _holds(column[path[0]], kind[path[0]].dataType, path[1:])

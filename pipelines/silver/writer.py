@@ -71,6 +71,7 @@ class SilverTable(TypedTable):
         a join semilattice, so any order, any batching and any repetition of rows ends in the same table. A late READ below a tombstone
         therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
         collection: a change of another one takes the whole row, or nothing. A key that the table lacks is not inserted below the floor.
+        A patch that waits is kept, wherever it stands.
 
         I/O: one commit, or none; tried again where another one goes before. Idempotent by the positions.
 
@@ -96,6 +97,9 @@ class SilverTable(TypedTable):
         merge = merge.update(from_source(_BOOKKEEPING), when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.update(from_source([*document, "_pending"]), when=late)
+        alive = "true" if deletes == "soft" else "NOT t._deleted"
+        waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
+        merge = merge.update(from_source(["_pending"]), when=waits)  # a patch below the newest one came later
         may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins
         return merge.insert(from_source(rows.columns), when=may_be_new).execute()
 

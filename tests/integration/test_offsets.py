@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore, silver, with_silver
 from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -170,10 +170,16 @@ def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
     assert (again.events, again.documents) == (0, 3)
 
 
-# promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it
+RESERVED = ("_Deleted", "_KEY", "_Op", "_Valid_To", "_commit_version", "_Change_Type", "_commit_timestamp", "_strandline_exact")
+AWKWARD = ("exact", "_action", "key", "position", "op", "end", "held", "facts", "since", "base_op", "envelope", "batch")
+
+
+# promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it. The documents have
+# fields of all names that silver and its history use themselves (scenario: S06)
 def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
-    database.a.insert_many([{"_id": number, "n": 0} for number in range(4)])
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams"), history="scd2")
+    names = dict.fromkeys([*RESERVED, *AWKWARD], 1)
+    database.a.insert_many([{"_id": number, "n": 0, **names} for number in range(4)])
     run_capture(ctx, once=True)
     run_silver(ctx)
     database.a.update_one({"_id": 1}, {"$set": {"lost": True}})
@@ -203,8 +209,16 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     reset_offset(ctx, by="ops", why="heal")
     start(ctx)
     run_capture(ctx, once=True)
+    database.a.insert_one({"_id": 2, "n": 2})
+    run_capture(ctx, once=True)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
+    for table in (silver(ctx, "a"), ctx.tables.read(TableName("silver", "a_history"))):
+        assert set(AWKWARD) < set(table.columns)
+        rescued = F.json_object_keys(F.col("_rescued").cast("string"))
+        assert set(RESERVED) == set(table.where("_document IS NOT NULL").select(F.explode(rescued)).distinct().toPandas()["col"])
+    swept = ctx.tables.read(TableName("silver", "a_history")).where("_key = '2'").orderBy("_position")
+    assert [row["_op"] for row in swept.collect()] == ["r", "d", "c"], "one run saw that it was gone and that it came again"
 
 
 # scenario: J02, O03

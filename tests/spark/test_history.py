@@ -10,16 +10,17 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from pipelines.model.columns import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from pipelines.model.shape import Shape
-from pipelines.silver.history import ends_at, facts_in, history_changes
+from pipelines.silver.history import ends_at, facts_in, history_changes, unaccounted
 from pipelines.silver.incarnations import Ends
+from pipelines.silver.sweep import Sweep
 
 _BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY"
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
 _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 _CHANGE = (
-    "_key STRING, _action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
+    "_key STRING, _strandline_action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
     "_deleted BOOLEAN, _exact BOOLEAN, v INT"
 )
 
@@ -71,6 +72,18 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
     assert_df_equality(shown, spark.createDataFrame(expected, _CHANGE), ignore_row_order=True, ignore_nullable=True)
 
 
+def test_a_sweep_ends_what_was_in_force_when_the_snapshot_began_to_read(spark: SparkSession) -> None:
+    """At 20; it had read all at 30."""
+    in_force, told = [version(1, 10, None, 1)], [version(2, 10, 25, 1), version(2, 25, None, None)]
+    inserted_again = [version(3, 10, 22, 1), version(3, 22, None, 2), version(4, 10, 40, 1), version(4, 40, None, 2)]
+    deleted_later = [version(5, 10, 40, 1), version(5, 40, None, None)]
+    over = [version(6, 10, 15, 1), version(6, 15, None, None), version(7, 25, None, 1)]
+    rows = [*in_force, *told, *inserted_again, *deleted_later, *over, version(8, 10, None, 1)]
+    sweep = Sweep(spark.createDataFrame([("8",)], "key STRING"), position(20), position(30))
+    gone = unaccounted(spark.createDataFrame(rows, schema_of(SILVER_HISTORY_DDL)), sweep)
+    assert sorted(map(tuple, gone.select("_key", "_position").collect())) == [(key, position(10)) for key in "1345"]
+
+
 def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None:
     table = spark.createDataFrame(
         [version(1, 10, 20, 1), version(1, 20, None, None), version(2, 10, None, 1)], schema_of(SILVER_HISTORY_DDL)
@@ -84,4 +97,7 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
     }
     facts = ends_at(over.where("_key = '2'"), over["end"])
     changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=ends, hard_deletes=True)
-    assert sorted((row["_action"], row["_position"]) for row in changes.collect()) == [("remove", position(10)), ("write", position(15))]
+    assert sorted((row[HISTORY_ACTION], row["_position"]) for row in changes.collect()) == [
+        ("remove", position(10)),
+        ("write", position(15)),
+    ]

@@ -164,6 +164,14 @@ def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: Job
         assert held_rows(ctx) == {"silver.flights": held}
     assert [row[0] for row in _recorded(ctx.tables).orderBy("ran_at").select("scope").collect()] == ["all", "changed"] * 3
 
+    changes, older = Path(ctx.tables.lake.path(FLIGHTS)) / "_change_data", set[Path]()
+    for where in ("_key = '1'", "true"):
+        ctx.spark.sql(f"UPDATE {ctx.tables.lake.sql(FLIGHTS)} SET status = 'late' WHERE {where}")
+        older = older or set(changes.rglob("*.parquet"))
+    for file in older:  # as VACUUM does
+        file.unlink()
+    assert [check.scope for check in run_quality(_with_suites(ctx, a=text)).checks] == ["all"]
+
 
 def test_a_broken_check_is_an_error_of_the_suite_and_no_failure(tables: Tables, tmp_path: Path) -> None:
     rows = tables.spark.sql("select 1 as a, timestamp '2013-01-01' as at")

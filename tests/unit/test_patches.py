@@ -7,6 +7,7 @@ import itertools
 import bson
 import pytest
 
+from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.patches import Base, Outcome, fold_pending
 
@@ -47,6 +48,20 @@ def test_what_cannot_be_folded_keeps_all_later_patches_waiting() -> None:
     outcome = fold_pending(base("a", n=1), {"b": patch(n=2), "c": patch(**{"n.deep": 1}), "d": patch(m=1)})
     assert document(outcome) == ("b", {"_id": 1, "n": 2})
     assert list(outcome.pending) == ["c", "d"]
+
+
+# promise 3; scenario: O06
+def test_after_a_way_back_the_patches_captured_earlier_wait_for_those_between() -> None:
+    """``e`` was captured first, then the position moved to before ``a``."""
+    on_the_way = [Gap("", "e", again_from=7)]
+    outcome = fold_pending(base("a", n=1, m=1), {"e": patch(m=5)}, on_the_way)
+    assert (document(outcome), list(outcome.pending)) == (("a", {"_id": 1, "n": 1, "m": 1}), ["e"])
+    outcome = fold_pending(outcome.base, {**outcome.pending, "c": patch(n=3)}, on_the_way)
+    assert (document(outcome), list(outcome.pending)) == (("c", {"_id": 1, "n": 3, "m": 1}), ["e"])
+    assert document(fold_pending(outcome.base, outcome.pending)) == ("e", {"_id": 1, "n": 3, "m": 5})
+    cut_off = [Gap("", "e")]
+    assert list(fold_pending(base("a", n=1), {"c": patch(n=3), "e": patch(m=5)}, cut_off).pending) == ["c", "e"]
+    assert gaps_of({GAPS_PROPERTY: gaps_json([*on_the_way, *cut_off])}) == (*on_the_way, *cut_off)
 
 
 def test_reads_may_arrive_at_any_moment_among_the_patches() -> None:

@@ -10,8 +10,9 @@ from pyspark.sql import Row
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
+from pipelines.silver.news import News
 from pipelines.silver.patches import Base, fold_pending
-from pipelines.silver.sweep import certified
+from pipelines.silver.sweep import Completed, certified
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
 PLAN: dict[str, Any] = {
@@ -33,12 +34,20 @@ def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
     snapshot = certified("s", ROWS)
     assert snapshot is not None
     assert [snapshot.position_for(namespace) for namespace in (A, B)] == ["5:~", "6:~"]
+    assert [snapshot.gone_by(namespace) for namespace in (A, B, C)] == ["7:~", "6:~", "0000006400000001:~"]
 
 
 def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time() -> None:
     snapshot = certified("s", ROWS)
     assert snapshot is not None
     assert snapshot.position_for(C) == "0000006400000001:~"
+
+
+def test_the_snapshot_that_began_to_read_first_sweeps_first() -> None:
+    first, second = (Completed(name, {A: position}, None, frozenset({A})) for name, position in (("first", "3:~"), ("second", "5:~")))
+    news = News(0, completed=((4, second), (2, Completed("of b", {B: "1:~"}, None, frozenset({B}))), (6, first)))
+    assert news.sweeping(A, 0) == [first, second]
+    assert news.sweeping(A, 4) == [first]
 
 
 @pytest.mark.parametrize("other", [row("discarded", 1), row("chunk", 1, "5:~", "renamed")])

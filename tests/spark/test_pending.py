@@ -1,0 +1,64 @@
+"""Patches that wait in a silver table: what the MERGE writes of them, and what they wait for."""
+
+from __future__ import annotations
+
+import bson
+
+from pipelines.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.tables import Tables
+from pipelines.model.gap import Gap
+from pipelines.model.shape import Shape
+from pipelines.model.tables import TableName
+from pipelines.silver.keys import keys_of
+from pipelines.silver.patches import folded_per_key
+from pipelines.silver.rows import typed_rows
+from pipelines.silver.writer import SilverTable
+
+_CHANGES = (
+    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
+    "_commit_version BIGINT"
+)
+
+
+# promise 3; scenario: C06, D06
+def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tables) -> None:
+    table = SilverTable(tables, TableName("silver", "t"))
+    table.open("db.t", "test")
+    for position in ("5", "3"):
+        event = bson.encode({"operationType": "update", "updateDescription": {"updatedFields": {position: 1}, "removedFields": []}})
+        new = tables.spark.createDataFrame([("1", position, "u", None, None, None, event, 0)], _CHANGES)
+        state = folded_per_key(new, tables.read(table.name), exact_updates=True)
+        table.merge(typed_rows(state, Shape("struct")), keys=keys_of(new), deletes="soft")
+    assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
+
+
+# scenario: O06
+def test_a_way_back_is_a_gap_until_it_is_captured_unless_something_cuts_it_off(tables: Tables) -> None:
+    writer = BronzeWriter(tables, "test", "a run", lambda: 0)
+    assert writer.open("a cluster", None) is None
+
+    def capture(batch: int, position: str) -> int:
+        tables.append(writer.table, tables.spark.createDataFrame([(batch, position)], "batch BIGINT, position STRING"))
+        return tables.version(writer.table)
+
+    def gaps(version: int | None = None) -> tuple[Gap, ...]:
+        return standing_gaps(tables, writer.table, tables.version(writer.table) if version is None else version)
+
+    capture(1, "0000000900000001:82E")
+    commit_way_back(writer, None, to_token='{"_data": "82E"}', batch=2)
+    assert gaps() == ()
+    commit_way_back(writer, (1, 0), to_token='{"_data": "82A"}', batch=2)
+    on_the_way = Gap("0000000100000000", "0000000900000001:82E", again_from=2)
+    halfway = capture(3, "0000000300000001:82C")
+    assert gaps() == (on_the_way,)
+    capture(4, "0000000900000001:82E")
+    assert gaps() == ()
+    commit_beginning(writer, (16, 1))
+    assert [gap.before for gap in gaps()] == ["0000001000000001:~"]
+    assert on_the_way in gaps(halfway), "whoever looks at what bronze was then"
+
+    commit_way_back(writer, None, to_token='{"_data": "81"}', batch=5)
+    commit_beginning(writer, (17, 1))
+    capture(6, "0000001200000001:82F")
+    assert Gap("", "0000000300000001:82C") in gaps(), "what lies between will never come"

@@ -1,0 +1,68 @@
+"""Columns of a silver table whose process ended between the table's change and the shape that tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import bson
+import pytest
+from crashing import Crash, CrashingTables
+
+from pipelines.errors import ContractError
+from pipelines.io.tables import Tables
+from pipelines.model.shape import Shape
+from pipelines.model.tables import TableName
+from pipelines.silver.census import count
+from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.writer import SilverTable
+
+FIRST = {"_id": 1, "n": 1, "s": {"x": 1}, "l": [{"x": 1}], "d": {"x": 1}, "same": True, "NAME": 1}
+MEANWHILE = {"name": 1, "_id": 2, "n": 2**40, "s": {"x": 1, "y": "q"}, "l": [{"x": 1.5, "y": 1}], "d": "text", "later": 1}
+EMPTY = Shape("struct")
+
+
+def asked_by(*documents: dict[str, Any], shape: Shape = EMPTY) -> tuple[Shape, list[SchemaChange]]:
+    return evolve(shape, count(map(bson.encode, documents), max_depth=8), Guards())
+
+
+def ending(tables: Tables) -> Tables:
+    """The same, of a process that ends before the shape is stored."""
+    return CrashingTables(tables.spark, tables.lake, {"left": 1, "after": 0}, of="silver.a")
+
+
+# scenario: E03, S02
+def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables: Tables) -> None:
+    table = SilverTable(tables, TableName("silver", "a"))
+    table.open("shop.a", "test")
+    with pytest.raises(Crash):
+        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST))
+    left = dict(tables.read(table.name).dtypes)
+    assert (left["n"], left["d"]) == ("int", "struct<x:int>")
+    assert table.open("shop.a", "test").shape == EMPTY
+
+    shape, changes = asked_by(MEANWHILE, FIRST)
+    table.change_schema(shape, changes)
+    rows = tables.read(table.name)
+    types = dict(rows.dtypes)
+    assert {name: types[name] for name in ("n", "s", "l", "d", "same", "later", "name")} == {
+        "n": "bigint",
+        "s": "struct<x:int,y:string>",
+        "l": "array<struct<x:double,y:int>>",
+        "d": "variant",
+        "same": "boolean",
+        "later": "int",
+        "name": "int",
+    }
+    assert table.open("shop.a", "test").shape == shape
+
+    # the same further down, and a column with values, which is somebody's own
+    deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape)
+    with pytest.raises(Crash):
+        replace(table, tables=ending(tables)).change_schema(deeper, changes)
+    table.change_schema(*asked_by({"l": [{"z": [1]}]}, shape=shape))
+    assert dict(tables.read(table.name).dtypes)["l"] == "array<struct<x:double,y:int,z:array<int>>>"
+    tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table.name)} ADD COLUMNS (own STRING)")
+    tables.spark.sql(f"INSERT INTO {tables.lake.sql(table.name)} (_key, own) VALUES ('1', 'mine')")
+    with pytest.raises(ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"):
+        table.change_schema(*asked_by({"own": 1}, shape=shape))
