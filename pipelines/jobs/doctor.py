@@ -14,7 +14,7 @@ from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import last_offset
 from pipelines.model.columns import bronze_table
 from pipelines.settings import CaptureSettings
-from pipelines.source.client import asking, inspect, open_client, operation_time
+from pipelines.source.client import inspect, open_client, operation_time
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
@@ -61,9 +61,8 @@ def _position(ctx: JobContext, oplog: Oplog) -> str:
         return "none yet"
     if last.resume_token is None:
         return "reset: the next capture starts at the present"
-    with asking("the oplog's reach", phase="resuming"):
-        if oplog.reaches(ResumePoint(token=last.resume_token)):
-            return f"of batch {last.batch}: the source still has the history behind it"
+    if oplog.reaches(ResumePoint(token=last.resume_token)):
+        return f"of batch {last.batch}: the source still has the history behind it"
     return _lost(last.batch, ctx.settings.capture)
 
 

@@ -12,7 +12,6 @@ from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
-from pipelines.source.client import asking
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 
@@ -55,9 +54,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
     found = _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
-    with asking("the oplog's reach"):
-        reached = found is None or oplog.reaches(ResumePoint(cluster_time=found))
-    if not reached:
+    if found is not None and not oplog.reaches(ResumePoint(cluster_time=found)):
         raise ConfigurationError(
             f"the source no longer has the history behind capture.start_at {start_at!r}",
             next_step="choose a later time, or leave it out to start now",

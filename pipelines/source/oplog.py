@@ -68,17 +68,18 @@ class Oplog:
         one: a server that is still looking after a second has found the beginning.
 
         Raises:
-            PyMongoError: As the server says, unless it has not got the history or cannot read the token.
+            StrandlineError: The server says anything but that it has not got the history or cannot read the token.
         """
-        try:
-            with pymongo.timeout(_LOOKING_SECONDS), self._open(start, _ONE_EVENT):
-                return True
-        except mongo.PyMongoError as error:
-            if error.timeout or classify(error) == "oversize":
-                return True
-            if classify(error, start.phase) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
-                return False
-            raise
+        with asking("the oplog's reach", phase=start.phase):
+            try:
+                with pymongo.timeout(_LOOKING_SECONDS), self._open(start, _ONE_EVENT):
+                    return True
+            except mongo.PyMongoError as error:
+                if error.timeout or classify(error) == "oversize":
+                    return True
+                if classify(error, start.phase) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
+                    return False
+                raise
 
     def token_at(self, start: ResumePoint = ResumePoint()) -> str:
         """I/O: the token (Extended JSON) right before the first event from *start* on, whether the oplog reaches so far or not."""

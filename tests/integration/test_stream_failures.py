@@ -355,6 +355,8 @@ def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
         assert oplog.reaches(start)
         with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
             assert not oplog.reaches(start)
+        with failing(mongo, "aggregate", "alwaysOn", errorCode=13), pytest.raises(ConfigurationError, match="a privilege is missing"):
+            oplog.reaches(start)
 
 
 # scenario: J02, O03
