@@ -44,6 +44,7 @@ class Landing:
         """
         ctx = self.context(**capture)
         marks = Marks()
+        ctx.spark.sparkContext._jvm.System.gc()  # what an earlier run has left in the JVM is not this one's
         with MemoryWatch() as memory:
             run_capture(ctx, once=True, report=marks)
             seconds = time.perf_counter() - marks.started

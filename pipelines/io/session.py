@@ -45,7 +45,7 @@ _LOCAL_CONF = {
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
     "spark.ui.enabled": "false",
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": "1792m",  # a capture with all its Python processes stays below 3 GiB
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
