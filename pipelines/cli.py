@@ -33,7 +33,8 @@ from pipelines.commands.terminal import (
     stop_on_signal,
 )
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.errors import ConfigurationError, StrandlineError, with_extra
+from pipelines.settings import DEFAULT_CONF
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -57,7 +58,7 @@ Once = Annotated[bool, typer.Option("--once", help="Until caught up with the sou
 def options(
     context: typer.Context,
     target: Annotated[str, typer.Option(envvar="STRANDLINE_TARGET", help="Which conf/<target>.yml.")] = "local",
-    conf: Annotated[Path, typer.Option(envvar="STRANDLINE_CONF", help="Folder of the configuration.")] = Path("conf"),
+    conf: Annotated[Path, typer.Option(envvar="STRANDLINE_CONF", help="Folder of the configuration.")] = DEFAULT_CONF,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Of the log on standard error.")] = "text",
 ) -> None:
     """Options of every verb."""
@@ -180,7 +181,7 @@ def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
         return None
     return ConfigurationError(
         f"{package} is not installed, and this verb needs Spark",
-        next_step="pip install '.[spark]' in a checkout, or the wheel's file with [spark] behind it",
+        next_step=with_extra("spark"),
     )
 
 

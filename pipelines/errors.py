@@ -74,3 +74,8 @@ class QualityGateClosed(StrandlineError):
     """An expectation with ``on_failure: block`` failed. Gold stays at its last good state; calling again is safe."""
 
     exit_code = 5
+
+
+def with_extra(extra: str) -> str:
+    """The next step where what *extra* of the distribution brings is not installed. It is in no index yet."""
+    return f"pip install '.[{extra}]' in a checkout, or the wheel's file with [{extra}] behind it"

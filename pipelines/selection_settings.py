@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from pydantic_settings import NoDecode
 
 from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
+from pipelines.model.namespaces import Namespace
 from pipelines.model.patterns import pattern_problem, split_outside_brackets
 from pipelines.model.updates import UpdateKind
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
@@ -166,7 +167,7 @@ def _entry_problem(entry: str, level: str, mode: str) -> str | None:
 
 def is_namespace(name: str) -> bool:
     """Whether it is a plain ``database.collection``. What it is asked of is looked up by that name: another one would never be found."""
-    return all(name.partition("."))
+    return all(Namespace.parse(name))
 
 
 def key_problems(name: str, keys: Iterable[str]) -> list[str]:

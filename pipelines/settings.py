@@ -95,6 +95,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
             raise ValueError("; ".join(problems))
         return self
 
+    @property
+    def lost_history_policy(self) -> Literal["fail", "heal", "restart_at_oldest"]:
+        """``on_history_lost``; a snapshot mode that heals goes over it."""
+        return "heal" if self.snapshot_policy.heals else self.on_history_lost
+
 
 class LakeSettings(Section):
     """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""

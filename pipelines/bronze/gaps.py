@@ -95,21 +95,21 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
 def standing_gaps(tables: Tables, bronze: TableName, version: int) -> tuple[Gap, ...]:
     """I/O: the gaps of a *version*: one that was captured by then, after the position had been moved back, is none any more. One short job
     for each of those."""
+    return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
-    def is_captured(gap: Gap) -> bool:
-        if gap.again_from is None:
-            return False
-        came_to_its_end = (F.col("batch") > gap.again_from) & (F.col("position") >= gap.before)
-        return not tables.read(bronze, version=version).where(came_to_its_end).isEmpty()
 
-    return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not is_captured(gap))
+def _is_captured(tables: Tables, bronze: TableName, gap: Gap, version: int | None = None) -> bool:
+    if gap.again_from is None:
+        return False
+    came_to_its_end = (F.col("batch") > gap.again_from) & (F.col("position") >= gap.before)
+    return not tables.read(bronze, version=version).where(came_to_its_end).isEmpty()
 
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
     """A way back that has not come to its end is cut off by the new gap. One that has is kept, for who looks at an older version."""
     known = gaps_of(writer.tables.properties(writer.table))
-    standing = standing_gaps(writer.tables, writer.table, writer.tables.version(writer.table)) if known else ()
-    _store(writer, (*(replace(gap, again_from=None) if gap in standing else gap for gap in known), *gaps))
+    kept = (gap if _is_captured(writer.tables, writer.table, gap) else replace(gap, again_from=None) for gap in known)
+    _store(writer, (*kept, *gaps))
 
 
 def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.errors import ConfigurationError, RetriableError, with_extra
 from pipelines.io.conflicts import know_remote_conflicts
 
 _ANSWER_SECONDS = 20
@@ -178,7 +178,7 @@ def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
     except ImportError as error:
         raise ConfigurationError(
             f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error})",
-            next_step="pip install '.[connect]' in a checkout, or the wheel's file with [connect] behind it",
+            next_step=with_extra("connect"),
         ) from error
     except ValueError:
         raise ConfigurationError("SPARK_REMOTE is not an address that Spark can read", next_step="set it to sc://host:15002") from None

@@ -78,24 +78,25 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
         writer = resources.enter_context(closing(_writer(ctx)))
-        ask, oplog = patience(settings), Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
-        recovery = Recovery(writer, oplog, settings, ask, stop)
+        oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
+        notifications, waiting = _notifications(ctx), patience(settings)
+        means = Means(writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop)
+        recovery = Recovery(means, oplog)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind)
         if last is None or last.resume_token is None:
             before = last
-            last = ask.call(lambda: _begin(writer, before, oplog, settings), stop)
+            last = means.ask(lambda: _begin(writer, before, oplog, settings))
         else:
             recovery.refuse_future(last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
-        target = ask.call(lambda: _present(oplog), stop) if once else None
-        means = Means(writer, options, raw_client, selection, settings, gate, _notifications(ctx), report, ask, stop)
+        target = means.ask(lambda: _present(oplog)) if once else None
         while True:
             reader = StreamReader(
                 raw_client,
                 selection,
                 resume_point(committed_token=last.resume_token, last_event=last.last_event),
                 limits=stream_limits(settings),
-                patience=ask,
+                patience=waiting,
                 expanded_events=deployment.shows_expanded_events,
             )
             try:

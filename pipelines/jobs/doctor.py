@@ -15,6 +15,7 @@ from pipelines.jobs.sources import last_offset
 from pipelines.model.columns import bronze_table
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import inspect, open_client, operation_time
+from pipelines.source.errors import RESET_OR_HEAL
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
@@ -67,14 +68,10 @@ def _position(ctx: JobContext, oplog: Oplog) -> str:
 
 
 def _lost(batch: int, capture: CaptureSettings) -> str:
-    policy = "heal" if capture.snapshot_policy.heals else capture.on_history_lost
     lost = f"of batch {batch}: the source no longer has the history behind it"
-    if policy == "fail":
-        raise ResumePointLost(
-            f"the position {lost}",
-            next_step="strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal",
-        )
-    return f"{lost}; the next capture goes on by capture.on_history_lost ({policy})"
+    if capture.lost_history_policy == "fail":
+        raise ResumePointLost(f"the position {lost}", next_step=RESET_OR_HEAL)
+    return f"{lost}; the next capture goes on by capture.on_history_lost ({capture.lost_history_policy})"
 
 
 def _lake(ctx: JobContext) -> dict[str, str]:

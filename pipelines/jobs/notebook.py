@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.settings import load_settings
+from pipelines.settings import DEFAULT_CONF, load_settings
 
 
 def open_notebook() -> JobContext:
@@ -20,7 +20,9 @@ def open_notebook() -> JobContext:
         ConfigurationError: As `load_settings` and `open_context`.
     """
     os.chdir(checkout_of(Path.cwd()))
-    return open_context(load_settings(os.environ.get("STRANDLINE_TARGET") or "local", Path(os.environ.get("STRANDLINE_CONF") or "conf")))
+    return open_context(
+        load_settings(os.environ.get("STRANDLINE_TARGET") or "local", Path(os.environ.get("STRANDLINE_CONF") or DEFAULT_CONF))
+    )
 
 
 def checkout_of(folder: Path) -> Path:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pipelines.bronze.gaps import commit_gap, consecutive_losses
 from pipelines.bronze.offsets import Committed, committed
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ResumePointLost
-from pipelines.settings import CaptureSettings
+from pipelines.jobs.means import Means
 from pipelines.source.client import token_data
 from pipelines.source.oplog import Oplog
-from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
 
-T = TypeVar("T")
 _log = logging.getLogger("strandline.capture")
 _LOSSES_IN_A_ROW = 2
 
@@ -28,14 +22,8 @@ _LOSSES_IN_A_ROW = 2
 class Recovery:
     """``capture.on_history_lost``, for one run of a capture."""
 
-    writer: BronzeWriter
+    means: Means
     oplog: Oplog
-    settings: CaptureSettings
-    patience: Patience
-    stop: threading.Event
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        return self.patience.call(question, self.stop)
 
     def refuse_future(self, token: str) -> None:
         """I/O: a token that is later than the source's present comes from another cluster, or from one that went back in time. The server
@@ -44,7 +32,7 @@ class Recovery:
         Raises:
             ResumePointLost: It is later.
         """
-        if token_data(token) > self._ask(self.oplog.present):
+        if token_data(token) > self.means.ask(self.oplog.present):
             raise ResumePointLost(
                 "the committed token lies in the source's future: it is another cluster, or one that was restored to an earlier time",
                 next_step="strandline stop, then strandline offsets reset: the next capture reads everything again",
@@ -56,27 +44,27 @@ class Recovery:
         Raises:
             ResumePointLost: The policy is ``fail``, or the source forgets faster than capture can follow.
         """
-        policy = "heal" if self.settings.snapshot_policy.heals else self.settings.on_history_lost
-        last = committed(self.writer.tables, self.writer.table)
+        policy, writer = self.means.settings.lost_history_policy, self.means.writer
+        last = committed(writer.tables, writer.table)
         if policy == "fail" or last is None:
             raise lost
-        if consecutive_losses(self.writer) >= _LOSSES_IN_A_ROW:
+        if consecutive_losses(writer) >= _LOSSES_IN_A_ROW:
             raise ResumePointLost(
                 f"the source lost the history {_LOSSES_IN_A_ROW + 1} times in a row, and the position did not move on in between",
                 next_step="enlarge the oplog (replSetResizeOplog), then strandline stop, strandline offsets reset, strandline start",
             ) from lost
         if policy == "restart_at_oldest":
             return self._restart_at_oldest(last, lost)
-        present = self._ask(self.oplog.present_time)
-        token = self._ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=present)))
+        present = self.means.ask(self.oplog.present_time)
+        token = self.means.ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=present)))
         snapshot_id = uuid.uuid4().hex
         _log.warning("the source has forgotten the history behind batch %d; snapshot %s heals the gap", last.batch, snapshot_id)
-        return commit_gap(self.writer, last, "heal", to_token=token, present=present, snapshot_id=snapshot_id, reason=lost.message)
+        return commit_gap(writer, last, "heal", to_token=token, present=present, snapshot_id=snapshot_id, reason=lost.message)
 
     def _restart_at_oldest(self, last: Committed, lost: ResumePointLost) -> Committed:
-        token = self._ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=(self.oplog.oldest(), 0))))
+        token = self.means.ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=(self.oplog.oldest(), 0))))
         _log.warning("the source has forgotten the history behind batch %d; going on from the oldest that it remembers", last.batch)
-        present = self._ask(self.oplog.present_time)
+        present = self.means.ask(self.oplog.present_time)
         return commit_gap(
-            self.writer, last, "restart_at_oldest", to_token=token, present=present, snapshot_id=last.snapshot_id, reason=lost.message
+            self.means.writer, last, "restart_at_oldest", to_token=token, present=present, snapshot_id=last.snapshot_id, reason=lost.message
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pymongo import errors as mongo
 
@@ -62,6 +62,8 @@ CODES: dict[int, Verdict] = {
 _DAMAGED = [*range(40646, 40650), *range(50788, 50798), *range(50806, 50836), 50854, 50855, 50870, 50872, *range(51055, 51058)]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
+RESET_OR_HEAL: Final = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
+"""What helps where the history is lost."""
 _UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
@@ -117,7 +119,7 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         why = "the source no longer has the history behind" if verdict == "history_lost" else "the server cannot read"
         return ResumePointLost(
             f"{what}: {why} the committed token",
-            next_step="strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal",
+            next_step=RESET_OR_HEAL,
         )
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError

@@ -417,6 +417,6 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str
         oplog = Oplog(found.client, found.selection, expanded_events=False)
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):
-            Recovery(nothing, oplog, settings, _QUICK, stop).refuse_future(token)
+            Recovery(means, oplog).refuse_future(token)
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
             SetAsides(means)._read_instead(parse_event(event))  # the document is gone: there is nothing to land
