@@ -6,10 +6,10 @@ MAKEFLAGS += --no-print-directory
 bin := .venv/bin
 pytest := $(bin)/python -m pytest
 # A folder without tests is not an error.
-run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long" $(ARGS),echo "no tests in $(1) yet")
+run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults bench docs pictures lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep bench docs pictures lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ property: setup ## Random histories: silver equals the source
 
 faults: setup ## Kills, cuts and failpoints
 	@$(call run,tests/faults)
+
+sweep: setup ## End the whole way at each of its commits, one by one
+	@scripts/test.sh -m sweep $(ARGS)
 
 bench: setup ## Throughput against the limits of this machine
 	@$(bin)/python -m bench $(ARGS)

@@ -68,7 +68,8 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
         console: Where everything is shown.
 
     Raises:
-        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name. Nothing was changed.
+        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name, or lets its user not
+            write one. Nothing was changed.
         ContractError: A gold table was not built, or a silver table does not equal its source.
     """
     count = _checked(rows)
@@ -80,6 +81,8 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
             if settings.source.uri is not None:
                 stages.say(escape(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}"))
             _refuse_taken(client)
+            with _writing():  # before the lake that is there goes
+                client[DATABASE].create_collection(COLLECTIONS[0])
             shutil.rmtree(lake, ignore_errors=True)
             with ThreadPoolExecutor(max_workers=1) as beside:
                 starting = beside.submit(_started, demo_settings)

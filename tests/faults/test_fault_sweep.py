@@ -40,7 +40,7 @@ def change(database: Db) -> None:
 
 
 # promises 1 and 2; scenario: E01, E02, E03, E05
-@pytest.mark.long
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize(("engine", "of"), [("spark", ""), ("native", "test")], ids=["spark", "native"])  # which writes bronze.test alone
 def test_the_whole_way_survives_its_end_at_every_commit(

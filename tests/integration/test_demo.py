@@ -98,8 +98,9 @@ def test_a_database_of_the_same_name_is_left_alone(mongo: MongoClient[dict[str, 
         mongo.drop_database(DATABASE)
 
 
-@pytest.mark.usefixtures("spark")
 def test_a_configured_server_is_named_and_a_user_who_may_not_write_is_one_line(tmp_path: Path) -> None:
+    earlier = tmp_path / "lake" / "bronze" / "airline"
+    earlier.mkdir(parents=True)
     key = tmp_path / "key"
     key.write_text("k" * 32, encoding="utf-8")
     key.chmod(0o600)
@@ -117,6 +118,7 @@ def test_a_configured_server_is_named_and_a_user_who_may_not_write_is_one_line(t
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # why: it is the StringIO of above
     assert f"127.0.0.1:{port}, gets a database airline" in shown
     assert "s3cret" not in shown + str(refused.value)
+    assert earlier.exists(), "what an earlier demo left stays until this one can begin"
 
 
 @pytest.mark.parametrize("rows", [0, -5])
