@@ -46,7 +46,7 @@ class SourceSettings(Section):
 class CaptureSettings(SelectionSettings, SnapshotSettings):
     """What is captured, and how. Names are Debezium's, in snake case."""
 
-    max_batch_size: int = Field(50_000, ge=1, description="Events of one commit.")
+    max_batch_size: int = Field(100_000, ge=1, description="Events of one commit.")
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
     cursor_max_await_time_ms: int = Field(200, ge=1, description="Longest that the server holds back an empty answer.")

@@ -61,7 +61,8 @@ class SparkEngine:
     table: TableName
 
     def append_batch(self, batch: Batch, once: Once) -> Landed | None:
-        return self._append(stream_rows(self.tables.spark, batch), once)
+        with stream_rows(self.tables.spark, batch) as rows:
+            return self._append(rows, once)
 
     def append_rows(self, rows: pa.Table, once: Once) -> Landed | None:
         return self._append(one_file(self.tables.spark, rows), once)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from pipelines.bronze.envelope import Batch, stream_table
 from pipelines.io.tables import schema_of
@@ -16,21 +19,35 @@ from pipelines.model.columns import BRONZE_DDL
 PARSED_HERE: Final = 4_000
 """Events of a batch that one thread parses before a Python worker would have begun."""
 
+_SLICE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _RAW_DDL = "envelope BINARY, last BOOLEAN"
 _RAW = pa.schema([("envelope", pa.binary()), ("last", pa.bool_())])
+_Parse = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def stream_rows(spark: SparkSession, batch: Batch) -> DataFrame:
-    """Bronze rows of one streamed batch.
+@contextmanager
+def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
+    """Bronze rows of one streamed batch; they can be read while the block runs.
 
     Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices of
-    ``spark.sql.execution.arrow.maxRecordsPerBatch``, and each is parsed in its task.
+    ``spark.sql.execution.arrow.maxRecordsPerBatch``, and each is parsed in its task. A slice is broadcast: its worker reads what was
+    pickled here, and the JVM makes no rows of it. Spark Connect broadcasts nothing, and gets rows of bytes.
     """
-    if len(batch.events) > PARSED_HERE:
+    if len(batch.events) <= PARSED_HERE:
+        yield one_file(spark, stream_table(batch))
+        return
+    bare = replace(batch, events=())
+    if is_remote():
         raw = pa.table([list(batch.events), [False] * (len(batch.events) - 1) + [True]], schema=_RAW)
-        frame = spark.createDataFrame(raw, schema=schema_of(_RAW_DDL))
-        return frame.mapInArrow(_parsing(replace(batch, events=())), BRONZE_DDL)
-    return one_file(spark, stream_table(batch))
+        yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(_parsing_rows(bare), BRONZE_DDL)
+        return
+    size = int(spark.conf.get(_SLICE) or 0) or len(batch.events)
+    slices = [spark.sparkContext.broadcast(batch.events[start : start + size]) for start in range(0, len(batch.events), size)]
+    try:
+        yield spark.range(0, len(slices), 1, len(slices)).mapInArrow(_parsing_slices(bare, slices), BRONZE_DDL)
+    finally:
+        for each in slices:
+            each.destroy()
 
 
 def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -38,7 +55,17 @@ def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL)).coalesce(1)
 
 
-def _parsing(batch: Batch) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _parsing_slices(batch: Batch, slices: Sequence[Broadcast[Sequence[bytes]]]) -> _Parse:
+    def parse(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            for number in part["id"].to_pylist():
+                rows = stream_table(replace(batch, events=slices[number].value), is_last=number == len(slices) - 1)
+                yield from rows.to_batches()
+
+    return parse
+
+
+def _parsing_rows(batch: Batch) -> _Parse:
     def parse(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             if not part.num_rows:

@@ -28,7 +28,7 @@ OversizeMode = Literal["fail", "skip", "split"]
 class StreamLimits:
     """When a batch is full: events, bytes, or the wait since its first event, whichever comes first; and what is not taken as it is."""
 
-    max_batch_size: int = 50_000
+    max_batch_size: int = 100_000
     max_bytes: int = 128 * 1024 * 1024
     poll_interval_ms: int = 200
     max_await_time_ms: int = 200

@@ -28,7 +28,8 @@ def event(number: int) -> bytes:
 
 def batch(spark: SparkSession, count: int) -> DataFrame:
     events = [event(number) for number in range(count)]
-    return stream_rows(spark, Batch(7, events, BatchEnd('{"_data": "82FF"}', "s1"), STAMP, stored_json=True))
+    with stream_rows(spark, Batch(7, events, BatchEnd('{"_data": "82FF"}', "s1"), STAMP, stored_json=True)) as rows:
+        return spark.createDataFrame(rows.collect(), rows.schema)
 
 
 # scenario: B10

@@ -75,6 +75,15 @@ def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop:
     assert (sent["spark.sql.session.timeZone"], sent["spark.app"]) == ("UTC", "own")
 
 
+@pytest.mark.parametrize(
+    ("master", "own", "is_small"), [("local[2]", {}, True), ("local", {"spark.driver.memory": "16g"}, False), ("yarn", {}, False)]
+)
+def test_a_collector_for_a_small_heap_is_chosen_for_no_other(master: str, own: dict[str, str], is_small: bool) -> None:
+    options = session_conf(master, own, java_options="-Down=1")["spark.driver.extraJavaOptions"].split()
+    assert ("-XX:+UseSerialGC" in options) == is_small
+    assert options[-1] == "-Down=1"
+
+
 def test_what_a_user_adds_to_lists_replaces_nothing() -> None:
     added = {"spark.jars": "own.jar", "spark.jars.packages": "a:b:1", "spark.sql.extensions": "own.Extension", "spark.driver.memory": "8g"}
     sent = session_conf("local[2]", added, jars=[Path("/jars/io.delta_delta-spark.jar")])
