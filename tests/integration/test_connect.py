@@ -15,7 +15,10 @@ from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.session import await_server
 from pipelines.source.mongod import free_ports
 
-_SMALLEST = ("tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",)
+_SMALLEST = (
+    "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",
+    "tests/spark/test_stream_rows.py",  # a large batch goes another way than without Connect
+)
 _WIDER = (
     "tests/spark",
     "tests/property/test_convergence.py",
