@@ -61,7 +61,8 @@ class Measurement:
 
 
 class MemoryWatch:
-    """Samples the memory of this process and everything below it, but for mongod, while the block runs."""
+    """Samples the memory of this process and everything below it, while the block runs; but not of mongod, nor of what an earlier run left
+    behind and this one has not used: Spark keeps its Python workers."""
 
     def __init__(self) -> None:
         self._peaks = {"python": 0, "java": 0, "both": 0}
@@ -82,16 +83,18 @@ class MemoryWatch:
 
     def _run(self) -> None:
         this = psutil.Process()
+        before = {child.pid: child.cpu_times()[:2] for child in this.children(recursive=True)}
         while not self._stop.wait(_SAMPLE_SECONDS):
             resident = {"python": _memory(this), "java": 0}
             for child in this.children(recursive=True):
                 try:
                     name, size = Path(child.exe()).name, _memory(child)
+                    is_left_over = child.cpu_times()[:2] == before.get(child.pid)
                 except psutil.NoSuchProcess:  # ended between being listed and being asked
                     continue
                 if name == "java":  # a process that it begins shares all of its memory until it runs something else
                     resident["java"] = max(resident["java"], size)
-                elif name != "mongod":
+                elif name != "mongod" and not is_left_over:
                     resident["python"] += size
             for kind, size in (*resident.items(), ("both", sum(resident.values()))):
                 self._peaks[kind] = max(self._peaks[kind], size)

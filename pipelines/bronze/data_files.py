@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -17,6 +18,9 @@ from pipelines.bronze.envelope import SCHEMA, Batch, stream_table
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.model.columns import SKIPPED_BY
 
+_PARSED_AT_ONCE: Final = 20_000
+"""Events of a batch: each part is a row group of the file."""
+
 _FEW_VALUES: Final = (
     *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at", "snapshot_id", "chunk"),
     *("lineage", "whole", "writer", "source.version", "source.name", "source.ts_ms", "source.snapshot"),
@@ -25,7 +29,15 @@ _FEW_VALUES: Final = (
 
 def write_batch(folder: Path, batch: Batch) -> DataFile:
     """I/O: one data file of a streamed batch. Raises as `stream_table`."""
-    return write_rows(folder, stream_table(batch))
+    return _write(folder, _parsed(batch))
+
+
+def _parsed(batch: Batch) -> Iterator[pa.RecordBatch]:
+    """Part by part: a parsed event takes several times its bytes."""
+    for start in range(0, len(batch.events), _PARSED_AT_ONCE):
+        end = start + _PARSED_AT_ONCE
+        part = replace(batch, events=batch.events[start:end])
+        yield from stream_table(part, is_last=end >= len(batch.events)).to_batches()
 
 
 def write_read(folder: Path, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
