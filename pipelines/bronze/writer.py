@@ -100,10 +100,12 @@ class BronzeWriter:
             return self._after_restore()
         last = committed(self.tables, self.table)
         if last is None and not self.tables.read(self.table).isEmpty():
-            raise ContractError(
-                f"{self.table} holds rows and none that ends a batch, so nobody knows where its source was",
-                next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one, or choose another source.name",
-            )
+            last = committed(self.tables, self.table)  # a rival may have made the first commit since that was asked
+            if last is None:
+                raise ContractError(
+                    f"{self.table} holds rows and none that ends a batch, so nobody knows where its source was",
+                    next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one, or choose another source.name",
+                )
         self.lineage = last.lineage if last is not None else 1
         return last
 

@@ -20,6 +20,7 @@ from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import FencedError
 from pipelines.io.landed import Landed
@@ -177,6 +178,25 @@ def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     assert ctx.tables.read(writer.table).count() == 1
+
+
+# scenario: Q03
+def test_a_rival_that_begins_while_bronze_is_opened_is_a_rival(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
+    late, rival = BronzeWriter(ctx.tables, "test", "late", lambda: 0), BronzeWriter(ctx.tables, "test", "rival", lambda: 0)
+    assert rival.open("cluster", None) is None
+    begun: list[Committed] = []
+
+    def then_the_rival_begins(tables: Tables, table: TableName) -> Committed | None:
+        found = committed(tables, table)
+        if not begun:
+            begun.append(rival.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None))
+        return found
+
+    monkeypatch.setattr("pipelines.bronze.writer.committed", then_the_rival_begins)
+    assert late.open("cluster", None) == begun[0]
 
 
 @dataclass(frozen=True)
