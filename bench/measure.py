@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +84,10 @@ class MemoryWatch:
 
     def _run(self) -> None:
         this = psutil.Process()
-        before = {child.pid: child.cpu_times()[:2] for child in this.children(recursive=True)}
+        before = {}
+        for child in this.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                before[child.pid] = child.cpu_times()[:2]
         while not self._stop.wait(_SAMPLE_SECONDS):
             resident = {"python": _memory(this), "java": 0}
             for child in this.children(recursive=True):

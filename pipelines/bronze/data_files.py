@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,7 +18,7 @@ from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.model.columns import SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 20_000
-"""Events of a batch: each part is a row group of the file."""
+"""Events of a batch: parsed, they take several times their bytes. Each part is a row group of the file."""
 
 _FEW_VALUES: Final = (
     *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at", "snapshot_id", "chunk"),
@@ -29,15 +28,7 @@ _FEW_VALUES: Final = (
 
 def write_batch(folder: Path, batch: Batch) -> DataFile:
     """I/O: one data file of a streamed batch. Raises as `stream_table`."""
-    return _write(folder, _parsed(batch))
-
-
-def _parsed(batch: Batch) -> Iterator[pa.RecordBatch]:
-    """Part by part: a parsed event takes several times its bytes."""
-    for start in range(0, len(batch.events), _PARSED_AT_ONCE):
-        end = start + _PARSED_AT_ONCE
-        part = replace(batch, events=batch.events[start:end])
-        yield from stream_table(part, is_last=end >= len(batch.events)).to_batches()
+    return _write(folder, (rows for part in batch.parts(_PARSED_AT_ONCE) for rows in stream_table(part).to_batches()))
 
 
 def write_read(folder: Path, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:

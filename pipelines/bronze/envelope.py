@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -99,11 +99,17 @@ class Batch:
 
     number: int
     events: Sequence[bytes]
-    end: BatchEnd
-    """Stands on the last row."""
+    end: BatchEnd | None
+    """Stands on the last row; None: these are a part of a batch, and not its last."""
     stamp: Stamp
     stored_json: bool = False
     """Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null, and read from the envelope."""
+
+    def parts(self, size: int) -> Iterator[Batch]:
+        """The same events in their order, at most *size* at once."""
+        for start in range(0, len(self.events), size):
+            beyond = start + size
+            yield replace(self, events=self.events[start:beyond], end=self.end if beyond >= len(self.events) else None)
 
 
 @dataclass(frozen=True)
@@ -119,17 +125,14 @@ class Note:
 HEARTBEAT = Note()
 
 
-def stream_table(batch: Batch, *, is_last: bool = True) -> pa.Table:
+def stream_table(batch: Batch) -> pa.Table:
     """Rows of one streamed batch, or of a part of it: one row per event, in stream order.
-
-    Args:
-        is_last: Whether the last row ends the batch.
 
     Raises:
         MalformedBson: An event is damaged beyond its top level.
     """
     events = [parse_event(raw) for raw in batch.events]
-    size, stamp, end = len(events), batch.stamp, batch.end if is_last else None
+    size, stamp, end = len(events), batch.stamp, batch.end
     before_last = [None] * (size - 1)
     columns: dict[str, object] = {
         "batch": pa.repeat(pa.scalar(batch.number, pa.int64()), size),

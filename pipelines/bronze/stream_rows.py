@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -36,18 +36,17 @@ def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
     if len(batch.events) <= PARSED_HERE:
         yield one_file(spark, stream_table(batch))
         return
-    bare = replace(batch, events=())
     if is_remote():
         raw = pa.table([list(batch.events), [False] * (len(batch.events) - 1) + [True]], schema=_RAW)
-        yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(_parsing_rows(bare), BRONZE_DDL)
+        yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(_parsing_rows(replace(batch, events=())), BRONZE_DDL)
         return
-    size = int(spark.conf.get(_SLICE) or 0) or len(batch.events)
-    slices = [spark.sparkContext.broadcast(batch.events[start : start + size]) for start in range(0, len(batch.events), size)]
-    try:
-        yield spark.range(0, len(slices), 1, len(slices)).mapInArrow(_parsing_slices(bare, slices), BRONZE_DDL)
-    finally:
-        for each in slices:
-            each.destroy()
+    size = int(spark.conf.get(_SLICE) or 0)  # not above 0: no limit, as Spark itself reads it
+    with ExitStack() as lent:
+        slices = []
+        for part in batch.parts(size if size > 0 else len(batch.events)):
+            slices.append(spark.sparkContext.broadcast(part))
+            lent.callback(slices[-1].destroy)
+        yield spark.range(0, len(slices), 1, len(slices)).mapInArrow(_parsing_slices(slices), BRONZE_DDL)
 
 
 def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -55,12 +54,11 @@ def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL)).coalesce(1)
 
 
-def _parsing_slices(batch: Batch, slices: Sequence[Broadcast[Sequence[bytes]]]) -> _Parse:
-    def parse(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts:
-            for number in part["id"].to_pylist():
-                rows = stream_table(replace(batch, events=slices[number].value), is_last=number == len(slices) - 1)
-                yield from rows.to_batches()
+def _parsing_slices(slices: Sequence[Broadcast[Batch]]) -> _Parse:
+    def parse(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in numbers:
+            for number in some["id"].to_pylist():
+                yield from stream_table(slices[number].value).to_batches()
 
     return parse
 
@@ -70,7 +68,7 @@ def _parsing_rows(batch: Batch) -> _Parse:
         for part in parts:
             if not part.num_rows:
                 continue
-            is_last = part["last"][-1].as_py()
-            yield from stream_table(replace(batch, events=part["envelope"].to_pylist()), is_last=is_last).to_batches()
+            end = batch.end if part["last"][-1].as_py() else None
+            yield from stream_table(replace(batch, events=part["envelope"].to_pylist(), end=end)).to_batches()
 
     return parse

@@ -50,7 +50,7 @@ _LOCAL_CONF = {
     "spark.driver.host": "127.0.0.1",
 }
 
-# Of a JVM with that memory: the usual collector needs a quarter more CPU time there, and half a gigabyte.
+# Of a JVM with that memory: with the usual collector a capture needs a fifth more CPU time, and half a gigabyte.
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
 # Lists in which Delta must stand whatever else a user adds.

@@ -167,7 +167,7 @@ def test_a_pipeline_that_crashes_at_random_commits_converges(
 
 
 @pytest.mark.long
-@settings(_few, max_examples=10)
+@settings(_few, max_examples=25)
 @given(seed=st.integers(0, 2**32))
 def test_a_pipeline_that_crashes_at_random_commits_converges_at_length(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -203,7 +203,7 @@ def test_drops_and_renames_at_any_moment_converge(spark: SparkSession, tmp_path_
 
 
 @pytest.mark.long
-@settings(_few, max_examples=10)
+@settings(_few, max_examples=25)
 @given(seed=st.integers(0, 2**32))
 def test_drops_and_renames_at_any_moment_converge_at_length(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -33,7 +33,7 @@ def batch(spark: SparkSession, count: int) -> DataFrame:
 
 
 # scenario: B10
-@pytest.mark.parametrize("records_per_slice", ["7", "50", "1000"])
+@pytest.mark.parametrize("records_per_slice", ["7", "50", "1000", "0", "-1"])
 def test_executors_parse_what_the_driver_would(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, records_per_slice: str) -> None:
     here = batch(spark, 50)
     monkeypatch.setattr("pipelines.bronze.stream_rows.PARSED_HERE", 0)

@@ -71,7 +71,7 @@ def test_only_the_row_that_ends_a_batch_carries_the_token() -> None:
 
 
 def test_a_part_that_does_not_end_the_batch_has_no_token() -> None:
-    part = stream_table(Batch(4, [event(n=1), event(n=2)], END, STAMP), is_last=False).to_pylist()
+    part = stream_table(Batch(4, [event(n=1), event(n=2)], None, STAMP)).to_pylist()
     assert [(row["resume_token"], row["snapshot_id"]) for row in part] == [(None, None), (None, None)]
 
 
