@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import socket
-import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import bson
 import pytest
 from pymongo import MongoClient
-from pymongo.database import Database
-from pymongo.uri_parser import parse_uri
+from stream_reading import QUICK, Db, dropping, failing, reading
 
 from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.jobs.means import Means
 from pipelines.jobs.recovery import Recovery
 from pipelines.jobs.set_aside import SetAsides
-from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.settings import CaptureSettings
-from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.change_stream import StreamReader
+from pipelines.source.client import ConnectionOptions, close_client, open_client
 from pipelines.source.mongod import EmbeddedMongod, configured_uri
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
@@ -34,109 +30,9 @@ from pipelines.source.stages import Images, Selection
 
 pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one")
 
-Db = Database[dict[str, Any]]
-_QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
-_LABELLED = (
-    6,
-    7,
-    63,
-    89,
-    91,
-    133,
-    150,
-    189,
-    234,
-    262,
-    9001,
-    10107,
-    11600,
-    11602,
-    13435,
-    13436,
-)  # 13388 needs details that a failpoint cannot give
+# 13388 needs details that a failpoint cannot give.
+_LABELLED = (6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13435, 13436)
 _UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317, 11601)
-
-
-class Reading:
-    """A reader over one database, and what came of it."""
-
-    def __init__(
-        self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
-    ) -> None:
-        self.client = open_client(ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True)
-        self.selection = Selection("database", database.name, **selection)
-        start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
-        self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
-        self.ends_at = float("inf")
-        self.batches = self.reader.batches(lambda: time.monotonic() < self.ends_at)
-        self.events: list[dict[str, Any]] = []
-        self.landed: list[ChangeBatch] = []
-
-    def until(self, count: int) -> list[Any]:
-        """`_id`s of the first *count* events."""
-        deadline = time.monotonic() + 30
-        while len(self.events) < count:
-            assert time.monotonic() < deadline, self.events
-            batch = next(self.batches)
-            self.landed.append(batch)
-            self.events += [bson.decode(event) for event in batch.events]
-        return [event["documentKey"]["_id"] for event in self.events]
-
-    def wait_at_most(self, *, seconds: float) -> None:
-        self.ends_at = time.monotonic() + seconds
-
-    def until_silent(self, *, seconds: float) -> None:
-        """Reads what comes until nothing has come for so long."""
-        self.wait_at_most(seconds=seconds)
-        for _ in self.batches:
-            self.wait_at_most(seconds=seconds)
-
-
-@contextmanager
-def reading(
-    uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = _QUICK, **selection: Any
-) -> Iterator[Reading]:
-    found = Reading(uri, database, limits, patience, **selection)
-    with closing(found.client), closing(found.batches):
-        yield found
-
-
-@contextmanager
-def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
-    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end."""
-    mode = {"times": times} if isinstance(times, int) else times
-    data = {"failCommands": command.split(), "appName": "strandline", **how}
-    mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
-    try:
-        yield
-    finally:
-        mongo.admin.command("configureFailPoint", "failCommand", mode="off")
-
-
-@contextmanager
-def dropping(uri: str, *, answers_above: int) -> Iterator[str]:
-    """Leads to the same server, and closes a connection that brings so large an answer (in bytes)."""
-    host, port = parse_uri(uri)["nodelist"][0]
-
-    class Connection(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with suppress(OSError), socket.create_connection((host, port)) as server, server.makefile("rb") as answers:
-                threading.Thread(target=forward, args=(self.request, server), daemon=True).start()
-                while len(size := answers.read(4)) == 4 and int.from_bytes(size, "little") <= answers_above:
-                    self.request.sendall(size + answers.read(int.from_bytes(size, "little") - 4))
-                server.shutdown(socket.SHUT_RDWR)
-
-    def forward(client: socket.socket, server: socket.socket) -> None:
-        with suppress(OSError):
-            while asked := client.recv(65_536):
-                server.sendall(asked)
-            server.shutdown(socket.SHUT_RDWR)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as listening:
-        listening.daemon_threads = True
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"mongodb://127.0.0.1:{listening.server_address[1]}/?directConnection=true"
-        listening.shutdown()
 
 
 # scenario: F01, F03, F05, F09, G09
@@ -160,31 +56,6 @@ def test_a_killed_operation_is_asked_for_again(mongo_uri: str, mongo: MongoClien
             mongo.admin.command("killOp", op=killed["opid"])
             database.a.insert_one({"_id": number})
             assert stream.until(number + 1) == list(range(number + 1))
-
-
-def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(mongo_uri: str, database: Db) -> None:
-    stages, problems = parse_user_pipeline('[{"$match": {"$jsonSchema": {"foo": 1}}}]')
-    assert problems == []
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        staged = Oplog(client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False)
-        with pytest.raises(ConfigurationError, match="code 9") as refused:  # what every start asks first, with a position and without
-            staged.present()
-        assert "cursor_pipeline" in refused.value.next_step
-        plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
-        with pytest.raises(ResumePointLost, match="code 9"):
-            token_at(client, plain, garbled)
-        assert not Oplog(client, plain, expanded_events=False).reaches(garbled)
-
-
-# scenario: G05
-def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(mongo_uri: str, database: Db) -> None:
-    with database.a.watch() as stream:
-        database.a.insert_one({"_id": {"a": "text"}})
-        data = next(stream)["_id"]["_data"]
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
-        whole = [length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))]
-    assert whole == [len(data) - 2, len(data)], "the last byte, two digits, only ends it"
 
 
 # scenario: F06, F08, F12
@@ -344,41 +215,6 @@ def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: 
         assert cursors() == 0
 
 
-# scenario: P04
-@pytest.mark.parametrize("code", [286, 136])
-def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db, code: int
-) -> None:
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
-        start = ResumePoint(cluster_time=oplog.present_time())
-        assert oplog.reaches(start)
-        with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
-            assert not oplog.reaches(start)
-        with failing(mongo, "aggregate", "alwaysOn", errorCode=13), pytest.raises(ConfigurationError, match="a privilege is missing"):
-            oplog.reaches(start)
-
-
-# scenario: J02, O03
-def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_the_history_is_lost(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db
-) -> None:
-    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
-    heavy = "x" * (9 * 1024 * 1024)
-    database.a.insert_one({"_id": 1, "heavy": heavy})
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
-        before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
-        database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
-        seconds, increment = oplog.present_time()
-        through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
-        database.a.insert_one({"_id": 2})
-        assert oplog.count(before, through, 100) == 2
-        assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
-        with failing(mongo, "aggregate", errorCode=286):
-            assert oplog.count(before, through, 100) is None
-
-
 # scenario: R07
 @pytest.mark.parametrize("goes_away", [EmbeddedMongod.kill, EmbeddedMongod.pause])
 def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_seconds(goes_away: Callable[[EmbeddedMongod], None]) -> None:
@@ -413,7 +249,7 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str
         (event,) = (event for batch in found.landed for event in batch.events)
         token, settings = found.landed[-1].resume_token, CaptureSettings(cursor_oversize_handling_mode="skip")
         options, stop = ConnectionOptions(mongo_uri), threading.Event()
-        means = Means(nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, _QUICK, stop)
+        means = Means(nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, QUICK, stop)
         oplog = Oplog(found.client, found.selection, expanded_events=False)
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):

@@ -1,0 +1,106 @@
+"""A reader over one database, and the ways in which a test makes the server fail it."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import bson
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.uri_parser import parse_uri
+
+from pipelines.source.change_stream import ChangeBatch, StreamReader
+from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.opening import StreamLimits, token_at
+from pipelines.source.patience import Patience
+from pipelines.source.resume import ResumePoint
+from pipelines.source.stages import Selection
+
+Db = Database[dict[str, Any]]
+QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
+
+
+class Reading:
+    """A reader over one database, and what came of it."""
+
+    def __init__(self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = QUICK, **selection: Any) -> None:
+        self.client = open_client(ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True)
+        self.selection = Selection("database", database.name, **selection)
+        start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
+        self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
+        self.ends_at = float("inf")
+        self.batches = self.reader.batches(lambda: time.monotonic() < self.ends_at)
+        self.events: list[dict[str, Any]] = []
+        self.landed: list[ChangeBatch] = []
+
+    def until(self, count: int) -> list[Any]:
+        """`_id`s of the first *count* events."""
+        deadline = time.monotonic() + 30
+        while len(self.events) < count:
+            assert time.monotonic() < deadline, self.events
+            batch = next(self.batches)
+            self.landed.append(batch)
+            self.events += [bson.decode(event) for event in batch.events]
+        return [event["documentKey"]["_id"] for event in self.events]
+
+    def wait_at_most(self, *, seconds: float) -> None:
+        self.ends_at = time.monotonic() + seconds
+
+    def until_silent(self, *, seconds: float) -> None:
+        """Reads what comes until nothing has come for so long."""
+        self.wait_at_most(seconds=seconds)
+        for _ in self.batches:
+            self.wait_at_most(seconds=seconds)
+
+
+@contextmanager
+def reading(
+    uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = QUICK, **selection: Any
+) -> Iterator[Reading]:
+    found = Reading(uri, database, limits, patience, **selection)
+    with closing(found.client), closing(found.batches):
+        yield found
+
+
+@contextmanager
+def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
+    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end."""
+    mode = {"times": times} if isinstance(times, int) else times
+    data = {"failCommands": command.split(), "appName": "strandline", **how}
+    mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    try:
+        yield
+    finally:
+        mongo.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+@contextmanager
+def dropping(uri: str, *, answers_above: int) -> Iterator[str]:
+    """Leads to the same server, and closes a connection that brings so large an answer (in bytes)."""
+    host, port = parse_uri(uri)["nodelist"][0]
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection((host, port)) as server, server.makefile("rb") as answers:
+                threading.Thread(target=forward, args=(self.request, server), daemon=True).start()
+                while len(size := answers.read(4)) == 4 and int.from_bytes(size, "little") <= answers_above:
+                    self.request.sendall(size + answers.read(int.from_bytes(size, "little") - 4))
+                server.shutdown(socket.SHUT_RDWR)
+
+    def forward(client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while asked := client.recv(65_536):
+                server.sendall(asked)
+            server.shutdown(socket.SHUT_RDWR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"mongodb://127.0.0.1:{listening.server_address[1]}/?directConnection=true"
+        listening.shutdown()
