@@ -56,6 +56,8 @@ _FIXED = {
     MAX_KEY: 0,
     MIN_KEY: 0,
 }
+_SIZES = [_FIXED.get(kind, -1) for kind in range(256)]
+"""By type byte; -1: the value tells."""
 # Bytes that follow the leading int32 length and are not counted by it.
 _BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
 
@@ -104,15 +106,13 @@ def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[in
             raise MalformedBson("a document's length does not fit its bytes")
         while at < end:
             kind = raw[at]
-            name_end = raw.index(0, at + 1)
-            value = name_end + 1
-            size = _FIXED.get(kind)
-            if size is None:
-                size = _variable_size(raw, kind, value)
-            if value + size > end:
+            value = raw.index(0, at + 1) + 1
+            size = _SIZES[kind]
+            stop = value + (size if size >= 0 else _variable_size(raw, kind, value))
+            if stop > end:
                 raise MalformedBson("a value reaches beyond its document")
-            yield kind, raw[at + 1 : name_end], value, value + size
-            at = value + size
+            yield kind, raw[at + 1 : value - 1], value, stop
+            at = stop
     except (struct.error, IndexError) as error:
         raise MalformedBson("truncated document") from error
     except ValueError as error:

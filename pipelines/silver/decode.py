@@ -21,6 +21,8 @@ from pipelines.model.shape import Shape
 from pipelines.silver.census import binary_kind
 
 Rescued = dict[str, dict[str, Any]]
+Scalar = Callable[[bytes, int, int], Any]
+"""Reads ``raw[start:end]``; raises `Misfit`."""
 
 _int32 = struct.Struct("<i").unpack_from
 _int64 = struct.Struct("<q").unpack_from
@@ -46,9 +48,8 @@ class Decoder:
 
     def __init__(self, shape: Shape) -> None:
         self.names = [name for name, _ in shape.columns()]
-        columns = [(name, index, inner) for index, (name, inner) in enumerate(shape.columns())]
-        self._fields = {name.encode(): (index, inner) for name, index, inner in columns if inner.kind != "whole"}
-        self._whole = next((index for _, index, inner in columns if inner.kind == "whole"), None)
+        self._whole = next((name for name, inner in shape.columns() if inner.kind == "whole"), None)
+        self._columns = _Fields(shape, keeps_unknown=self._whole is not None)
 
     def decode(self, document: bytes) -> tuple[list[Any], str | None]:
         """One value for each column, and what was rescued as the JSON of ``{path: {"type": …, "value": …}}`` (None: all fit).
@@ -56,66 +57,78 @@ class Decoder:
         Raises:
             MalformedBson: The document is damaged.
         """
-        values: list[Any] = [None] * len(self.names)
         rescued: Rescued = {}
-        seen: set[bytes] = set()
-        for kind, name, value, end in rb.elements(document):
-            known = self._fields.get(name)
-            if known is None and self._whole is not None:
-                continue
-            if known is None or name in seen:
-                _rescue(rescued, _path_of(name), document, kind, value, end)
-                continue
-            seen.add(name)
-            index, shape = known
-            values[index] = _read(shape, document, kind, value, end, _path_of(name), rescued)
+        found = self._columns.read(document, 0, "", rescued)
         if self._whole is not None:
-            values[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
-        return values, json.dumps(rescued) if rescued else None
+            found[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
+        return [found.get(name) for name in self.names], json.dumps(rescued) if rescued else None
 
 
-def _path_of(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+# What reads a shape is put together once, not asked for at each of its values: a document has dozens.
 
 
-def _read(shape: Shape, raw: bytes, kind: int, value: int, end: int, path: str, rescued: Rescued) -> Any:
-    if kind == rb.NULL:
+class _Fields:
+    """Reads the fields of a document, at any level.
+
+    Args:
+        keeps_unknown: A field without a column need not be rescued: another column holds it.
+    """
+
+    kind = rb.DOCUMENT
+
+    def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
+        self._fields = {name.encode(): (name, _Value(inner)) for name, inner in shape.columns() if inner.kind != "whole"}
+        self._keeps_unknown = keeps_unknown
+
+    def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        fields = self._fields
+        for kind, name, value, end in rb.elements(raw, start):
+            known = fields.get(name)
+            if known is not None and known[0] not in values:
+                key, column = known
+                values[key] = column.read(raw, kind, value, end, prefix, key, rescued)
+            elif known is not None or not self._keeps_unknown:
+                _rescue(rescued, prefix + name.decode("utf-8", "backslashreplace"), raw, kind, value, end)
+        return values
+
+
+class _Elements:
+    """Reads the elements of an array, all of one shape."""
+
+    kind = rb.ARRAY
+
+    def __init__(self, shape: Shape) -> None:
+        self._element = _Value(shape)
+
+    def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> list[Any]:
+        read = self._element.read
+        found = enumerate(rb.elements(raw, start))
+        return [read(raw, kind, value, end, prefix, index, rescued) for index, (kind, _, value, end) in found]
+
+
+class _Value:
+    """Reads one value of a shape, or rescues it."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._scalars = _scalars(shape)
+        self._nested: _Fields | _Elements | None = None
+        if shape.kind == "struct":
+            self._nested = _Fields(shape)
+        elif shape.kind == "array" and shape.element is not None:
+            self._nested = _Elements(shape.element)
+
+    def read(self, raw: bytes, kind: int, value: int, end: int, prefix: str, name: str | int, rescued: Rescued) -> Any:
+        scalar = self._scalars.get(kind)
+        if scalar is not None:
+            try:
+                return scalar(raw, value, end)
+            except Misfit:
+                pass
+        elif self._nested is not None and kind == self._nested.kind:
+            return self._nested.read(raw, value, f"{prefix}{name}.", rescued)
+        _rescue(rescued, f"{prefix}{name}", raw, kind, value, end)
         return None
-    if shape.kind == "struct" and kind == rb.DOCUMENT:
-        return _read_struct(shape, raw, value, path, rescued)
-    if shape.kind == "array" and kind == rb.ARRAY and shape.element is not None:
-        inner = shape.element
-        return [
-            _read(inner, raw, element_kind, at, stop, f"{path}.{index}", rescued)
-            for index, (element_kind, _, at, stop) in enumerate(rb.elements(raw, value))
-        ]
-    reader = _SCALARS.get((shape.kind, kind))
-    if reader is not None:
-        try:
-            return reader(raw, value, end)
-        except Misfit:
-            pass
-    elif shape.kind == "decimal" and kind in (rb.DECIMAL128, rb.INT32, rb.INT64):
-        fitting = _decimal(raw, kind, value, shape.scale)
-        if fitting is not None:
-            return fitting
-    elif shape.kind in ("variant", "json"):
-        return variant_text(raw, kind, value, end)
-    _rescue(rescued, path, raw, kind, value, end)
-    return None
-
-
-def _read_struct(shape: Shape, raw: bytes, start: int, path: str, rescued: Rescued) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    fields = shape.fields
-    for kind, name, value, end in rb.elements(raw, start):
-        key = _path_of(name)
-        inner = fields.get(key)
-        if inner is None or not inner.has_column or key in values:
-            _rescue(rescued, f"{path}.{key}", raw, kind, value, end)
-        else:
-            values[key] = _read(inner, raw, kind, value, end, f"{path}.{key}", rescued)
-    return values
 
 
 def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: int) -> None:
@@ -172,21 +185,44 @@ def _uuid(raw: bytes, value: int, end: int) -> str:
     return str(uuid.UUID(bytes=raw[value + 5 : end]))
 
 
-def _decimal(raw: bytes, kind: int, value: int, scale: int) -> Decimal | None:
-    """The number where DECIMAL(38,*scale*) holds it exactly; None for NaN, infinities, a negative zero and digits too many."""
+def _null(_raw: bytes, _value: int, _end: int) -> None:
+    return None
+
+
+def _scalars(shape: Shape) -> dict[int, Scalar]:
+    """How a value of each BSON type that *shape* takes is read; what is not among them is nested, or does not fit."""
+    readers: dict[int, Scalar] = {kind: read for (name, kind), read in _SCALARS.items() if name == shape.kind}
+    if shape.kind in ("variant", "json"):
+        readers = {kind: _variant(kind) for kind in rb.TYPE_NAMES}
+    if shape.kind == "decimal":
+        readers = {kind: _decimal(kind, shape.scale) for kind in (rb.DECIMAL128, rb.INT32, rb.INT64)}
+    return readers | {rb.NULL: _null}
+
+
+def _variant(kind: int) -> Scalar:
+    return lambda raw, value, end: variant_text(raw, kind, value, end)
+
+
+def _decimal(kind: int, scale: int) -> Scalar:
+    """The number where DECIMAL(38,*scale*) holds it exactly; a misfit are NaN, infinities, a negative zero and digits too many."""
     whole = _WHOLE.get(kind)
-    number = Decimal128.from_bid(raw[value : value + 16]).to_decimal() if whole is None else Decimal(whole(raw, value)[0])
-    if not number.is_finite() or (number == 0 and number.is_signed()):
-        return None
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)  # finite
-    whole_digits = number.adjusted() + 1
-    return number if -exponent <= scale and whole_digits <= 38 - scale else None
+
+    def read(raw: bytes, value: int, _end: int) -> Decimal:
+        number = Decimal128.from_bid(raw[value : value + 16]).to_decimal() if whole is None else Decimal(whole(raw, value)[0])
+        if not number.is_finite() or (number == 0 and number.is_signed()):
+            raise Misfit
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)  # finite
+        if -exponent > scale or number.adjusted() + 1 > 38 - scale:
+            raise Misfit
+        return number
+
+    return read
 
 
 _WHOLE = {rb.INT32: _int32, rb.INT64: _int64}
 
-_SCALARS: dict[tuple[str, int], Callable[[bytes, int, int], Any]] = {
+_SCALARS: dict[tuple[str, int], Scalar] = {
     ("int", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
     ("long", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
     ("long", rb.INT64): lambda raw, value, _end: _int64(raw, value)[0],
