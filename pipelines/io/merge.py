@@ -20,6 +20,9 @@ class Merged:
     def rows(self) -> int:
         return self.inserted + self.updated + self.deleted
 
+    def __add__(self, other: Merged) -> Merged:
+        return Merged(self.inserted + other.inserted, self.updated + other.updated, self.deleted + other.deleted)
+
 
 @dataclass(frozen=True)
 class Merge:

@@ -27,6 +27,7 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
 from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
+from pipelines.silver.halves import halves_of, merge_by_halves
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
@@ -179,7 +180,8 @@ class CollectionRun:
         """Census, keys → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
         settings, table = self._settings, self._table
         census, keys = census_of(changes, max_depth=settings.max_depth), keys_of(changes)
-        if self._folds(changes):
+        folds = self._folds(changes)
+        if folds:
             gaps = [gap for gap in self.range.gaps if gap.concerns(str(self.namespace))]
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
             state = folded_per_key(changes, held, exact_updates=self.range.exact_updates, gaps=gaps)
@@ -195,8 +197,14 @@ class CollectionRun:
         state = lives.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
-        rows = typed_rows(state, shape, exact_updates=self.range.exact_updates)
-        merged = table.merge(rows, keys=keys, deletes=settings.deletes)
+
+        def typed(some: DataFrame) -> DataFrame:
+            return typed_rows(some, shape, exact_updates=self.range.exact_updates)
+
+        halves = halves_of(changes, tables_at_once=settings.max_threads) if keys.are_many and not folds else []
+        merged = merge_by_halves(table, halves, state, typed, deletes=settings.deletes) if halves else None
+        if merged is None:
+            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:

@@ -30,6 +30,11 @@ class Keys:
     listed: tuple[str, ...] = ()
     bounds: tuple[str, str] | None = None
 
+    @property
+    def are_many(self) -> bool:
+        """More than are listed."""
+        return self.bounds is not None
+
     def among(self, key: str) -> str:
         """SQL: whether a row of that *key* may be one that the batch changes."""
         if self.listed:

@@ -32,7 +32,8 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
 
     Returns:
         At most one row per key: `NEWEST` of the newest change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document,
-        null where none came, or only from another incarnation of the collection. Empty in, empty out.
+        null where none came, or only from another incarnation of the collection; ``inserted``, whether an insert was among its changes.
+        Empty in, empty out.
 
     Raises:
         ContractError: A column is missing (checked on the schema, before any job runs).
@@ -52,7 +53,7 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy(F.col("key").alias("_key"))
-        .agg(newest, base_position, base)
+        .agg(newest, base_position, base, was_inserted().alias("inserted"))
         .select(
             "_key",
             F.col("newest.position").alias("_position"),
@@ -64,8 +65,14 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
             F.when(its_own, F.col("_base_position")).alias("_base_position"),
             F.when(its_own, F.col("base.op")).alias("base_op"),
             F.when(its_own, F.col("base.envelope")).alias("envelope"),
+            "inserted",
         )
     )
+
+
+def was_inserted() -> Column:
+    """Of some changes of one key, an aggregate: whether one of them is an insert of the stream."""
+    return F.max(F.col("op") == "c")
 
 
 def is_of(namespace: Namespace) -> Column:

@@ -45,8 +45,9 @@ def folded_per_key(changes: DataFrame, current: DataFrame, *, exact_updates: boo
         gaps: Of bronze. A patch that lies behind one waits for a document from behind it.
 
     Returns:
-        The columns of `latest_per_key` and ``_pending``. ``_base_position`` is the last patch's where one was folded, and null where the
-        table's own document is still the newest. A folded document stands in ``envelope`` as a READ's does (``base_op`` = ``r``).
+        The columns of `latest_per_key` without ``inserted``, and ``_pending``. ``_base_position`` is the last patch's where one was folded,
+        and null where the table's own document is still the newest. A folded document stands in ``envelope`` as a READ's does
+        (``base_op`` = ``r``).
     """
     patches = (
         changes.where(is_patch()).groupBy(F.col("key").alias("_key")).agg(F.collect_list(F.struct("position", "envelope")).alias("patches"))

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
-from pipelines.io.merge import Merged
+from pipelines.io.merge import Merge, Merged
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_seconds
@@ -25,6 +25,8 @@ _FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 CLUSTERED_BY = ("_key",)
+
+Deletes = Literal["soft", "hard"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class SilverTable(TypedTable):
         """I/O: one commit, before the first patch is merged. Idempotent."""
         self.tables.set_properties(self.name, {_FOLDS: "true"})
 
-    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
+    def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
         """MERGE *rows* by key under the position guard.
 
         Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
@@ -83,14 +85,27 @@ class SilverTable(TypedTable):
             ContractError: As `require`.
         """
         self.require(rows.columns)
-        return retrying()(self._merge_once, rows, keys, deletes)
+        return retrying()(lambda: self._inserting(self._updating(self._merging(rows, keys), rows, deletes), rows).execute())
 
-    def _merge_once(self, rows: DataFrame, keys: Keys, deletes: Literal["soft", "hard"]) -> Merged:
+    def insert(self, rows: DataFrame, *, keys: Keys) -> Merged:
+        """`merge` of those *rows* alone whose key the table lacks; the others are passed over. Of the table only keys are read."""
+        self.require(rows.columns)
+        return retrying()(lambda: self._inserting(self._merging(rows, keys), rows).execute())
+
+    def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
+        """`merge` of those *rows* alone whose key the table holds; the others are passed over. The table is not shuffled: every task gets
+        all *rows*, so they must fit into memory."""
+        self.require(rows.columns)
+        return retrying()(lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes).execute())
+
+    def _merging(self, rows: DataFrame, keys: Keys) -> Merge:
+        return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.among('t._key')}")
+
+    def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes) -> Merge:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
         newer, newer_document = "s._position > t._position", "s._base_position > coalesce(t._base_position, '')"
         same_incarnation = "coalesce(s._collection_uuid = t._collection_uuid, true)"
         whole = from_source([*document, *_BOOKKEEPING])
-        merge = self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.among('t._key')}")
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
@@ -99,9 +114,11 @@ class SilverTable(TypedTable):
         merge = merge.update(from_source([*document, "_pending"]), when=late)
         alive = "true" if deletes == "soft" else "NOT t._deleted"
         waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
-        merge = merge.update(from_source(["_pending"]), when=waits)  # a patch below the newest one came later
+        return merge.update(from_source(["_pending"]), when=waits)  # a patch below the newest one came later
+
+    def _inserting(self, merge: Merge, rows: DataFrame) -> Merge:
         may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins
-        return merge.insert(from_source(rows.columns), when=may_be_new).execute()
+        return merge.insert(from_source(rows.columns), when=may_be_new)
 
     def floor(self) -> str:
         """I/O: the position below which tombstones may be gone; empty: they are all there."""
@@ -128,7 +145,7 @@ class SilverTable(TypedTable):
                 self.tables.set_properties(self.name, {_FLOOR: max(safe, self.floor())})
         return removed, all_of_them - removed
 
-    def sweep(self, met: DataFrame, position: str, *, deletes: Literal["soft", "hard"]) -> int:
+    def sweep(self, met: DataFrame, position: str, *, deletes: Deletes) -> int:
         """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
 
         Args:
@@ -142,12 +159,12 @@ class SilverTable(TypedTable):
         gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         return self._bury(gone, tombstone_at(F.lit(position), F.lit(cluster_seconds(position))), deletes)
 
-    def retire(self, incarnations: Incarnations, *, deletes: Literal["soft", "hard"]) -> None:
+    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
         over = self.tables.read(self.name).where(incarnations.is_over())
         self._bury(over, incarnations.tombstone(), deletes)
 
-    def _bury(self, gone: DataFrame, tombstone: Mapping[str, Column], deletes: Literal["soft", "hard"]) -> int:
+    def _bury(self, gone: DataFrame, tombstone: Mapping[str, Column], deletes: Deletes) -> int:
         """I/O: one MERGE that makes a *tombstone* of every row of *gone*; by ``deletes: hard``, nothing stays of what was in the document.
         No row, no commit. Returns how many."""
         if gone.isEmpty():

@@ -20,7 +20,7 @@ CHANGES = (
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
     "_collection_uuid STRING, "
-    "_base_position STRING, base_op STRING, envelope BINARY"
+    "_base_position STRING, base_op STRING, envelope BINARY, inserted BOOLEAN"
 )
 Row = tuple[Any, ...]
 
@@ -33,8 +33,18 @@ def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
     return latest_per_key(spark.createDataFrame(list(changes), CHANGES))
 
 
-def state(key: str | None, position: str, op: str, base: str | None, base_op: str | None, document: bytes | None, version: int = 1) -> Row:
-    return (key, position, op, op == "d", None, version, None, base, base_op, document)
+def state(
+    key: str | None,
+    position: str,
+    op: str,
+    base: str | None,
+    base_op: str | None,
+    document: bytes | None,
+    version: int = 1,
+    *,
+    inserted: bool = True,
+) -> Row:
+    return (key, position, op, op == "d", None, version, None, base, base_op, document, inserted)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +59,14 @@ def state(key: str | None, position: str, op: str, base: str | None, base_op: st
         ),
         # scenario: D01: a tombstone keeps the last document
         ([change("1", "a", "c", b"one"), change("1", "b", "d", None)], state("1", "b", "d", "a", "c", b"one")),
-        ([change("1", "b", "d", None)], state("1", "b", "d", None, None, None)),
+        ([change("1", "b", "d", None)], state("1", "b", "d", None, None, None, inserted=False)),
         # scenario: K10: a lookup that came back null moves the position, not the document
         ([change("1", "a", "c", b"one"), change("1", "b", "u", None)], state("1", "b", "u", "a", "c", b"one")),
         # scenario: C08: the READ is older than the event that arrived before it
-        ([change("1", "b:82", "u", b"event"), change("1", "a:~", "r", b"read")], state("1", "b:82", "u", "b:82", "u", b"event")),
+        (
+            [change("1", "b:82", "u", b"event"), change("1", "a:~", "r", b"read")],
+            state("1", "b:82", "u", "b:82", "u", b"event", inserted=False),
+        ),
         # scenario: C12: replayed rows
         ([change("1", "a", "c", b"one", 1), change("1", "a", "c", b"one", 5)], state("1", "a", "c", "a", "c", b"one", 5)),
         # scenario: C14: null is a legal _id; its key is the text null, and even a missing key must not multiply
