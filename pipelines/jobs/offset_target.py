@@ -32,7 +32,7 @@ def offset_target(ctx: JobContext, to: str, oplog: Oplog) -> ResumePoint:
         return ResumePoint(token=_token_of_version(ctx, int(to)))
     if len(to) >= 12 and set(to.upper()) <= set("0123456789ABCDEF"):
         return ResumePoint(token=json_util.dumps({"_data": to.upper()}))
-    if (seconds := _seconds_of(to)) is None:
+    if (seconds := seconds_of(to)) is None:
         raise ConfigurationError(
             f"{to!r} is no token, time or table version",
             next_step='write --to like 2026-01-31T12:00:00+00:00, 17, now, oldest or \'{"_data": "82…"}\'',
@@ -50,7 +50,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     """
     if start_at is None:
         return None
-    seconds, example = _seconds_of(start_at), "write it like 2026-01-31T12:00:00+00:00, or leave it out to start now"
+    seconds, example = seconds_of(start_at), "write it like 2026-01-31T12:00:00+00:00, or leave it out to start now"
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
     found = _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
@@ -62,7 +62,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     return found
 
 
-def _seconds_of(text: str) -> int | None:
+def seconds_of(text: str) -> int | None:
     """Of an ISO 8601 time, since the epoch; None where it is none, or one that a source cannot have."""
     try:
         seconds = int(datetime.fromisoformat(text).timestamp())

@@ -13,9 +13,11 @@ from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.swap import discard, swap
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.offset_target import seconds_of
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of, updates_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
+from pipelines.model.position import cluster_time_hex
 from pipelines.model.tables import TableName, literals
 from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations
@@ -36,7 +38,7 @@ class Rebuilt:
     bronze_version: int
     """Everything up to here, and nothing later, is in both versions of the table."""
     rows: int
-    """Of the table, or of the keys, as bronze has them."""
+    """Of the table, or of the part of it, as bronze has them."""
     missing: int
     """Rows that the table lacked."""
     extra: int
@@ -47,42 +49,62 @@ class Rebuilt:
     swapped: bool = False
 
 
-def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), dry_run: bool = False) -> Rebuilt:
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table: those with these *keys*, or those that changed *since* a position. Each is built of all its changes."""
+
+    keys: tuple[str, ...] = ()
+    since: str = ""
+
+    @property
+    def is_all(self) -> bool:
+        return not self.keys and not self.since
+
+    def of(self, changes: DataFrame) -> DataFrame:
+        """All bronze rows of these keys."""
+        if self.keys:
+            return changes.where(F.col("key").isin(*self.keys))
+        touched = changes.where(F.col("position") >= self.since).select("key").distinct()
+        return changes if self.is_all else changes.join(touched, "key", "left_semi")
+
+
+def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: str | None = None, dry_run: bool = False) -> Rebuilt:
     """I/O: bronze, as of the version to which the table is complete → a shadow table → compared → one commit to the table. The source is
     not read. Order: shadow, comparison, swap, the shadow's end.
 
-    A column whose values were at odds with its type (`_rescued`) becomes what all values together ask for; not with *keys*.
+    A column whose values were at odds with its type (`_rescued`) becomes what all values together ask for; not with *keys* or *since*.
 
     Args:
         name: ``silver.orders``, or ``orders``.
         keys: Only these rows, by ``_key``.
+        since: Only rows that changed in the source since that time, in ISO 8601.
         dry_run: Compare, and leave the table as it is.
 
     Raises:
-        ConfigurationError: There is no such table, or the source is not stopped: a silver that runs beside could note as merged what the
-            swap has taken back.
-        ContractError: The keys need columns that the table does not have.
+        ConfigurationError: There is no such table, *since* is no time, or the source is not stopped: a silver that runs beside could note
+            as merged what the swap has taken back.
+        ContractError: The rows need columns that the table does not have.
 
     Effects on failure:
         The table is as it was, or swapped whole. Calling again is safe.
     """
-    table = TableName("silver", name.removeprefix("silver."))
+    table, part = TableName("silver", name.removeprefix("silver.")), _part(keys, since)
     if not dry_run:
         _require_stopped(ctx)
     present, namespace = _present(ctx, table)
     version, bronze_id = _complete_through(ctx, namespace, present)
     shadow = SilverTable(ctx.tables, TableName("control", f"rebuild_{table.name}"))
     discard(ctx.tables, shadow.name)
-    if keys:
+    if not part.is_all:
         shadow.make_like(present, str(namespace))
     bronze = bronze_table(ctx.settings.source.name)
     news = News.read(ctx.tables, bronze, -1, version)
     of_bronze = BronzeRange(ctx.tables, bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news, updates_of(ctx))
-    _ShadowRun(ctx, namespace, of_bronze, shadow, tuple(keys)).run()
-    result = _compared(ctx, present, shadow.name, version, keys)
+    _ShadowRun(ctx, namespace, of_bronze, shadow, part).run()
+    result = _compared(ctx, present, shadow.name, version, part)
     if not dry_run:
         _require_stopped(ctx)
-        _put_in_place(ctx, present, shadow, namespace, keys)
+        _put_in_place(ctx, present, shadow, namespace, part)
         if result.retyped:
             retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
             note_schema_changes(ctx, table, retypings, version)
@@ -96,15 +118,14 @@ class _ShadowRun(CollectionRun):
     """What a silver run does to a collection's table, done to another table, with all of bronze as its news."""
 
     shadow: SilverTable
-    keys: tuple[str, ...]
+    part: Part
 
     @cached_property
     def _table(self) -> SilverTable:
         return self.shadow
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
-        changes = super()._changes(after, lives, known)
-        return changes.where(F.col("key").isin(*self.keys)) if self.keys else changes
+        return self.part.of(super()._changes(after, lives, known))
 
     @property
     def _settings(self) -> SilverSettings:
@@ -114,6 +135,16 @@ class _ShadowRun(CollectionRun):
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: the shadow's own columns are nobody's news
         return
+
+
+def _part(keys: Sequence[str], since: str | None) -> Part:
+    seconds = None if since is None else seconds_of(since)
+    if since is not None and (seconds is None or keys):
+        raise ConfigurationError(
+            "--key and --since exclude each other" if keys else f"--since is no ISO 8601 time since 1970: {since!r}",
+            next_step="rebuild one after the other" if keys else "write it like 2026-01-31T12:00:00+00:00",
+        )
+    return Part(tuple(keys), "" if seconds is None else cluster_time_hex(min(seconds, 2**32 - 1), 0))
 
 
 def _require_stopped(ctx: JobContext) -> None:
@@ -144,25 +175,27 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
     return version, bronze_id
 
 
-def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, keys: Sequence[str]) -> Rebuilt:
+def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, part: Part) -> Rebuilt:
     """Without the tombstones that may have been purged; bronze still knows them."""
     floor, present, rebuilt = table.floor(), ctx.tables.read(table.name), ctx.tables.read(shadow)
     types = tuple(retyped(present.schema, rebuilt.schema))
-    if keys:
-        present = present.where(F.col("_key").isin(*keys))
+    if not part.is_all:
+        there = F.col("_key").isin(*part.keys)
+        present = present.where(there) if part.keys else present.join(rebuilt.select("_key"), "_key", "left_semi")
     kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt, floor=floor).groupBy("kind").count().collect()}
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
     return Rebuilt(str(table.name), version, rebuilt.where(f"NOT ({is_below(floor)})").count(), retyped=types, **counts)
 
 
-def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, keys: Sequence[str]) -> None:
+def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, part: Part) -> None:
     """One commit."""
-    if not keys:
+    if part.is_all:
         properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
         swap(ctx.tables, present.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
         return
     owner = str(namespace), ctx.settings.source.name
     if shadow.open(*owner).shape != present.open(*owner).shape:
-        raise ContractError(f"these keys need other columns than {present.name} has", next_step="rebuild the whole table: without --key")
+        raise ContractError(f"these rows need other columns than {present.name} has", next_step="rebuild the whole table")
     merge = ctx.tables.merge(present.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
-    merge.update_all().insert_all().delete_unmatched(when=f"t._key IN ({literals(keys)})").execute()
+    merge = merge.update_all().insert_all()
+    (merge.delete_unmatched(when=f"t._key IN ({literals(part.keys)})") if part.keys else merge).execute()

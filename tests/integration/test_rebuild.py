@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,28 @@ ORDERS = TableName("silver", "orders")
 def caught_up(ctx: JobContext) -> None:
     run_capture(ctx, once=True)
     run_silver(ctx)
+
+
+def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
+    database.orders.insert_many([{"_id": number, "n": 0} for number in range(4)])
+    caught_up(ctx)
+    time.sleep(1)  # cluster time has seconds
+    since = datetime.now(UTC).isoformat()
+    database.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch: by itself it is no document
+    database.orders.delete_one({"_id": 2})
+    database.orders.insert_one({"_id": 5})
+    caught_up(ctx)
+    order(ctx, "stopped", by="ops", why="a rebuild")
+    ctx.tables.update(ORDERS, {"n": "-1", "_document": "NULL"}, "_key IN ('0', '1')")
+    ctx.tables.delete(ORDERS, "_key IN ('2', '3')")
+    for wrong in ({"since": "yesterday"}, {"since": since, "keys": ["1"]}):
+        with pytest.raises(ConfigurationError, match="--since"):
+            run_rebuild(ctx, "orders", **wrong)
+    found = run_rebuild(ctx, "orders", since=since)
+    assert (found.rows, found.missing, found.extra, found.different, found.swapped) == (3, 1, 0, 1, True)
+    rows = {row["_key"]: (row["n"], row["_deleted"]) for row in silver(ctx, "orders").collect()}
+    assert rows == {"0": (-1, False), "1": (1, False), "2": (0, True), "5": (None, False)}
 
 
 # scenario: S02, O11
