@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipelines.model.shape import SchemaMode, Shape, declared_columns
+from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, declared_columns
 from pipelines.selection_settings import Names, Section, key_problems, split_names
 
 
@@ -15,6 +15,19 @@ class SilverSettings(Section):
     """How silver tables are named and typed."""
 
     naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
+    table_prefix: str = Field("", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Stands before the name of every table.")
+    table_delimiter: str = Field(
+        "__",
+        pattern=r"^[a-z0-9_]{1,10}$",
+        description="Between database and collection. By the default no two collections share a table; by another one, two that would are "
+        "refused.",
+    )
+    field_name_adjustment_mode: NameAdjustment = Field(
+        "none",
+        description="How a field's name becomes a column's, at every level: as it is; `avro`: whatever is no ASCII letter, digit or "
+        "underscore is an underscore; `avro_unicode`: it is `_uxxxx`, an underscore too. Of two fields that come to the same name "
+        "the second goes to `_rescued`. `_id` and columns that are declared stay as they are.",
+    )
     deletes: Literal["soft", "hard"] = Field("soft", description="Whether a deleted document's row keeps its last values.")
     on_drop: Literal["soft_delete", "keep", "archive"] = Field(
         "soft_delete",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
@@ -44,9 +45,7 @@ def run_silver(
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
     moved = news.moved(ledger.moved)
 
-    of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx))
-
-    def run_one(namespace: Namespace) -> SilverResult:
+    def run_one(namespace: Namespace, of_bronze: BronzeRange) -> SilverResult:
         for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew
             with attempt:
                 result = CollectionRun(ctx, namespace, of_bronze).run()
@@ -62,7 +61,9 @@ def run_silver(
         _refuse_shared_tables(namespaces, ctx.settings.silver)
         if namespaces:
             ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
-        results = list(pool.map(run_one, namespaces))
+        at_once = min(ctx.settings.silver.max_threads, len(namespaces))
+        of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx), at_once)
+        results = list(pool.map(run_one, namespaces, repeat(of_bronze)))
     if not collections and ledger.complete_through < through.version:
         advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces))
         # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
@@ -87,7 +88,7 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
         if owner != namespace:
             raise ContractError(
                 f"{owner} and {namespace} would share {table_of(namespace, settings)}",
-                next_step="set silver.naming: database_collection, so that two collections never share a table",
+                next_step="set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table",
             )
 
 

@@ -69,6 +69,8 @@ class BronzeRange:
     news: News
     updates: frozenset[str]
     """How updates ever came into it (`UpdateKind`)."""
+    tables_at_once: int = 1
+    """How many silver tables are merged at the same time."""
 
     def catch_up(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
         """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
@@ -111,7 +113,8 @@ def updates_of(ctx: JobContext) -> frozenset[str]:
 
 def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
     """The silver table of a collection."""
-    return TableName("silver", safe_name(namespace.collection) if settings.naming == "collection" else safe_name(*namespace))
+    parts = (namespace.collection,) if settings.naming == "collection" else namespace
+    return TableName("silver", safe_name(*parts, prefix=settings.table_prefix, delimiter=settings.table_delimiter))
 
 
 @dataclass(frozen=True)
@@ -201,9 +204,11 @@ class CollectionRun:
         def typed(some: DataFrame) -> DataFrame:
             return typed_rows(some, shape, exact_updates=self.range.exact_updates)
 
-        halves = halves_of(changes, tables_at_once=settings.max_threads) if keys.are_many and not folds else []
-        merged = merge_by_halves(table, halves, state, typed, deletes=settings.deletes) if halves else None
-        if merged is None:
+        may_part, columns = keys.are_streamed and not folds, sum(1 for _ in shape.columns())
+        halves = halves_of(changes, columns=columns, tables_at_once=self.range.tables_at_once) if may_part else []
+        if halves:
+            merged = merge_by_halves(table, halves, state, typed, deletes=settings.deletes)
+        else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
@@ -211,7 +216,7 @@ class CollectionRun:
         settings = self._settings
         plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
         try:
-            return evolve(shape, census, Guards(settings.max_columns, settings.max_depth), plan)
+            return evolve(shape, census, Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode), plan)
         except ValueError as error:
             raise ContractError(
                 f"{self._table.name}: {error}", next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze"

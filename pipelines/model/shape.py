@@ -39,6 +39,9 @@ _SPARK_TYPES = {
 SchemaMode = Literal["infer", "declared", "variant"]
 """Where columns come from: from what is met, beside those that are declared; from the declaration alone; or there is one for all."""
 
+NameAdjustment = Literal["none", "avro", "avro_unicode"]
+"""How a field's name becomes a column's."""
+
 DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
 """Words that a person may write for a column's type; and ``decimal(2)``."""
 
@@ -49,12 +52,14 @@ _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, HISTORY_EXACT, 
 
 @dataclass
 class Shape:
-    """One node. *scale* belongs to ``decimal``, *fields* to ``struct``, *element* to ``array``."""
+    """One node. *scale* belongs to ``decimal``, *fields* (by the name of the column) to ``struct``, *element* to ``array``."""
 
     kind: str = "null"
     scale: int = 0
     fields: dict[str, Shape] = field(default_factory=dict)
     element: Shape | None = None
+    source: str | None = None
+    """The field's own name, where the column has another."""
 
     @property
     def has_column(self) -> bool:
@@ -103,6 +108,8 @@ class Shape:
             stored["fields"] = {name: inner.to_json() for name, inner in self.fields.items()}
         if self.kind == "array" and self.element is not None:
             stored["element"] = self.element.to_json()
+        if self.source is not None:
+            stored["source"] = self.source
         return stored
 
     @staticmethod
@@ -112,6 +119,7 @@ class Shape:
             stored.get("scale", 0),
             {name: Shape.from_json(inner) for name, inner in stored.get("fields", {}).items()},
             Shape.from_json(stored["element"]) if "element" in stored else None,
+            stored.get("source"),
         )
 
 
@@ -152,6 +160,27 @@ def caseless(name: str) -> str:
     """The same for names that Spark takes for one, letter by letter as Java does (``µ`` and ``μ``, ``ı`` and ``i``)."""
     upper = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
     return "".join(letter.lower()[0] for letter in upper)
+
+
+def adjusted(name: str, mode: NameAdjustment) -> str:
+    """A column's name for a field's, as Debezium's ``field.name.adjustment.mode`` makes it; by ``avro_unicode`` no two come to the same."""
+    if mode == "none":
+        return name
+    escapes = mode == "avro_unicode"
+    legal = (
+        character.isascii() and (character.isalpha() or (character == "_" and not escapes) or (character.isdigit() and at > 0))
+        for at, character in enumerate(name)
+    )
+    return "".join(
+        character if fits else "".join(f"_u{unit:04x}" for unit in _utf16(character)) if escapes else "_"
+        for character, fits in zip(name, legal, strict=True)
+    )
+
+
+def _utf16(character: str) -> tuple[int, ...]:
+    """Code units, as Java counts characters."""
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return tuple(int.from_bytes(raw[at : at + 2]) for at in range(0, len(raw), 2))
 
 
 def is_reserved(name: str) -> bool:

@@ -35,20 +35,20 @@ def literals(values: Iterable[str]) -> str:
     return ", ".join(map(literal, values))
 
 
-def safe_name(*parts: str) -> str:
-    """Turn hostile outside names into one plain table name, without two inputs ever sharing one.
+def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
+    """Turn hostile outside names into one plain table name, without two inputs ever sharing one; of another *delimiter* that is not said.
 
     ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Whatever is not lower-case ASCII words is
     replaced and told apart by eight hex digits of its SHA-256, so that ``A`` and ``a`` are two tables and ``../x`` stays in the lake.
     """
     plain = all(_PLAIN.match(part) for part in parts)
-    name = "__".join(parts)
+    name = delimiter.join(parts)
     if plain and len(name) <= _MAX_LENGTH and not _LOOKS_HASHED.search(name):
-        return name
+        return prefix + name
     escaped = (part.replace("\\", "\\\\").replace("\0", "\\0") for part in parts)  # so that the joining NUL is no part of a name
     digest = hashlib.sha256("\0".join(escaped).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[: _MAX_LENGTH - 9]
-    return f"{readable or 'x'}_{digest}"
+    return f"{prefix}{readable or 'x'}_{digest}"
 
 
 @dataclass(frozen=True, order=True)

@@ -77,7 +77,8 @@ class _Fields:
     kind = rb.DOCUMENT
 
     def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
-        self._fields = {name.encode(): (name, _Value(inner)) for name, inner in shape.columns() if inner.kind != "whole"}
+        known = ((inner.source or name, name, inner) for name, inner in shape.columns() if inner.kind != "whole")
+        self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in known}
         self._keeps_unknown = keeps_unknown
 
     def read(self, raw: bytes, start: int, prefix: str, rescued: Rescued) -> dict[str, Any]:
@@ -85,9 +86,9 @@ class _Fields:
         fields = self._fields
         for kind, name, value, end in rb.elements(raw, start):
             known = fields.get(name)
-            if known is not None and known[0] not in values:
-                key, column = known
-                values[key] = column.read(raw, kind, value, end, prefix, key, rescued)
+            if known is not None and known[1] not in values:
+                own, key, column = known
+                values[key] = column.read(raw, kind, value, end, prefix, own, rescued)
             elif known is not None or not self._keeps_unknown:
                 _rescue(rescued, prefix + name.decode("utf-8", "backslashreplace"), raw, kind, value, end)
         return values

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.merge import Merged
@@ -20,12 +20,13 @@ from pipelines.silver.keys import Keys
 from pipelines.silver.latest import was_inserted
 from pipelines.silver.writer import Deletes, SilverTable
 
-BROADCAST_BYTES: Final = 128 * 1024 * 1024
-"""Of documents in the halves that every task gets, of all tables that are merged at once. As rows, and on their way, they take some five
-times as much."""
+BROADCAST_BYTES: Final = 256 * 1024 * 1024
+"""Of rows that every task gets, by all tables that are merged at once. On their way they take more than twice as much."""
+_BYTES_OF_A_ROW: Final = 512
+"""Without its document: positions, of which each holds a token, UUID, times."""
 
 WORTH_TWO: Final = 10_000
-"""Keys. With fewer of them on both sides a second commit takes longer than it saves, but for a very large table."""
+"""Keys. With fewer of them, of both halves together, a second commit takes longer than it saves, but for a very large table."""
 
 
 @dataclass(frozen=True)
@@ -35,49 +36,43 @@ class Half:
     inserted: bool
     keys: Keys
     count: int
-    document_bytes: int
-    """At most."""
 
 
-def halves_of(changes: DataFrame, *, tables_at_once: int) -> list[Half]:
-    """I/O: one job over the keys of bronze rows. At most two; none where a READ is among the changes, which may be new or not, where a key
-    is null, where what was only changed is too large for a broadcast, or where two commits are not worth it."""
-    size = F.max(F.coalesce("document_size", F.lit(0))).alias("size")
-    by_key = changes.where(F.col("op").isin(*CHANGE_OPS)).groupBy("key").agg(was_inserted().alias("inserted"), size, _is_unsure())
-    bounds = F.min("key").alias("low"), F.max("key").alias("high")
-    found = by_key.groupBy("inserted").agg(
-        *bounds, F.count("*").alias("count"), F.sum("size").alias("size"), F.max("unsure").alias("unsure")
-    )
-    rows = found.collect()
-    halves = [Half(row["inserted"], Keys(bounds=(row["low"], row["high"])), row["count"], row["size"]) for row in rows]
-    too_large = any(not half.inserted and half.document_bytes > BROADCAST_BYTES // tables_at_once for half in halves)
-    too_small = len(halves) == 2 and sum(half.count for half in halves) < WORTH_TWO
-    unsure = any(row["unsure"] for row in rows)
-    return [] if too_large or too_small or unsure else sorted(halves, key=lambda half: half.inserted, reverse=True)
+def halves_of(changes: DataFrame, *, columns: int, tables_at_once: int) -> list[Half]:
+    """I/O: one job over the keys of bronze rows. One half, or two; none where what was only changed is too large for a broadcast, or where
+    two commits are not worth it.
 
-
-def _is_unsure() -> Column:
-    return F.max((F.col("op") == "r") | F.col("key").isNull()).alias("unsure")
+    Args:
+        changes: All of the stream (`Keys.are_streamed`).
+        columns: Of the table.
+    """
+    document = F.max(F.coalesce("document_size", F.lit(0)))  # twice: as it is, and in columns
+    size = 2 * document + F.octet_length("key") + _BYTES_OF_A_ROW + 8 * columns
+    by_key = changes.where(F.col("op").isin(*CHANGE_OPS)).groupBy("key").agg(was_inserted().alias("inserted"), size.alias("size"))
+    told = (F.min("key").alias("low"), F.max("key").alias("high"), F.count("*").alias("count"), F.sum("size").alias("size"))
+    rows = sorted(by_key.groupBy("inserted").agg(*told).collect(), key=lambda row: bool(row["inserted"]), reverse=True)
+    if any(not row["inserted"] and row["size"] > BROADCAST_BYTES // tables_at_once for row in rows):
+        return []
+    if len(rows) == 2 and sum(row["count"] for row in rows) < WORTH_TWO:
+        return []
+    return [Half(row["inserted"], Keys(bounds=(row["low"], row["high"])), row["count"]) for row in rows]
 
 
 def merge_by_halves(
     table: SilverTable, halves: Sequence[Half], state: DataFrame, typed: Callable[[DataFrame], DataFrame], *, deletes: Deletes
-) -> Merged | None:
-    """I/O: one commit for each of *halves*. Idempotent, as the MERGE of all of them is.
+) -> Merged:
+    """I/O: one commit for each of *halves*, and one more for each that holds a row which is not what its half says: an insert of what the
+    table has, a change of what it lacks or has newer. Idempotent, as the MERGE of all of them is.
 
     Args:
         state: As `latest_per_key` returns it; unique by ``_key``.
         typed: Makes of such rows those that `SilverTable.merge` takes.
-
-    Returns:
-        None: some rows were not what their half says (an insert that the table has, or a change of what it lacks, as in a batch that is
-        repeated). What is done is done, and a MERGE of the whole batch does the rest.
     """
     done = Merged(0, 0, 0)
     for half in halves:
         rows = typed(state.where(F.col("inserted") == half.inserted))
         merged = table.insert(rows, keys=half.keys) if half.inserted else table.update(rows, keys=half.keys, deletes=deletes)
-        if merged.rows < half.count:
-            return None
+        if merged.rows != half.count:
+            merged = merged + table.merge(rows, keys=half.keys, deletes=deletes)
         done = done + merged
     return done

@@ -29,11 +29,8 @@ class Keys:
 
     listed: tuple[str, ...] = ()
     bounds: tuple[str, str] | None = None
-
-    @property
-    def are_many(self) -> bool:
-        """More than are listed."""
-        return self.bounds is not None
+    are_streamed: bool = False
+    """Of more changes than are listed, none of which is a READ."""
 
     def among(self, key: str) -> str:
         """SQL: whether a row of that *key* may be one that the batch changes."""
@@ -47,12 +44,13 @@ class Keys:
 
 def keys_of(changes: DataFrame) -> Keys:
     """I/O: reads the keys of bronze rows; one short job where the rows are few."""
-    keys = changes.where(F.col("op").isin(*CHANGE_OPS)).select("key")
+    keys = changes.where(F.col("op").isin(*CHANGE_OPS)).select("key", "op")
     first = [row[0] for row in keys.select(F.substring("key", 1, _LONGEST_LISTED + 1)).limit(LISTED + 1).collect()]
     if len(first) <= LISTED and all(key is not None and len(key) <= _LONGEST_LISTED for key in first):
         return Keys(tuple(sorted(set(first))))
-    (low, high, unknown) = keys.agg(F.min("key"), F.max("key"), F.count_if(F.col("key").isNull())).collect()[0]
-    return Keys() if unknown else Keys(bounds=(low, high))
+    told = (F.min("key"), F.max("key"), F.count_if(F.col("key").isNull()), F.count("*"), F.count_if(F.col("op") == "r"))
+    (low, high, unknown, count, read) = keys.agg(*told).collect()[0]
+    return Keys() if unknown else Keys(bounds=(low, high), are_streamed=count > LISTED and read == 0)
 
 
 def _between(key: str, low: str, high: str) -> str:

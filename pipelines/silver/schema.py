@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pipelines.model.shape import SchemaMode, Shape, can_be_column, caseless, is_reserved
+from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, adjusted, can_be_column, caseless, is_reserved
 from pipelines.silver.census import Census
 
 _DECIMAL_DIGITS = 38
@@ -31,10 +31,16 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class Guards:
-    """Past these a subtree is one VARIANT column."""
+    """What a column may be: past these a subtree is one VARIANT column."""
 
     max_columns: int = 500
     max_depth: int = 8
+    names: NameAdjustment = "none"
+    """How a field's name becomes a column's; `_id` stays."""
+
+    def column(self, name: str, path: tuple[str, ...]) -> str:
+        """The column's name of a field below *path*."""
+        return name if not path and name == "_id" else adjusted(name, self.names)
 
 
 @dataclass(frozen=True)
@@ -94,14 +100,16 @@ def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Sha
 def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
     fields = dict(shape.fields)
     taken = {caseless(name) for name in fields}
-    for name, met in found.items():
-        known = fields.get(name)
+    columns = {inner.source or name: name for name, inner in fields.items()}
+    for field_name, met in found.items():
+        name = columns.get(field_name) or guards.column(field_name, path)
+        known = fields.get(name) if field_name in columns else None
         if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken or len(fields) >= guards.max_columns):
             continue
         evolved = _evolve(known or Shape(), met, (*path, name), changes, guards)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
-        fields[name] = evolved
+        fields[name] = replace(evolved, source=None if name == field_name else field_name)
         taken.add(caseless(name))
     return Shape("struct", fields=fields)
 
@@ -123,7 +131,10 @@ def _followed(shape: Shape, other: Shape, path: tuple[str, ...], changes: list[S
             changes.append(SchemaChange(path, "", other.spark_type()))
         return other
     if shape.kind == other.kind == "struct":
-        fields = {name: _followed(shape.fields.get(name, Shape()), inner, (*path, name), changes) for name, inner in other.fields.items()}
+        fields = {
+            name: replace(_followed(shape.fields.get(name, Shape()), inner, (*path, name), changes), source=inner.source)
+            for name, inner in other.fields.items()
+        }
         return Shape("struct", fields=shape.fields | fields)
     if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
         return Shape("array", element=_followed(shape.element, other.element, (*path, "element"), changes))

@@ -33,7 +33,7 @@ from pipelines.jobs.capture import run_capture
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import schema_history, silver_columns, silver_status
 from pipelines.model.columns import bronze_table
-from pipelines.model.tables import TableName, safe_name
+from pipelines.model.tables import TableName, history_of, safe_name
 from pipelines.source.client import ConnectionOptions, find_collection, open_client, operation_time
 from pipelines.source.ranges import read_range, tile
 
@@ -234,3 +234,17 @@ def test_a_column_that_somebody_drops_or_renames_ends_the_run_in_one_line(
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     assert silver(ctx, "a").select("total").collect() == [(2,)]
+
+
+def test_tables_and_columns_are_named_as_asked_for(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    naming = {"naming": "database_collection", "table_prefix": "raw_", "table_delimiter": "_", "field_name_adjustment_mode": "avro"}
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2", **naming)
+    database.a.insert_one({"_id": 1, "unit price": 2, "unit_price": 3, "s": {"x-y": [{"z$": None}, {"z$": 1.5}]}})
+    land(ctx)
+    table = TableName("silver", safe_name(database.name, "a", prefix="raw_", delimiter="_"))
+    assert table.name.startswith("raw_")
+    shown = "unit_price", "s.x_y.z_", "_rescued:unit_price.type::string"
+    for layer in (table, history_of(table)):
+        assert [tuple(row) for row in ctx.tables.read(layer).selectExpr(*shown).collect()] == [(2, [None, 1.5], "int")]
+    assert {column.column for column in silver_columns(ctx)} >= {"unit_price", "s"}
+    assert [bson.decode(bytes(row[0])) for row in ctx.tables.read(table).select("_document").collect()] == list(database.a.find())

@@ -72,9 +72,9 @@ def whole(table: SilverTable, changes: Sequence[Row]) -> Merged:
     return table.merge(typed(latest_per_key(rows)), keys=keys_of(rows), deletes="soft")
 
 
-def by_halves(table: SilverTable, changes: Sequence[Row]) -> Merged | None:
+def by_halves(table: SilverTable, changes: Sequence[Row]) -> Merged:
     rows = frame(table.tables.spark, changes)
-    halves = halves_of(rows, tables_at_once=1)
+    halves = halves_of(rows, columns=1, tables_at_once=1)
     assert halves
     return merge_by_halves(table, halves, latest_per_key(rows), typed, deletes="soft")
 
@@ -83,70 +83,59 @@ def content(table: SilverTable) -> DataFrame:
     return table.tables.read(table.name).withColumn("_rescued", F.col("_rescued").cast("string")).orderBy("_key")
 
 
+def halves(spark: SparkSession, *changes: Row, columns: int = 1, at_once: int = 1) -> list[Half]:
+    return halves_of(frame(spark, changes), columns=columns, tables_at_once=at_once)
+
+
 def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_on_the_other(spark: SparkSession) -> None:
     changes = [change("n", "2", "c", 1), change("n", "3", "u", 2), change("z", "3", "d"), change("z", "2", "c", 4)]
     changes += [change("m", "2", "u"), change("b", "2", "u", 5), change("b", "3", "d")]
-    size = changes[0][5]
-    assert size is not None
-    assert halves_of(frame(spark, changes), tables_at_once=1) == [
-        Half(True, Keys(bounds=("n", "z")), 2, 2 * size),
-        Half(False, Keys(bounds=("b", "m")), 2, size),
-    ]
+    assert halves(spark, *changes) == [Half(True, Keys(bounds=("n", "z")), 2), Half(False, Keys(bounds=("b", "m")), 2)]
 
 
-@pytest.mark.parametrize("unsure", [change("q", "2", "r", 1), change(None, "2", "u", 1)])
-def test_a_read_or_a_key_that_is_null_may_be_on_either_side(spark: SparkSession, unsure: Row) -> None:
-    assert halves_of(frame(spark, [change("b", "2", "u", 1), unsure]), tables_at_once=1) == []
+def test_only_many_changes_of_the_stream_are_parted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.silver.keys.LISTED", 1)
+    some = [change("b", "2", "u", 1), change("c", "2", "u", 1)]
+    assert keys_of(frame(spark, some)).are_streamed
+    for unsure in (change("q", "2", "r", 1), change(None, "2", "u", 1)):  # a READ may be of what is there, or of what is new
+        assert not keys_of(frame(spark, [*some, unsure])).are_streamed
+    assert not keys_of(frame(spark, [change("b" * 300, "2", "u", 1)])).are_streamed
 
 
 def test_few_keys_are_not_worth_two_commits(spark: SparkSession) -> None:
     both = [change("a", "2", "u", 1), change("n", "2", "c", 1)]
-    assert halves_of(frame(spark, both), tables_at_once=1) == []
-    assert len(halves_of(frame(spark, both[:1]), tables_at_once=1)) == 1
-    assert len(halves_of(frame(spark, [*both, change("b", "2", "u", 1)]), tables_at_once=1)) == 2
+    assert halves(spark, *both) == []
+    assert len(halves(spark, both[0])) == 1
+    assert len(halves(spark, *both, change("b", "2", "u", 1))) == 2
 
 
 def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = frame(spark, [change("a", "2", "u", 1), change("b", "2", "u", 1), change("n", "2", "c", 1)])
-    (inserted, known) = halves_of(changes, tables_at_once=1)
-    monkeypatch.setattr("pipelines.silver.halves.BROADCAST_BYTES", 2 * known.document_bytes)
-    assert halves_of(changes, tables_at_once=2) == [inserted, known]
-    assert halves_of(changes, tables_at_once=3) == []
-    only_inserted = frame(spark, [change("n", "2", "c", 1)])
-    assert halves_of(only_inserted, tables_at_once=1_000_000) == [inserted], "it goes to no task as a whole"
-
-
-# promise 2
-def test_two_merges_make_the_same_table_as_one(made: Table) -> None:
-    changes = [change("n", "2", "c", 10), change("n", "3", "u", 11), change("z", "2", "c", 12), change("z", "3", "d")]
-    changes += [change("a", "2", "u", 13), change("b", "2", "d"), change("m", "2", "u")]
-    once, twice = made("once"), made("twice")
-    before = twice.tables.version(twice.name)
-    assert by_halves(twice, changes) == whole(once, changes) == Merged(inserted=2, updated=3, deleted=0)
-    assert twice.tables.version(twice.name) == before + 2
-    assert_df_equality(content(once), content(twice))
+    deleted, inserted = [change("a", "2", "d"), change("b", "2", "d")], [change("n", "2", "c", 1), change("o", "2", "c", 1)]
+    monkeypatch.setattr("pipelines.silver.halves.BROADCAST_BYTES", 4 * 600)
+    assert len(halves(spark, *deleted, *inserted, at_once=1)) == 2
+    assert len(halves(spark, *deleted, *inserted, at_once=2)) == 2
+    assert halves(spark, *deleted, *inserted, at_once=3) == [], "a row without a document takes its room, too"
+    assert halves(spark, *deleted, *inserted, columns=400) == [], "and so does a column without a value"
+    assert len(halves(spark, *inserted, columns=400)) == 1, "it goes to no task as a whole"
 
 
 # promise 2; scenario: C12
-@pytest.mark.parametrize(
-    "surprise",
-    [
-        pytest.param(
-            [change("b", "2", "c", 20), change("y", "2", "c", 21)], id="an insert of what is there, as after a delete that was purged"
-        ),
-        pytest.param(
-            [change("a", "2", "u", 22), change("b", "0", "u", 23), change("y", "2", "d")],
-            id="a change of what is newer, and of what is not there",
-        ),
-    ],
-)
-def test_a_row_that_is_not_what_its_half_says_is_left_to_one_merge_of_all(made: Table, surprise: list[Row]) -> None:
+def test_two_merges_make_the_same_table_as_one_also_of_what_is_not_what_its_half_says(made: Table) -> None:
     once, twice = made("once"), made("twice")
-    assert by_halves(twice, surprise) is None
-    whole(once, surprise)
-    whole(twice, surprise)
-    assert_df_equality(content(once), content(twice))
-    assert by_halves(twice, surprise) is None, "the same batch again"
-    assert_df_equality(content(once), content(twice))
+
+    def merged(*changes: Row) -> tuple[Merged, int]:
+        """What came of it, and in how many commits; the same as by one MERGE."""
+        before = twice.tables.version(twice.name)
+        found = by_halves(twice, changes)
+        assert found == whole(once, changes)
+        assert_df_equality(content(once), content(twice))
+        return found, twice.tables.version(twice.name) - before
+
+    usual = [change("n", "2", "c", 10), change("n", "3", "u", 11), change("z", "2", "c", 12), change("z", "3", "d")]
+    usual += [change("a", "2", "u", 13), change("b", "2", "d"), change("m", "2", "u")]
+    assert merged(*usual) == (Merged(inserted=2, updated=3, deleted=0), 2)
+    assert merged(*usual)[0] == Merged(0, 0, 0), "a batch that is repeated"
+    assert merged(change("b", "4", "c", 20), change("y", "4", "c", 21)) == (Merged(1, 1, 0), 2), "b was deleted: its tombstone is there"
+    assert merged(change("a", "5", "u", 22), change("b", "0", "u", 23), change("x", "5", "d")) == (Merged(1, 1, 0), 2), "x is not there"

@@ -20,6 +20,7 @@ from pipelines.gold.statement import DIALECT
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.snapshot_policy import SnapshotPolicy
 from pipelines.settings import CaptureSettings, Settings, SourceSettings, load_settings
+from pipelines.silver_settings import SilverSettings
 from scripts.reference import columns_of
 
 _NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8"))
@@ -162,6 +163,7 @@ def test_every_setting_that_stands_for_one_of_debeziums_exists() -> None:
     table = (ROOT / "docs" / "capture.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `[^|]*` \| `([\w.]+)` \|", table, re.MULTILINE)
     known = set(CaptureSettings.model_fields) | {f"source.{name}" for name in SourceSettings.model_fields}
+    known |= {f"silver.{name}" for name in SilverSettings.model_fields}
     assert len(named) > 40
     assert set(named) - known == set()
 

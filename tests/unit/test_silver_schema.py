@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.model import raw_bson as rb
-from pipelines.model.shape import Shape, caseless, declared_columns
+from pipelines.model.shape import NameAdjustment, Shape, caseless, declared_columns
 from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve, followed
@@ -29,6 +29,51 @@ def encoded(*documents: dict[str, Any]) -> list[bytes]:
 
 def shape_of(*documents: dict[str, Any], guards: Guards = Guards()) -> Shape:
     return evolve(Shape("struct"), count(encoded(*documents), max_depth=guards.max_depth), guards)[0]
+
+
+def names_of(shape: Shape) -> dict[str, str]:
+    """The columns of a shape, and the fields that they are of."""
+    return {name: inner.source or name for name, inner in shape.columns()}
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("none", {"_id": "_id", "a b": "a b", "a_b": "a_b", "1x": "1x", "é": "é", "s": "s"}),
+        ("avro", {"_id": "_id", "a_b": "a b", "_x": "1x", "_": "é", "s": "s"}),
+        ("avro_unicode", {"_id": "_id", "a_u0020b": "a b", "a_u005fb": "a_b", "_u0031x": "1x", "_u00e9": "é", "s": "s"}),
+    ],
+)
+def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(mode: NameAdjustment, expected: dict[str, str]) -> None:
+    document = {"_id": 1, "a b": 1, "a_b": 2, "1x": 3, "é": 4, "s": {"$d": 5, "😀": 6}}
+    shape = shape_of(document, guards=Guards(names=mode))
+    assert names_of(shape) == expected
+    assert Shape.from_json(shape.to_json()) == shape
+    nested = {"none": ["$d", "😀"], "avro": ["_d", "_"], "avro_unicode": ["_u0024d", "_ud83d_ude00"]}
+    assert list(shape.fields["s"].fields) == nested[mode]
+    values, rescued = Decoder(shape).decode(encoded(document)[0])
+    found = dict(zip(expected, values, strict=True))
+    assert found.pop("s") == dict(zip(nested[mode], (5, 6), strict=True))
+    assert {field: found[name] for name, field in expected.items() if name in found} == {
+        field: value for field, value in document.items() if field in expected.values() and field != "s"
+    }
+    assert (rescued is None) == (mode != "avro")
+    if rescued is not None:
+        assert json.loads(rescued) == {"a_b": {"type": "int", "value": {"$numberInt": "2"}}}
+
+
+def test_a_column_keeps_its_field_whatever_comes_later_and_however_names_are_made_then() -> None:
+    avro = Guards(names="avro")
+    shape = shape_of({"_id": 1, "a b": 1, "s": {"x y": 1}}, guards=avro)
+    document = {"_id": 1, "a_b": "other", "a b": bson.Int64(2**40), "s": {"x-y": 1, "x y": 2, "z w": 1}, "c d": 1}
+    later, changes = evolve(shape, count(encoded(document), max_depth=8), Guards())
+    assert names_of(later) == {"_id": "_id", "a_b": "a b", "s": "s", "c d": "c d"}
+    assert names_of(later.fields["s"]) == {"x_y": "x y", "x-y": "x-y", "z w": "z w"}
+    assert [change for change in changes if change.before] == [SchemaChange(("a_b",), "INT", "BIGINT")]
+    assert followed(Shape("struct"), later)[0].fields["a_b"].source == "a b"
+    values, rescued = Decoder(later).decode(encoded(document)[0])
+    assert values == [1, 2**40, {"x-y": 1, "x_y": 2, "z w": 1}, 1]
+    assert json.loads(rescued or "") == {"a_b": {"type": "string", "value": "other"}}
 
 
 def column_types(shape: Shape) -> dict[str, str]:

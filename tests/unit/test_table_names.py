@@ -53,6 +53,12 @@ def test_a_plain_name_stays_as_it_is(parts: tuple[str, ...], name: str) -> None:
     assert safe_name(*parts) == name
 
 
+def test_a_prefix_and_a_delimiter_are_part_of_every_name() -> None:
+    assert safe_name("shop", "orders", prefix="raw_", delimiter="_") == "raw_shop_orders"
+    assert safe_name("A", prefix="raw_").startswith("raw_a_")
+    assert safe_name("shop", "Orders", prefix="raw_") != safe_name("shop", "orders", prefix="raw_")
+
+
 @given(st.text(max_size=20))
 def test_quoting_cannot_be_left(identifier: str) -> None:
     inside = quoted(identifier)[1:-1]
