@@ -11,18 +11,23 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import bson
+import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
 from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.mongod import configured_uri
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
 Db = Database[dict[str, Any]]
+needs_failpoints = pytest.mark.skipif(
+    configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one"
+)
 QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
 
 

@@ -62,10 +62,12 @@ class Part:
 
     def of(self, changes: DataFrame) -> DataFrame:
         """All bronze rows of these keys."""
+        if self.is_all:
+            return changes
         if self.keys:
             return changes.where(F.col("key").isin(*self.keys))
         touched = changes.where(F.col("position") >= self.since).select("key").distinct()
-        return changes if self.is_all else changes.join(touched, "key", "left_semi")
+        return changes.join(touched, "key", "left_semi")
 
 
 def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: str | None = None, dry_run: bool = False) -> Rebuilt:
@@ -179,9 +181,10 @@ def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: i
     """Without the tombstones that may have been purged; bronze still knows them."""
     floor, present, rebuilt = table.floor(), ctx.tables.read(table.name), ctx.tables.read(shadow)
     types = tuple(retyped(present.schema, rebuilt.schema))
-    if not part.is_all:
-        there = F.col("_key").isin(*part.keys)
-        present = present.where(there) if part.keys else present.join(rebuilt.select("_key"), "_key", "left_semi")
+    if part.keys:
+        present = present.where(F.col("_key").isin(*part.keys))
+    elif part.since:
+        present = present.join(rebuilt.select("_key"), "_key", "left_semi")
     kinds = {row["kind"]: row["count"] for row in changed_rows(present, rebuilt, floor=floor).groupBy("kind").count().collect()}
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
     return Rebuilt(str(table.name), version, rebuilt.where(f"NOT ({is_below(floor)})").count(), retyped=types, **counts)

@@ -22,7 +22,7 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
-from pipelines.silver.typed_table import Progress
+from pipelines.silver.typed_table import NEXT_STEP_WHEN_SHARED, Progress
 from pipelines.silver_settings import SilverSettings
 
 
@@ -88,7 +88,7 @@ def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSetti
         if owner != namespace:
             raise ContractError(
                 f"{owner} and {namespace} would share {table_of(namespace, settings)}",
-                next_step="set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table",
+                next_step=NEXT_STEP_WHEN_SHARED,
             )
 
 

@@ -74,6 +74,10 @@ class Shape:
         """Fields of a struct that have a column, in order."""
         return ((name, inner) for name, inner in self.fields.items() if inner.has_column)
 
+    def field_of(self, column: str) -> str:
+        """The own name of the field that a column of this struct is made of."""
+        return self.fields[column].source or column
+
     def spark_type(self) -> str:
         """As Spark DDL."""
         if self.kind == "decimal":

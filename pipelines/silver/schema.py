@@ -100,7 +100,7 @@ def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Sha
 def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
     fields = dict(shape.fields)
     taken = {caseless(name) for name in fields}
-    columns = {inner.source or name: name for name, inner in fields.items()}
+    columns = {shape.field_of(name): name for name in fields}
     for field_name, met in found.items():
         name = columns.get(field_name) or guards.column(field_name, path)
         known = fields.get(name) if field_name in columns else None

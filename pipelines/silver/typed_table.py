@@ -29,6 +29,10 @@ PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "_key,_position",
 }
 
+NEXT_STEP_WHEN_SHARED: Final = (
+    "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
+)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -95,7 +99,7 @@ class TypedTable:
         return found.get(_NAMESPACE) == owner and found.get(_SOURCE, source) == source
 
     def _next_step_when_shared(self) -> str:
-        return "set silver.naming: database_collection, so that two collections never share a table"
+        return NEXT_STEP_WHEN_SHARED
 
     def progress(self) -> Progress | None:
         """I/O: the progress that the table itself notes; None where there is no table."""

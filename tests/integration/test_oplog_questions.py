@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
-from stream_reading import Db, failing
+from stream_reading import Db, failing, needs_failpoints
 
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.client import ConnectionOptions, open_client, token_data
-from pipelines.source.mongod import configured_uri
 from pipelines.source.opening import token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
 
-pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one")
+pytestmark = needs_failpoints
 
 
 def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(mongo_uri: str, database: Db) -> None:

@@ -26,6 +26,7 @@ from pymongo import MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from stream_reading import needs_failpoints
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture import run_capture
@@ -33,7 +34,6 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import show_offset, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.silver.ledger import Ledger
-from pipelines.source.mongod import configured_uri
 
 Db = Database[dict[str, Any]]
 
@@ -238,7 +238,7 @@ def test_four_silver_runs_at_once_end_as_one_does(spark: SparkSession, mongo_uri
 
 
 # scenario: R05
-@pytest.mark.skipif(configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one")
+@needs_failpoints
 def test_an_answer_that_takes_long_is_not_taken_for_the_end(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[Any], database: Db, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import bson
 import pytest
 from pymongo import MongoClient
-from stream_reading import QUICK, Db, dropping, failing, reading
+from stream_reading import QUICK, Db, dropping, failing, needs_failpoints, reading
 
 from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
@@ -21,14 +21,14 @@ from pipelines.jobs.set_aside import SetAsides
 from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client
-from pipelines.source.mongod import EmbeddedMongod, configured_uri
+from pipelines.source.mongod import EmbeddedMongod
 from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
 
-pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one")
+pytestmark = needs_failpoints
 
 # 13388 needs details that a failpoint cannot give.
 _LABELLED = (6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13435, 13436)

@@ -14,6 +14,7 @@ from typing import Any
 
 import bson
 import pytest
+from bronze_changes import CHANGES_DDL
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -35,10 +36,6 @@ from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import Guards, evolve
 from pipelines.silver.writer import SilverTable
 
-_CHANGES = (
-    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
-    "_commit_version BIGINT"
-)
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
 
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
@@ -78,7 +75,7 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     _, changes = evolve(Shape("struct"), _census(batches), Guards())
     table.change_schema(shape, changes)
     for batch in batches:
-        new = spark.createDataFrame(batch, _CHANGES)
+        new = spark.createDataFrame(batch, CHANGES_DDL)
         table.merge(typed_rows(latest_per_key(new), shape), keys=keys_of(new), deletes="soft")
     return _content(table.tables.read(table.name))
 

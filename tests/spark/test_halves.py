@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import bson
 import pytest
+from bronze_changes import CHANGES_DDL
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,10 +22,6 @@ from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import SchemaChange
 from pipelines.silver.writer import SilverTable
 
-_CHANGES = (
-    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
-    "_commit_version BIGINT"
-)
 _SHAPE = Shape("struct", fields={"v": Shape("int")})
 
 Row = tuple[str | None, str, str, None, None, int | None, bytes, int]
@@ -60,7 +57,7 @@ def made(tables: Tables) -> Table:
 
 
 def frame(spark: SparkSession, changes: Sequence[Row]) -> DataFrame:
-    return spark.createDataFrame(list(changes), _CHANGES)
+    return spark.createDataFrame(list(changes), CHANGES_DDL)
 
 
 def typed(state: DataFrame) -> DataFrame:

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from bronze_changes import CHANGES_DDL
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,10 +14,6 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.silver.latest import latest_per_key, without_deleted_values
 
-CHANGES = (
-    "key STRING, position STRING, op STRING, cluster_time TIMESTAMP, collection_uuid STRING, document_size INT, envelope BINARY, "
-    "_commit_version BIGINT"
-)
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
     "_collection_uuid STRING, "
@@ -30,7 +27,7 @@ def change(key: str | None, position: str | None, op: str, document: bytes | Non
 
 
 def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
-    return latest_per_key(spark.createDataFrame(list(changes), CHANGES))
+    return latest_per_key(spark.createDataFrame(list(changes), CHANGES_DDL))
 
 
 def state(

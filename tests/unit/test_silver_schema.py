@@ -33,7 +33,7 @@ def shape_of(*documents: dict[str, Any], guards: Guards = Guards()) -> Shape:
 
 def names_of(shape: Shape) -> dict[str, str]:
     """The columns of a shape, and the fields that they are of."""
-    return {name: inner.source or name for name, inner in shape.columns()}
+    return {name: shape.field_of(name) for name, _ in shape.columns()}
 
 
 @pytest.mark.parametrize(
