@@ -16,9 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
+from pipelines.model.columns import CHANGE_OPS, bronze_table
 from pipelines.model.position import snapshot_position
 from pipelines.model.tables import TableName
 from pipelines.settings import Settings
@@ -87,6 +89,12 @@ class Orders:
         events = [self._event(number, place, operation) for place, number in enumerate(numbers)]
         token = f'{{"_data": "82{self.batch:08X}FF"}}'
         self.writer().commit(events, batch=self.batch, resume_token=token, snapshot_id=None, whole=True)
+
+    def newest_batch(self) -> DataFrame:
+        """Bronze rows of the newest change."""
+        bronze = bronze_table(_SOURCE)
+        newest = self.ctx.tables.version(bronze)
+        return inserted(self.ctx.tables, bronze, newest, newest).where(F.col("op").isin(*CHANGE_OPS))
 
     def _event(self, number: int, place: int, operation: str) -> bytes:
         changed = document(number, self.batch)

@@ -39,6 +39,9 @@ _SILVER = (
     "files read",
     "MB read",
     "MB written",
+    "by hand s",
+    "of the first",
+    "silver / by hand",
     "bare MERGE s",
     "of the first",
     "silver / MERGE",
@@ -93,7 +96,7 @@ def silver_tables(compared: Sequence[Compared]) -> list[Table]:
 
 
 def _silver(one: Compared, first: Compared) -> list[str]:
-    silver, merge, rewrite = one.silver, one.merge, one.rewrite
+    silver, by_hand, merge, rewrite = one.silver, one.by_hand, one.merge, one.rewrite
     return [
         f"{one.case.rows:,}",
         f"{one.case.changed:,}",
@@ -103,6 +106,9 @@ def _silver(one: Compared, first: Compared) -> list[str]:
         f"{silver.files:,}",
         f"{silver.read / 1e6:,.0f}",
         f"{silver.written / 1e6:,.0f}",
+        f"{by_hand.seconds:.2f}",
+        f"{by_hand.seconds / first.by_hand.seconds:.2f}",
+        f"{silver.seconds / by_hand.seconds:.2f}",
         f"{merge.seconds:.2f}",
         f"{merge.seconds / first.merge.seconds:.2f}",
         f"{silver.seconds / merge.seconds:.2f}",

@@ -1,4 +1,5 @@
-"""What a silver run costs, by the change and by the table; beside a bare MERGE of the same rows, and the table written anew."""
+"""What a silver run costs, by the change and by the table; beside a pipeline written by hand, a bare MERGE of the same rows, and the table
+written anew."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
 from pipelines.io.tables import Tables
@@ -44,10 +46,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Compared:
-    """One case: a silver run, the bare MERGE, and (for one case of each table) the table written anew."""
+    """One case: a silver run, what is written by hand, the bare MERGE, and (for one case of each table) the table written anew."""
 
     case: Case
     silver: Cost
+    by_hand: Cost
     merge: Cost
     rewrite: Cost | None
 
@@ -75,38 +78,51 @@ def compare(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> Ite
 
 
 class _Bench:
-    """A table of orders and a copy of it: the copy gets the same rows by the bare MERGE."""
+    """A table of orders and two copies of it: they get the same rows by hand, and by the bare MERGE."""
 
     def __init__(self, orders: Orders, folder: Path) -> None:
         self._orders, self._turn = orders, 0
-        root = folder / f"copy-{orders.rows}"
-        self._copy = Tables(orders.ctx.spark, Lake(root=str(root)))
+        self._by_hand, self._copy = (self._copied(folder / f"{name}-{orders.rows}") for name in ("by-hand", "copy"))
         self._rows = str(folder / f"rows-{orders.rows}")
-        shutil.copytree(orders.folder, self._copy.lake.path(ORDERS), copy_function=_linked)
+
+    def _copied(self, root: Path) -> Tables:
+        copy = Tables(self._orders.ctx.spark, Lake(root=str(root)))
+        shutil.copytree(self._orders.folder, copy.lake.path(ORDERS), copy_function=_linked)
+        return copy
 
     def run(self, case: Case, *, rounds: int, rewrites: bool = False) -> Compared:
         """I/O: *rounds* times the same change of other documents, or of the same ones, if recent.
 
         Raises:
-            RuntimeError: Not every changed document is in silver.
+            RuntimeError: Not every changed document is in silver, or in the copy that is written by hand.
         """
-        silver, merge = [], []
+        silver, by_hand, merge = [], [], []
         for _ in range(rounds):
             silver.append(self._silver(case))
+            by_hand.append(self._cost(Path(self._by_hand.lake.path(ORDERS)), self._merge_by_hand))
+            self._require(self._by_hand, case)
             merge.append(self._cost(Path(self._copy.lake.path(ORDERS)), self._merge))
         rewrite = self._cost(Path(self._copy.lake.path(ORDERS)), self._rewrite) if rewrites else None
-        return Compared(case, _typical(silver), _typical(merge), rewrite)
+        return Compared(case, _typical(silver), _typical(by_hand), _typical(merge), rewrite)
 
     def _silver(self, case: Case) -> Cost:
         self._turn += 1
         self._orders.change(chosen(case.rows, case.changed, case.where, self._turn))
-        updated: list[int] = []
-        cost = self._cost(self._orders.folder, lambda: updated.extend(result.updated for result in run_silver(self._orders.ctx)))
-        if updated != [case.changed]:
-            raise RuntimeError(f"{case}: silver updated {updated}")
-        landed = self._orders.ctx.tables.read(ORDERS).where(F.col("revision") == self._orders.batch)
-        landed.write.mode("overwrite").parquet(self._rows)
+        cost = self._cost(self._orders.folder, lambda: run_silver(self._orders.ctx))
+        self._require(self._orders.ctx.tables, case)
+        self._changed_in(self._orders.ctx.tables).write.mode("overwrite").parquet(self._rows)
         return cost
+
+    def _require(self, tables: Tables, case: Case) -> None:
+        found = self._changed_in(tables).count()
+        if found != case.changed:
+            raise RuntimeError(f"{case}: {found:,} documents of {tables.lake.root} have changed")
+
+    def _changed_in(self, tables: Tables) -> DataFrame:
+        return tables.read(ORDERS).where(F.col("revision") == self._orders.batch)
+
+    def _merge_by_hand(self) -> None:
+        merge_by_hand(self._by_hand, self._orders.newest_batch())
 
     def _changed(self) -> DataFrame:
         return self._orders.ctx.spark.read.parquet(self._rows)
@@ -119,7 +135,7 @@ class _Bench:
         everything = others.unionByName(self._changed())
         everything.write.format("delta").mode("overwrite").save(self._copy.lake.path(ORDERS))
 
-    def _cost(self, table: Path, run: Callable[[], None]) -> Cost:
+    def _cost(self, table: Path, run: Callable[[], object]) -> Cost:
         jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
         folders = {file.parent for file in table.rglob("*.parquet")} - {table / "_delta_log"}
         before = jvm.io_counters()

@@ -117,12 +117,13 @@ def test_silver_varies_the_change_alone_and_the_table_alone(rows: int) -> None:
 
 def test_ratios_are_to_the_first_of_each_group_and_to_the_limits_of_the_same_case() -> None:
     def compared(rows: int, changed: int, seconds: float) -> Compared:
-        return Compared(Case(rows, changed, "recent"), Cost(seconds, 1, 1, 1), Cost(seconds * 2, 1, 1, 1), Cost(seconds * 4, 1, 1, 1))
+        costs = (Cost(seconds * times, 1, 1, 1) for times in (1, 8, 2, 4))
+        return Compared(Case(rows, changed, "recent"), *costs)
 
     by_change, by_table = report.silver_tables([compared(100, 1, 2.0), compared(100, 10, 3.0), compared(900, 10, 6.0)])
     assert list(by_change.columns[4].cells) == ["1.00", "1.50"]
     assert list(by_table.columns[4].cells) == ["1.00", "2.00"]
-    assert [list(by_table.columns[number].cells) for number in (10, 12)] == [["0.50", "0.50"], ["0.25", "0.25"]]
+    assert [list(by_table.columns[number].cells) for number in (10, 13, 15)] == [["0.12", "0.12"], ["0.50", "0.50"], ["0.25", "0.25"]]
     shown = report.recovery_table(
         [Recovered(10, 1, 1, 2, (1.0, 2.0, 9.0), 1, 1), Recovered(1_000, 5, 9, 9, (5.0, 2.0, 3.0), 1, 1)]  # the median counts
     )
