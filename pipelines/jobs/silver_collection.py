@@ -29,13 +29,13 @@ from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
 from pipelines.silver.halves import halves_of, merge_by_halves
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News, namespaces_that_ended
-from pipelines.silver.patches import folded_per_key, is_patch
-from pipelines.silver.rows import census_of, census_of_state, typed_rows
+from pipelines.silver.patches import folded_per_key
+from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
+from pipelines.silver.survey import Survey, census_of_state, survey_of
 from pipelines.silver.sweep import Sweep
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import Opened, SilverTable
@@ -180,10 +180,10 @@ class CollectionRun:
         return shape
 
     def _merge(self, shape: Shape, changes: DataFrame, lives: Incarnations) -> tuple[Shape, Merged, int]:
-        """Census, keys → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
+        """Survey → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
         settings, table = self._settings, self._table
-        census, keys = census_of(changes, max_depth=settings.max_depth), keys_of(changes)
-        folds = self._folds(changes)
+        survey = survey_of(changes, max_depth=settings.max_depth)
+        census, keys, folds = survey.census, survey.keys, self._folds(survey)
         if folds:
             gaps = [gap for gap in self.range.gaps if gap.concerns(str(self.namespace))]
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
@@ -222,12 +222,12 @@ class CollectionRun:
                 f"{self._table.name}: {error}", next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze"
             ) from None
 
-    def _folds(self, changes: DataFrame) -> bool:
+    def _folds(self, survey: Survey) -> bool:
         """Whether the table holds patches or gets its first ones. Where updates always were looked up there are none: a document that was
         gone by then is followed by its delete."""
         if self._opened.folds:
             return True
-        if self.range.updates == {"lookup"} or changes.where(is_patch()).isEmpty():
+        if self.range.updates == {"lookup"} or not survey.holds_patches:
             return False
         self._table.note_folding()
         return True

@@ -1,4 +1,4 @@
-"""Which keys a batch of changes holds: the predicate by which files and rows that it cannot meet are skipped.
+"""Which keys a batch of changes holds: the predicate by which files and rows that it cannot meet are skipped. Pure.
 
 Delta's MERGE looks for files by what its condition says of the table alone. Without such a word it reads every key of the table, and every
 column of every file that holds one of the batch's, whatever the size of the batch.
@@ -6,13 +6,10 @@ column of every file that holds one of the batch's, whatever the size of the bat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.tables import literal, literals
 
 LISTED: Final = 1_000
@@ -42,15 +39,41 @@ class Keys:
         return "true" if self.bounds is None else _between(key, *self.bounds)
 
 
-def keys_of(changes: DataFrame) -> Keys:
-    """I/O: reads the keys of bronze rows; one short job where the rows are few."""
-    keys = changes.where(F.col("op").isin(*CHANGE_OPS)).select("key", "op")
-    first = [row[0] for row in keys.select(F.substring("key", 1, _LONGEST_LISTED + 1)).limit(LISTED + 1).collect()]
-    if len(first) <= LISTED and all(key is not None and len(key) <= _LONGEST_LISTED for key in first):
-        return Keys(tuple(sorted(set(first))))
-    told = (F.min("key"), F.max("key"), F.count_if(F.col("key").isNull()), F.count("*"), F.count_if(F.col("op") == "r"))
-    (low, high, unknown, count, read) = keys.agg(*told).collect()[0]
-    return Keys() if unknown else Keys(bounds=(low, high), are_streamed=count > LISTED and read == 0)
+@dataclass
+class KeyTally:
+    """The keys of some bronze rows, counted; of several parts of a batch, merged."""
+
+    count: int = 0
+    read: int = 0
+    """How many of the rows are READs."""
+    unknown: bool = False
+    """A row has no key."""
+    low: str | None = None
+    high: str | None = None
+    listed: list[str] | None = field(default_factory=list)
+    """None: there are too many, or one is too long."""
+
+    def merge(self, other: KeyTally) -> None:
+        self.count, self.read, self.unknown = self.count + other.count, self.read + other.read, self.unknown or other.unknown
+        known = [key for key in (self.low, self.high, other.low, other.high) if key is not None]
+        self.low, self.high = min(known, default=None), max(known, default=None)
+        both = None if self.listed is None or other.listed is None else self.listed + other.listed
+        self.listed = both if both is not None and len(both) <= LISTED else None
+
+    def keys(self) -> Keys:
+        if self.listed is not None and self.count <= LISTED and not self.unknown:
+            return Keys(tuple(sorted(set(self.listed))))
+        if self.unknown or self.low is None or self.high is None:
+            return Keys()
+        return Keys(bounds=(self.low, self.high), are_streamed=self.count > LISTED and self.read == 0)
+
+
+def tally(ops: Sequence[str], keys: Sequence[str | None]) -> KeyTally:
+    """Of the rows with those *ops* and *keys*."""
+    known = [key for key in keys if key is not None]
+    short = len(known) <= LISTED and all(len(key) <= _LONGEST_LISTED for key in known)
+    low, high = min(known, default=None), max(known, default=None)  # by code point, as Spark sorts UTF-8
+    return KeyTally(len(keys), ops.count("r"), len(known) < len(keys), low, high, known if short else None)
 
 
 def _between(key: str, low: str, high: str) -> str:

@@ -1,8 +1,7 @@
-"""Typed rows from collapsed changes, and their census: the two places where Python runs on the executors."""
+"""Typed rows from collapsed changes: their documents are decoded in Python, on the executors."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -13,7 +12,6 @@ from pyspark.sql import functions as F
 
 from pipelines.model.shape import Shape
 from pipelines.model.tables import quoted
-from pipelines.silver.census import Census, count
 from pipelines.silver.decode import Decoder
 from pipelines.silver.document import document_in, is_exact
 from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
@@ -22,29 +20,6 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _STATE = (*NEWEST, "_base_position", "_pending")
 _STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _pending {PENDING_TYPE}"
-
-
-def census_of(changes: DataFrame, *, max_depth: int) -> Census:
-    """Count the BSON types of every document in bronze rows (runs one job; reads ``op`` and ``envelope``). Empty in, empty census out."""
-
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total = Census({"struct"})
-        for batch in batches:
-            pairs = zip(batch.column("op").to_pylist(), batch.column("envelope").to_pylist(), strict=True)
-            total.merge(count((found for op, raw in pairs if (found := document_in(op, raw)) is not None), max_depth=max_depth))
-        yield pa.RecordBatch.from_pydict({"census": [json.dumps(total.to_json())]})
-
-    rows = changes.where(F.col("document_size").isNotNull()).select("op", "envelope").mapInArrow(counted, "census STRING").collect()
-    merged = Census({"struct"})
-    for row in rows:
-        merged.merge(Census.from_json(json.loads(row["census"])))
-    return merged
-
-
-def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
-    """The same of collapsed changes, for documents that stand in no bronze row because they were folded."""
-    documents = state.select(F.col("base_op").alias("op"), "envelope", F.length("envelope").alias("document_size"))
-    return census_of(documents, max_depth=max_depth)
 
 
 def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -> DataFrame:

@@ -30,10 +30,10 @@ from pipelines.jobs.silver import run_silver
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.census import count
-from pipelines.silver.keys import keys_of
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import Guards, evolve
+from pipelines.silver.survey import survey_of
 from pipelines.silver.writer import SilverTable
 
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
@@ -76,7 +76,7 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     table.change_schema(shape, changes)
     for batch in batches:
         new = spark.createDataFrame(batch, CHANGES_DDL)
-        table.merge(typed_rows(latest_per_key(new), shape), keys=keys_of(new), deletes="soft")
+        table.merge(typed_rows(latest_per_key(new), shape), keys=survey_of(new, max_depth=8).keys, deletes="soft")
     return _content(table.tables.read(table.name))
 
 

@@ -16,10 +16,11 @@ from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
 from pipelines.silver.halves import Half, halves_of, merge_by_halves
-from pipelines.silver.keys import Keys, keys_of
+from pipelines.silver.keys import Keys
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import SchemaChange
+from pipelines.silver.survey import survey_of
 from pipelines.silver.writer import SilverTable
 
 _SHAPE = Shape("struct", fields={"v": Shape("int")})
@@ -66,7 +67,7 @@ def typed(state: DataFrame) -> DataFrame:
 
 def whole(table: SilverTable, changes: Sequence[Row]) -> Merged:
     rows = frame(table.tables.spark, changes)
-    return table.merge(typed(latest_per_key(rows)), keys=keys_of(rows), deletes="soft")
+    return table.merge(typed(latest_per_key(rows)), keys=survey_of(rows, max_depth=8).keys, deletes="soft")
 
 
 def by_halves(table: SilverTable, changes: Sequence[Row]) -> Merged:
@@ -93,10 +94,10 @@ def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_
 def test_only_many_changes_of_the_stream_are_parted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.silver.keys.LISTED", 1)
     some = [change("b", "2", "u", 1), change("c", "2", "u", 1)]
-    assert keys_of(frame(spark, some)).are_streamed
+    assert survey_of(frame(spark, some), max_depth=8).keys.are_streamed
     for unsure in (change("q", "2", "r", 1), change(None, "2", "u", 1)):  # a READ may be of what is there, or of what is new
-        assert not keys_of(frame(spark, [*some, unsure])).are_streamed
-    assert not keys_of(frame(spark, [change("b" * 300, "2", "u", 1)])).are_streamed
+        assert not survey_of(frame(spark, [*some, unsure]), max_depth=8).keys.are_streamed
+    assert not survey_of(frame(spark, [change("b" * 300, "2", "u", 1)]), max_depth=8).keys.are_streamed
 
 
 def test_few_keys_are_not_worth_two_commits(spark: SparkSession) -> None:

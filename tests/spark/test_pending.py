@@ -11,9 +11,9 @@ from pipelines.io.tables import Tables
 from pipelines.model.gap import Gap
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
-from pipelines.silver.keys import keys_of
 from pipelines.silver.patches import folded_per_key
 from pipelines.silver.rows import typed_rows
+from pipelines.silver.survey import survey_of
 from pipelines.silver.writer import SilverTable
 
 
@@ -25,7 +25,7 @@ def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tabl
         event = bson.encode({"operationType": "update", "updateDescription": {"updatedFields": {position: 1}, "removedFields": []}})
         new = tables.spark.createDataFrame([("1", position, "u", None, None, None, event, 0)], CHANGES_DDL)
         state = folded_per_key(new, tables.read(table.name), exact_updates=True)
-        table.merge(typed_rows(state, Shape("struct")), keys=keys_of(new), deletes="soft")
+        table.merge(typed_rows(state, Shape("struct")), keys=survey_of(new, max_depth=8).keys, deletes="soft")
     assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
 
 

@@ -1,0 +1,67 @@
+"""What a batch holds, found in one job that looks at each row: the types in its documents, its keys, and whether there are patches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.columns import CHANGE_OPS
+from pipelines.silver.census import Census, count
+from pipelines.silver.document import document_in
+from pipelines.silver.keys import Keys, KeyTally, tally
+from pipelines.silver.patches import is_patch
+
+_DDL = "census STRING, keys STRING, patches BOOLEAN"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Of one batch of one collection."""
+
+    census: Census
+    keys: Keys
+    holds_patches: bool
+
+
+def survey_of(changes: DataFrame, *, max_depth: int) -> Survey:
+    """I/O: one job over bronze rows of one collection. Nothing in, nothing found.
+
+    Args:
+        changes: Control rows may be among them; reads ``op``, ``key``, ``document_size`` and ``envelope``.
+        max_depth: As `count` takes it.
+    """
+
+    def surveyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        census, keys, patches = Census({"struct"}), KeyTally(), False
+        for batch in batches:
+            ops = batch["op"].to_pylist()
+            found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
+            census.merge(count((document for document in found if document is not None), max_depth=max_depth))
+            keys.merge(tally(ops, batch["key"].to_pylist()))
+            patches = patches or any(batch["is_patch"].to_pylist())
+        part = {"census": [json.dumps(census.to_json())], "keys": [json.dumps(asdict(keys))], "patches": [patches]}
+        yield pa.RecordBatch.from_pydict(part)
+
+    document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
+    wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
+    parts = wanted.mapInArrow(surveyed, _DDL).collect()
+    census, keys = Census({"struct"}), KeyTally()
+    for part in parts:
+        census.merge(Census.from_json(json.loads(part["census"])))
+        keys.merge(KeyTally(**json.loads(part["keys"])))
+    return Survey(census, keys.keys(), any(part["patches"] for part in parts))
+
+
+def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
+    """I/O: one job. The types in collapsed changes, for documents that stand in no bronze row because they were folded.
+
+    Args:
+        state: As `folded_per_key` returns it.
+    """
+    folded = state.select(F.col("base_op").alias("op"), F.col("_key").alias("key"), "envelope", F.length("envelope").alias("document_size"))
+    return survey_of(folded, max_depth=max_depth).census
