@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from bronze_changes import CHANGES_DDL
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, purge, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
@@ -127,22 +127,27 @@ def write_histories(collection: Collection[dict[str, Any]], chance: random.Rando
 
 
 # promises 1 and 2; scenario: A01, A18, D09, E01, E03, E05, I06, T08
-def pipeline_through_crashes(spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Path, seed: int) -> None:
+def pipeline_through_crashes(
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Path, seed: int, *, engines: Sequence[str] = ("spark",)
+) -> None:
     chance = random.Random(seed)
     database = mongo[f"p_{uuid.uuid4().hex[:10]}"]
-    ctx = spark_pipeline(
+    ctx = pipeline(
         spark,
         mongo_uri,
         database.name,
         root,
+        engine=chance.choice(engines),
         snapshot_chunk_size=chance.choice([10, 30, 1000]),
         max_batch_size=chance.choice([7, 50, 5000]),
         mode=chance.choice(["change_streams", "change_streams_update_full"]),
     )
-    crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake))
+    tables = CrashingTables(spark, ctx.tables.lake)
+    crashing = JobContext(ctx.settings, spark, tables)
     try:
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
+            tables.commits_natively_too(patched)
             patched.setattr("pipelines.silver.keys.LISTED", chance.choice([2, 1000]))
             patched.setattr("pipelines.silver.halves.WORTH_TWO", 2)  # what is not listed goes in two MERGEs
             for _ in range(2):
@@ -172,4 +177,5 @@ def test_a_pipeline_that_crashes_at_random_commits_converges(
 def test_a_pipeline_that_crashes_at_random_commits_converges_at_length(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    pipeline_through_crashes(spark, mongo_uri, mongo, tmp_path_factory.mktemp("lake"), seed)
+    root = tmp_path_factory.mktemp("lake")
+    pipeline_through_crashes(spark, mongo_uri, mongo, root, seed, engines=("spark", "native"))
