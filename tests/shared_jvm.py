@@ -24,9 +24,12 @@ _CONF: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",  # a plan made anew after each of its stages
     "spark.sql.dataFrameQueryContext.enabled": "false",  # a look at the call stack for each operation of a column
+}
+# Of the JVM, so not for a server's session.
+_HERE: Final = {
+    "spark.driver.memory": "4g",  # of all workers
     "spark.buffer.pageSize": "1m",  # of every sort and aggregation: 64 MB by default, and full collections after every few MERGEs
 }
-_HERE: Final = {"spark.driver.memory": "4g"}  # of all workers
 # Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
 _SMALL_JVM: Final = (
     "-XX:+UseSerialGC -Xms3g -Xmn1500m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
