@@ -172,10 +172,11 @@ def test_a_pipeline_that_crashes_at_random_commits_converges(
 
 
 @pytest.mark.long
-@settings(_few, max_examples=25)
+@pytest.mark.parametrize("part", range(5))  # so that every process takes its share
+@settings(_few, max_examples=5)
 @given(seed=st.integers(0, 2**32))
 def test_a_pipeline_that_crashes_at_random_commits_converges_at_length(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, part: int, seed: int
 ) -> None:
     root = tmp_path_factory.mktemp("lake")
     pipeline_through_crashes(spark, mongo_uri, mongo, root, seed, engines=("spark", "native"))
