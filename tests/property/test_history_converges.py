@@ -12,9 +12,9 @@ from typing import Any
 import bson
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from seeds import SEEDS
 
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
@@ -62,7 +62,7 @@ def content(table: DataFrame) -> list[Version]:
 
 # promise 2; scenario: C12, C13, D06
 @settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1)
-@given(seed=st.integers(0, 2**32))
+@given(seed=SEEDS)
 def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

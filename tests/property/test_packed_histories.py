@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from lakehouse import assert_equal_to_source, bronze, pipeline, purge
 from pymongo import DeleteOne, MongoClient, ReplaceOne, UpdateOne
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from seeds import SEEDS
 
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
@@ -68,7 +68,7 @@ class Histories:
 # promises 1 and 2; scenario: A01, C07, D06, D09, E01, E03, H03, I06, T08
 @pytest.mark.long
 @settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1)
-@given(seed=st.integers(0, 2**32))
+@given(seed=SEEDS)
 def test_thousands_of_histories_in_hundreds_of_collections_converge(
     spark: SparkSession,
     mongo_uri: str,
