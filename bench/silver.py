@@ -94,48 +94,48 @@ class _Bench:
         """I/O: *rounds* times the same change of other documents, or of the same ones, if recent.
 
         Raises:
-            RuntimeError: Not every changed document is in silver, or in the copy that is written by hand.
+            RuntimeError: One of the ways did not update exactly the changed documents.
         """
         silver, by_hand, merge = [], [], []
         for _ in range(rounds):
-            silver.append(self._silver(case))
-            by_hand.append(self._cost(Path(self._by_hand.lake.path(ORDERS)), self._merge_by_hand))
-            self._require(self._by_hand, case)
-            merge.append(self._cost(Path(self._copy.lake.path(ORDERS)), self._merge))
-        rewrite = self._cost(Path(self._copy.lake.path(ORDERS)), self._rewrite) if rewrites else None
+            self._turn += 1
+            self._orders.change(chosen(case.rows, case.changed, case.where, self._turn))
+            silver.append(self._updating(case, self._orders.ctx.tables, self._silver))
+            by_hand.append(self._updating(case, self._by_hand, lambda: merge_by_hand(self._by_hand, self._orders.newest_batch())))
+            self._keep_changed()
+            merge.append(self._updating(case, self._copy, self._merge))
+        rewrite = self._cost(self._copy, self._rewrite) if rewrites else None
         return Compared(case, _typical(silver), _typical(by_hand), _typical(merge), rewrite)
 
-    def _silver(self, case: Case) -> Cost:
-        self._turn += 1
-        self._orders.change(chosen(case.rows, case.changed, case.where, self._turn))
-        cost = self._cost(self._orders.folder, lambda: run_silver(self._orders.ctx))
-        self._require(self._orders.ctx.tables, case)
-        self._changed_in(self._orders.ctx.tables).write.mode("overwrite").parquet(self._rows)
+    def _updating(self, case: Case, tables: Tables, run: Callable[[], int]) -> Cost:
+        updated: list[int] = []
+        cost = self._cost(tables, lambda: updated.append(run()))
+        if updated != [case.changed]:
+            raise RuntimeError(f"{case}: {updated} documents of {tables.lake.root} were updated")
         return cost
 
-    def _require(self, tables: Tables, case: Case) -> None:
-        found = self._changed_in(tables).count()
-        if found != case.changed:
-            raise RuntimeError(f"{case}: {found:,} documents of {tables.lake.root} have changed")
+    def _silver(self) -> int:
+        (result,) = run_silver(self._orders.ctx)
+        return result.updated
 
-    def _changed_in(self, tables: Tables) -> DataFrame:
-        return tables.read(ORDERS).where(F.col("revision") == self._orders.batch)
-
-    def _merge_by_hand(self) -> None:
-        merge_by_hand(self._by_hand, self._orders.newest_batch())
+    def _keep_changed(self) -> None:
+        changed = self._orders.ctx.tables.read(ORDERS).where(F.col("revision") == self._orders.batch)
+        changed.write.mode("overwrite").parquet(self._rows)
 
     def _changed(self) -> DataFrame:
         return self._orders.ctx.spark.read.parquet(self._rows)
 
-    def _merge(self) -> None:
-        self._copy.merge(ORDERS, self._changed(), "t._key = s._key").update_all(when=_GUARD).insert_all().execute()
+    def _merge(self) -> int:
+        merge = self._copy.merge(ORDERS, self._changed(), "t._key = s._key")
+        return merge.update_all(when=_GUARD).insert_all().execute().updated
 
     def _rewrite(self) -> None:
         others = self._copy.read(ORDERS).join(self._changed().select("_key"), "_key", "left_anti")
         everything = others.unionByName(self._changed())
         everything.write.format("delta").mode("overwrite").save(self._copy.lake.path(ORDERS))
 
-    def _cost(self, table: Path, run: Callable[[], object]) -> Cost:
+    def _cost(self, tables: Tables, run: Callable[[], None]) -> Cost:
+        table = Path(tables.lake.path(ORDERS))
         jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
         folders = {file.parent for file in table.rglob("*.parquet")} - {table / "_delta_log"}
         before = jvm.io_counters()

@@ -25,6 +25,8 @@ from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
 Db = Database[dict[str, Any]]
+
+# A server that MONGODB_URI names is the user's own: it may be of any kind, and nobody should break its answers.
 needs_failpoints = pytest.mark.skipif(
     configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one"
 )

@@ -61,7 +61,7 @@ class KeyTally:
         self.listed = both if both is not None and len(both) <= LISTED else None
 
     def keys(self) -> Keys:
-        if self.listed is not None and self.count <= LISTED and not self.unknown:
+        if self.listed is not None and not self.unknown:
             return Keys(tuple(sorted(set(self.listed))))
         if self.unknown or self.low is None or self.high is None:
             return Keys()
