@@ -18,7 +18,7 @@ from pipelines.model.tables import Lake
 
 SOURCE, _IDENTITY = "bench", "bench"
 _COLLECTIONS = 20
-_FILES = 2  # of a batch of 50,000 events: one for every 25,000
+_FILES = 2  # of a batch of 50,000 events: one for each slice
 _FILLS_STATED = ("batch", "position", "op", "operation_type", "db", "collection", "key", "document_size", "envelope", "writer")
 
 

@@ -19,7 +19,9 @@ from pipelines.model.columns import BRONZE_DDL
 PARSED_HERE: Final = 4_000
 """Events of a batch that one thread parses before a Python worker would have begun."""
 
-_SLICE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+SLICE: Final = 25_000
+"""Events of a large batch that one task parses and one file holds."""
+
 _RAW_DDL = "envelope BINARY, last BOOLEAN"
 _RAW = pa.schema([("envelope", pa.binary()), ("last", pa.bool_())])
 _Parse = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -29,9 +31,9 @@ _Parse = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
     """Bronze rows of one streamed batch; they can be read while the block runs.
 
-    Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices of
-    ``spark.sql.execution.arrow.maxRecordsPerBatch``, and each is parsed in its task. A slice is broadcast: its worker reads what was
-    pickled here, and the JVM makes no rows of it. Spark Connect broadcasts nothing, and gets rows of bytes.
+    Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices, and each
+    is parsed in its task. A slice is broadcast: its worker reads what was pickled here, and the JVM makes no rows of it. Spark Connect
+    broadcasts nothing, and gets rows of bytes.
     """
     if len(batch.events) <= PARSED_HERE:
         yield one_file(spark, stream_table(batch))
@@ -40,10 +42,9 @@ def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
         raw = pa.table([list(batch.events), [False] * (len(batch.events) - 1) + [True]], schema=_RAW)
         yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(_parsing_rows(replace(batch, events=())), BRONZE_DDL)
         return
-    size = int(spark.conf.get(_SLICE) or 0)  # not above 0: no limit, as Spark itself reads it
     with ExitStack() as lent:
         slices = []
-        for part in batch.parts(size if size > 0 else len(batch.events)):
+        for part in batch.parts(SLICE):
             slices.append(spark.sparkContext.broadcast(part))
             lent.callback(slices[-1].destroy)
         yield spark.range(0, len(slices), 1, len(slices)).mapInArrow(_parsing_slices(slices), BRONZE_DDL)

@@ -26,7 +26,8 @@ _NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 # Session settings that mean the same everywhere: sent to a managed or remote session, too.
 _SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",  # a document's instant must not depend on where the process runs
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "25000",  # of a bronze batch: one task parses and one file holds so many events
+    # default 10000: Spark measures what it hands to Python after every row, and for a list that is null as long as the batch has become
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
 
 # Of a JVM that is started here, wherever its executors run.
@@ -44,6 +45,8 @@ _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
+    # default 100 classes: one silver run compiles more, so the next one would compile them all again, the JVM's optimizer after it
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1792m",  # a capture with all its Python processes stays below 3 GiB
     "spark.driver.bindAddress": "127.0.0.1",
