@@ -16,7 +16,7 @@ _SAMPLE_SECONDS = 0.1
 _EXACT_EVERY = 10
 """Samples. To tell what processes share the kernel walks all their pages: in each sample, that took a tenth of both cores of a snapshot."""
 _GROWN = 1.05
-"""Of resident memory, since it was asked last: then it is asked at once."""
+"""Times the most resident memory at which it was asked: beyond that it is asked at once."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Measurement:
 
 class MemoryWatch:
     """Samples the memory of this process and everything below it, while the block runs; but not of mongod, nor of what an earlier run left
-    behind and this one has not used: Spark keeps its Python workers."""
+    behind and this one has not used: Spark keeps its Python workers. A peak of less than a second may be told too low."""
 
     def __init__(self) -> None:
         self._peaks = {"python": 0, "java": 0, "both": 0}
