@@ -200,8 +200,10 @@ class EmbeddedMongod:
             server.wait(timeout=30)
 
     def pause(self, member: int = 0) -> None:
-        """SIGSTOP: the server hangs, its sockets stay open."""
-        self._servers[member].send_signal(signal.SIGSTOP)
+        """SIGSTOP: the server hangs, its sockets stay open. Returns when all its threads stand: the signal alone is only on its way."""
+        server = self._servers[member]
+        server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)
 
     def resume(self, member: int = 0) -> None:
         self._servers[member].send_signal(signal.SIGCONT)

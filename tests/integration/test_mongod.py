@@ -129,6 +129,17 @@ def test_a_taken_port_is_told_in_one_line() -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_server_stands_when_pause_returns() -> None:
+    with EmbeddedMongod() as server:
+        for _ in range(20):  # a signal alone is too early in about every second case
+            server.pause()
+            try:
+                threads = Path(f"/proc/{server.pids()[0]}/task").glob("*/stat")
+                assert {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
+            finally:
+                server.resume()
+
+
 def test_a_paused_server_goes_on_where_it_was() -> None:
     with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri, socketTimeoutMS=500, retryReads=False) as client:
         client.shop.orders.insert_one({"_id": 1})
