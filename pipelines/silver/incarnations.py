@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.namespaces import Namespace, NamespaceEvent
-from pipelines.model.position import cluster_seconds
+from pipelines.model.tables import literal
 
 _REMEMBERED: Final = 20
 _NAMELESS: Final = ""
@@ -77,31 +77,31 @@ class Incarnations:
         return changes.withColumn("position", F.when(self.brings(), moved).otherwise(F.col("position")))
 
     def end(self) -> Column:
-        """Where the incarnation of a silver row ended: position and seconds; null where it lives. A row without a UUID may be any."""
+        """Position at which the incarnation of a silver row ended; null where it lives. A row without a UUID may be any."""
         if not self.ended:
-            return F.lit(None).cast("STRUCT<position: STRING, seconds: BIGINT>")
-        own = F.try_element_at(_map({uuid: _end(position) for uuid, position in self.ended.items()}), F.col("_collection_uuid"))
-        known = F.greatest(own, _end(self.ended[_NAMELESS])) if _NAMELESS in self.ended else own
-        return F.when(F.col("_collection_uuid").isNull(), _end(max(self.ended.values()))).otherwise(known)
+            return F.lit(None).cast("STRING")
+        own = f"try_element_at({_map(self.ended)}, _collection_uuid)"
+        known = f"greatest({own}, {literal(self.ended[_NAMELESS])})" if _NAMELESS in self.ended else own
+        return F.expr(f"if(_collection_uuid IS NULL, {literal(max(self.ended.values()))}, {known})")
 
     def is_over(self) -> Column:
         """Whether a silver row's incarnation ended after its newest change."""
-        return F.coalesce(self.end()["position"] > F.col("_position"), F.lit(False))
+        return F.coalesce(self.end() > F.col("_position"), F.lit(False))
 
     def tombstone(self) -> dict[str, Column]:
         """What a row that `is_over` becomes: deleted, at the position of the end."""
-        end = self.end()
-        return tombstone_at(end["position"], end["seconds"])
+        return tombstone_at(self.end())
 
     def retired(self, state: DataFrame) -> DataFrame:
         """Collapsed changes, with a tombstone for each key whose incarnation is over."""
         if not self.ended:
             return state
-        over = self.is_over()
-        return state.withColumns({name: F.when(over, value).otherwise(F.col(name)) for name, value in self.tombstone().items()})
+        end = F.col("_end")
+        tombstone = {name: F.when(end > F.col("_position"), value).otherwise(F.col(name)) for name, value in tombstone_at(end).items()}
+        return state.withColumn("_end", self.end()).withColumns(tombstone).drop("_end")
 
     def _came_at(self) -> Column:
-        return F.try_element_at(_map({uuid: F.lit(position) for uuid, position in self.came.items()}), F.col("collection_uuid"))
+        return F.expr(f"try_element_at({_map(self.came)}, collection_uuid)")
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,9 @@ class Ends:
         return F.when(F.col("_captured_at").isNotNull() & (F.col("_op") != "b"), F.least(nowhere, nowhere, *found))
 
 
-def tombstone_at(position: Column, seconds: Column) -> dict[str, Column]:
-    """What makes a row a tombstone at *position*, whose cluster time is *seconds* since the epoch."""
+def tombstone_at(position: Column) -> dict[str, Column]:
+    """What makes a row a tombstone at *position*."""
+    seconds = F.conv(F.left(position, F.lit(8)), 16, 10).cast("BIGINT")
     return {
         "_position": position,
         "_op": F.lit("d"),
@@ -163,9 +164,6 @@ def _newest(positions: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(positions.items(), key=lambda entry: entry[1])[-_REMEMBERED:])
 
 
-def _end(position: str) -> Column:
-    return F.struct(F.lit(position).alias("position"), F.lit(cluster_seconds(position)).cast("BIGINT").alias("seconds"))
-
-
-def _map(entries: Mapping[str, Column]) -> Column:
-    return F.create_map(*(column for uuid, value in entries.items() for column in (F.lit(uuid), value)))
+def _map(entries: Mapping[str, str]) -> str:
+    """As SQL: a call for each column of it takes longer than a small MERGE should."""
+    return f"map({', '.join(literal(text) for entry in entries.items() for text in entry)})"

@@ -13,7 +13,6 @@ from pipelines.io.conflicts import retrying
 from pipelines.io.merge import Merge, Merged
 from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
-from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, literal, quoted
 from pipelines.silver.floor import is_below
@@ -157,7 +156,7 @@ class SilverTable(TypedTable):
         below = (F.col("_position") < position) & ~F.col("_deleted")
         table = self.tables.read(self.name)
         gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-        return self._bury(gone, tombstone_at(F.lit(position), F.lit(cluster_seconds(position))), deletes)
+        return self._bury(gone, tombstone_at(F.lit(position)), deletes)
 
     def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
