@@ -19,6 +19,8 @@ from delta.exceptions import (
 from pyspark.errors import AnalysisException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from pipelines.errors import OvertakenError
+
 LOST_RACES: Final = (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -26,6 +28,7 @@ LOST_RACES: Final = (
     ConcurrentWriteException,
     MetadataChangedException,
     ProtocolChangedException,
+    OvertakenError,
 )
 SEQUENCE_TAKEN: Final = ConcurrentTransactionException
 """Somebody else committed the same application transaction at the same moment."""

@@ -193,9 +193,9 @@ class CollectionRun:
             state = latest_per_key(changes)
         if census.holds_poison:
             note_poison(self.ctx, self.namespace, state)
-        shape, schema_changes = self._evolved(shape, census)
+        known, (shape, schema_changes) = shape, self._evolved(shape, census)
         if schema_changes:
-            table.change_schema(shape, schema_changes)
+            table.change_schema(shape, schema_changes, known=known)
             self._note(schema_changes)
         state = lives.retired(state)
         if settings.deletes == "hard":

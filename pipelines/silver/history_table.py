@@ -71,10 +71,10 @@ class HistoryTable(TypedTable):
         Returns:
             The table's next shape. A column that an older silver table had stays as it was.
         """
-        shape, changes = followed(shape, silver)
+        following, changes = followed(shape, silver)
         if changes:
-            self.change_schema(shape, changes)
-        return shape
+            self.change_schema(following, changes, known=shape)
+        return following
 
     def merge(self, changes: DataFrame, *, since: str) -> int:
         """I/O: one commit that makes *changes*; idempotent.

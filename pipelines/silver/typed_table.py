@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.errors import ContractError
+from pipelines.errors import ContractError, OvertakenError
 from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.shape import Shape, caseless
@@ -107,16 +107,21 @@ class TypedTable:
             return None
         return progress_in(self.tables.properties(self.name))
 
-    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange]) -> None:
+    def change_schema(self, shape: Shape, changes: Sequence[SchemaChange], *, known: Shape) -> None:
         """I/O: adds and widens columns, then stores *shape*.
+
+        Args:
+            known: What was stored when *changes* were found.
 
         Raises:
             ContractError: A column that is to be added is there, of another type, and holds values.
+            OvertakenError: Another shape than *known* is stored by now.
 
         Effects on failure:
             Some columns may be there while the stored shape is still the old one. Calling again is safe, also with other changes: nothing
             is merged before the shape is stored, so the columns are empty, and one that is now to be of another type is made anew.
         """
+        self._require_shape(known)
         table = self.tables.lake.sql(self.name)
         added = self._without_those_there([change for change in changes if not change.before])
         if added:
@@ -125,7 +130,12 @@ class TypedTable:
         for change in changes:
             if change.before:
                 self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
+        self._require_shape(known)  # once more, for columns take their time
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
+
+    def _require_shape(self, known: Shape) -> None:
+        if shape_in(self.tables.properties(self.name)) != known:
+            raise OvertakenError(f"another run has changed the columns of {self.name}", next_step="strandline silver")
 
     def _without_those_there(self, added: Sequence[SchemaChange]) -> list[SchemaChange]:
         """I/O: those of *added* that the table lacks. One commit, or none, drops what a run that never merged has left otherwise."""

@@ -73,7 +73,7 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     _, changes = evolve(Shape("struct"), count([], max_depth=8), Guards())
     assert changes == []
     _, changes = evolve(Shape("struct"), _census(batches), Guards())
-    table.change_schema(shape, changes)
+    table.change_schema(shape, changes, known=Shape("struct"))
     for batch in batches:
         new = spark.createDataFrame(batch, CHANGES_DDL)
         table.merge(typed_rows(latest_per_key(new), shape), keys=survey_of(new, max_depth=8).keys, deletes="soft")

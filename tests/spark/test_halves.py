@@ -50,7 +50,7 @@ def made(tables: Tables) -> Table:
     def make(name: str) -> SilverTable:
         table = SilverTable(tables, TableName("silver", name))
         table.open(f"db.{name}", "test")
-        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "INT")])
+        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "INT")], known=Shape("struct"))
         assert whole(table, OLD).inserted == 3
         return table
 

@@ -9,12 +9,13 @@ import bson
 import pytest
 from crashing import Crash, CrashingTables
 
-from pipelines.errors import ContractError
+from pipelines.errors import ContractError, OvertakenError
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
 from pipelines.silver.census import count
 from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.typed_table import TypedTable
 from pipelines.silver.writer import SilverTable
 
 FIRST = {"_id": 1, "n": 1, "s": {"x": 1}, "l": [{"x": 1}], "d": {"x": 1}, "same": True, "NAME": 1}
@@ -36,13 +37,13 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     table = SilverTable(tables, TableName("silver", "a"))
     table.open("shop.a", "test")
     with pytest.raises(Crash):
-        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST))
+        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST), known=EMPTY)
     left = dict(tables.read(table.name).dtypes)
     assert (left["n"], left["d"]) == ("int", "struct<x:int>")
     assert table.open("shop.a", "test").shape == EMPTY
 
     shape, changes = asked_by(MEANWHILE, FIRST)
-    table.change_schema(shape, changes)
+    table.change_schema(shape, changes, known=EMPTY)
     rows = tables.read(table.name)
     types = dict(rows.dtypes)
     assert {name: types[name] for name in ("n", "s", "l", "d", "same", "later", "name")} == {
@@ -59,10 +60,39 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     # the same further down, and a column with values, which is somebody's own
     deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape)
     with pytest.raises(Crash):
-        replace(table, tables=ending(tables)).change_schema(deeper, changes)
-    table.change_schema(*asked_by({"l": [{"z": [1]}]}, shape=shape))
+        replace(table, tables=ending(tables)).change_schema(deeper, changes, known=shape)
+    stored, changes = asked_by({"l": [{"z": [1]}]}, shape=shape)
+    table.change_schema(stored, changes, known=shape)
     assert dict(tables.read(table.name).dtypes)["l"] == "array<struct<x:double,y:int,z:array<int>>>"
     tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table.name)} ADD COLUMNS (own STRING)")
     tables.spark.sql(f"INSERT INTO {tables.lake.sql(table.name)} (_key, own) VALUES ('1', 'mine')")
     with pytest.raises(ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"):
-        table.change_schema(*asked_by({"own": 1}, shape=shape))
+        table.change_schema(*asked_by({"own": 1}, shape=stored), known=stored)
+
+
+# scenario: Q06, E03
+def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_before(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = SilverTable(tables, TableName("silver", "a"))
+    table.open("shop.a", "test")
+    theirs, changes = asked_by({"_id": 1, "theirs": 1})
+    table.change_schema(theirs, changes, known=EMPTY)
+    with pytest.raises(OvertakenError, match=r"another run has changed the columns of silver\.a → strandline silver"):
+        table.change_schema(*asked_by({"_id": 1, "theirs": "text"}), known=EMPTY)
+    assert table.open("shop.a", "test").shape == theirs
+    assert dict(tables.read(table.name).dtypes)["theirs"] == "int"
+
+    without = TypedTable._without_those_there
+    also, more = asked_by({"also": 1}, shape=theirs)
+
+    def overtaken(self: TypedTable, added: list[SchemaChange]) -> list[SchemaChange]:
+        """Another run, while this one is at its columns."""
+        monkeypatch.setattr(TypedTable, "_without_those_there", without)
+        table.change_schema(also, more, known=theirs)
+        return without(self, added)
+
+    monkeypatch.setattr(TypedTable, "_without_those_there", overtaken)
+    with pytest.raises(OvertakenError):
+        table.change_schema(*asked_by({"own": 1}, shape=theirs), known=theirs)
+    assert table.open("shop.a", "test").shape == also

@@ -1,0 +1,48 @@
+"""Silver runs side by side over one table whose documents bring new fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, land, pipeline, silver
+from pymongo.database import Database
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.jobs import silver_collection
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.silver import run_silver
+from pipelines.model.tables import TableName
+from pipelines.silver.survey import Survey, survey_of
+from pipelines.silver.writer import SilverTable
+
+
+# scenario: Q06, E03
+def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
+    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    land(ctx)
+    database.a.insert_one({"_id": 2, "own": 1})
+    run_capture(ctx, once=True)
+
+    def overtaken(changes: DataFrame, *, max_depth: int) -> Survey:
+        """All that the other run does, more of bronze included, while this one looks at its batch."""
+        monkeypatch.setattr(silver_collection, "survey_of", survey_of)
+        database.a.insert_one({"_id": 3, "theirs": "text"})
+        land(ctx)
+        return survey_of(changes, max_depth=max_depth)
+
+    monkeypatch.setattr(silver_collection, "survey_of", overtaken)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    shape = SilverTable(ctx.tables, TableName("silver", "a")).open(f"{database.name}.a", ctx.settings.source.name).shape
+    assert {"own", "theirs"} <= set(shape.fields)
+    assert [tuple(row) for row in silver(ctx, "a").select("own", "theirs").orderBy("_key").collect()] == [
+        (None, None),
+        (1, None),
+        (None, "text"),
+    ]
+    assert run_silver(ctx) == []
