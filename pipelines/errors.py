@@ -36,10 +36,6 @@ class RetriableError(StrandlineError):
     exit_code = 75
 
 
-class OvertakenError(RetriableError):
-    """Another process has changed what this one has read and was about to change. Nothing was written; what is read anew is up to date."""
-
-
 class TerminalError(StrandlineError):
     """Calling again without a change ends the same way. Nothing was lost."""
 

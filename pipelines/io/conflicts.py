@@ -19,7 +19,12 @@ from delta.exceptions import (
 from pyspark.errors import AnalysisException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from pipelines.errors import OvertakenError
+from pipelines.errors import RetriableError
+
+
+class OvertakenError(RetriableError):
+    """Another process has changed what this one has read and was about to change. What is read anew is up to date."""
+
 
 LOST_RACES: Final = (
     ConcurrentAppendException,

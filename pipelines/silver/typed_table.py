@@ -11,7 +11,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pipelines.errors import ContractError, OvertakenError
+from pipelines.errors import ContractError
+from pipelines.io.conflicts import OvertakenError
 from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.shape import Shape, caseless

@@ -9,7 +9,8 @@ import bson
 import pytest
 from crashing import Crash, CrashingTables
 
-from pipelines.errors import ContractError, OvertakenError
+from pipelines.errors import ContractError
+from pipelines.io.conflicts import OvertakenError
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
