@@ -88,10 +88,6 @@ class Incarnations:
         """Whether a silver row's incarnation ended after its newest change."""
         return F.coalesce(self.end() > F.col("_position"), F.lit(False))
 
-    def tombstone(self) -> dict[str, Column]:
-        """What a row that `is_over` becomes: deleted, at the position of the end."""
-        return tombstone_at(self.end())
-
     def retired(self, state: DataFrame) -> DataFrame:
         """Collapsed changes, with a tombstone for each key whose incarnation is over."""
         if not self.ended:

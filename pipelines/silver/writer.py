@@ -161,7 +161,7 @@ class SilverTable(TypedTable):
     def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
         """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
         over = self.tables.read(self.name).where(incarnations.is_over())
-        self._bury(over, incarnations.tombstone(), deletes)
+        self._bury(over, tombstone_at(incarnations.end()), deletes)
 
     def _bury(self, gone: DataFrame, tombstone: Mapping[str, Column], deletes: Deletes) -> int:
         """I/O: one MERGE that makes a *tombstone* of every row of *gone*; by ``deletes: hard``, nothing stays of what was in the document.
