@@ -76,25 +76,24 @@ class Incarnations:
         moved = F.concat(self._came_at(), F.lit("#"), F.col("position"))
         return changes.withColumn("position", F.when(self.brings(), moved).otherwise(F.col("position")))
 
-    def end(self) -> Column:
-        """Position at which the incarnation of a silver row ended; null where it lives. A row without a UUID may be any."""
+    def end(self) -> str:
+        """SQL: position at which the incarnation of a silver row ended; null where it lives. A row without a UUID may be any."""
         if not self.ended:
-            return F.lit(None).cast("STRING")
+            return "CAST(NULL AS STRING)"
         own = f"try_element_at({_map(self.ended)}, _collection_uuid)"
         known = f"greatest({own}, {literal(self.ended[_NAMELESS])})" if _NAMELESS in self.ended else own
-        return F.expr(f"if(_collection_uuid IS NULL, {literal(max(self.ended.values()))}, {known})")
+        return f"if(_collection_uuid IS NULL, {literal(max(self.ended.values()))}, {known})"
 
-    def is_over(self) -> Column:
-        """Whether a silver row's incarnation ended after its newest change."""
-        return F.coalesce(self.end() > F.col("_position"), F.lit(False))
+    def is_over(self) -> str:
+        """SQL: whether a silver row's incarnation ended after its newest change."""
+        return f"coalesce({self.end()} > _position, false)"
 
     def retired(self, state: DataFrame) -> DataFrame:
         """Collapsed changes, with a tombstone for each key whose incarnation is over."""
         if not self.ended:
             return state
-        end = F.col("_end")
-        tombstone = {name: F.when(end > F.col("_position"), value).otherwise(F.col(name)) for name, value in tombstone_at(end).items()}
-        return state.withColumn("_end", self.end()).withColumns(tombstone).drop("_end")
+        tombstone = {name: F.expr(f"if(_end > _position, {value}, {name})") for name, value in tombstone_at("_end").items()}
+        return state.withColumn("_end", F.expr(self.end())).withColumns(tombstone).drop("_end")
 
     def _came_at(self) -> Column:
         return F.expr(f"try_element_at({_map(self.came)}, collection_uuid)")
@@ -137,14 +136,13 @@ class Ends:
         return F.when(F.col("_captured_at").isNotNull() & (F.col("_op") != "b"), F.least(nowhere, nowhere, *found))
 
 
-def tombstone_at(position: Column) -> dict[str, Column]:
-    """What makes a row a tombstone at *position*."""
-    seconds = F.conv(F.left(position, F.lit(8)), 16, 10).cast("BIGINT")
+def tombstone_at(position: str) -> dict[str, str]:
+    """SQL: what makes a row a tombstone at *position*."""
     return {
         "_position": position,
-        "_op": F.lit("d"),
-        "_deleted": F.lit(True),
-        "_cluster_time": F.timestamp_seconds(seconds),
+        "_op": "'d'",
+        "_deleted": "true",
+        "_cluster_time": f"timestamp_seconds(CAST(conv(left({position}, 8), 16, 10) AS BIGINT))",
     }
 
 

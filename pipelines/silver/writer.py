@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
@@ -156,24 +155,22 @@ class SilverTable(TypedTable):
         below = (F.col("_position") < position) & ~F.col("_deleted")
         table = self.tables.read(self.name)
         gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
-        return self._bury(gone, tombstone_at(F.lit(position)), deletes)
-
-    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
-        """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end. Idempotent."""
-        over = self.tables.read(self.name).where(incarnations.is_over())
-        self._bury(over, tombstone_at(incarnations.end()), deletes)
-
-    def _bury(self, gone: DataFrame, tombstone: Mapping[str, Column], deletes: Deletes) -> int:
-        """I/O: one MERGE that makes a *tombstone* of every row of *gone*; by ``deletes: hard``, nothing stays of what was in the document.
-        No row, no commit. Returns how many."""
         if gone.isEmpty():
             return 0
+        tombstone = {quoted(name): value for name, value in self._tombstone(literal(position), deletes).items()}
+        merge = self.tables.merge(self.name, gone, "t._key <=> s._key")
+        return merge.update(tombstone, when=f"t._position < {literal(position)}").execute().updated
+
+    def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
+        """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end; or none where there
+        is none. Idempotent."""
+        self.tables.update(self.name, self._tombstone(incarnations.end(), deletes), incarnations.is_over())
+
+    def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
+        """SQL: what becomes of a row that ends at *position*; by ``deletes: hard``, nothing stays of what was in the document."""
         kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
         values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
-        rows = gone.select("_key", *(value.alias(name) for name, value in tombstone.items()))
-        merge = self.tables.merge(self.name, rows, "t._key <=> s._key")
-        buried = from_source([*tombstone]) | {quoted(name): "NULL" for name in values}
-        return merge.update(buried, when="t._position < s._position").execute().updated
+        return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
         """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are
@@ -183,7 +180,7 @@ class SilverTable(TypedTable):
             The tables, named after this one and the incarnation; where no UUID tells it, after the moment of its end.
         """
         ended = max(incarnations.ended.values(), default="")[:16]
-        going = self.tables.read(self.name).where(incarnations.is_over() & ~F.col("_deleted"))
+        going = self.tables.read(self.name).where(f"{incarnations.is_over()} AND NOT _deleted")
         found = [row[0] for row in going.select("_collection_uuid").distinct().collect()]
         archives = []
         for uuid in found:
