@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse import QUICK_JVM
+from shared_jvm import JVM_CONF, SMALL_JVM
 
 from pipelines.io.session import cached_jars
 from pipelines.source.mongod import free_ports
 
 ROOT = Path(__file__).parents[1]
 _START_SECONDS = 120
-_CONF = {
+_CONF = JVM_CONF | {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.ui.enabled": "false",
-    "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/io/log4j2.properties').as_uri()}",  # plans are long
@@ -42,15 +42,20 @@ server.wait()
 
 
 @contextmanager
-def connect_server(log: Path) -> Iterator[str]:
-    """I/O: starts a server, which writes to *log*. Yields its address, for ``SPARK_REMOTE``."""
+def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
+    """I/O: starts a server, which writes to *log*. Yields its address, for ``SPARK_REMOTE``.
+
+    Args:
+        for_long: Whether it lives long enough for optimized code to pay.
+    """
     (port,) = free_ports(1)
     conf = {**_CONF, "spark.connect.grpc.binding.port": str(port)}
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
     submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--jars", ",".join(map(str, cached_jars()))]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     # The workers are the server's, and import this package there.
-    env = os.environ | QUICK_JVM | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    jvm = {"JDK_JAVA_OPTIONS": SMALL_JVM} if for_long else QUICK_JVM
+    env = os.environ | jvm | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as said:
         guard = subprocess.Popen([sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env)
     try:

@@ -25,14 +25,16 @@ _CONF: Final = {
     "spark.sql.adaptive.enabled": "false",  # a plan made anew after each of its stages
     "spark.sql.dataFrameQueryContext.enabled": "false",  # a look at the call stack for each operation of a column
 }
-# Of the JVM, so not for a server's session.
-_HERE: Final = {
+# Of the JVM, so not for a session in another one.
+JVM_CONF: Final = {
     "spark.driver.memory": "4g",  # of all workers
     "spark.buffer.pageSize": "1m",  # of every sort and aggregation: 64 MB by default, and full collections after every few MERGEs
 }
-# Methods that are optimized early cost more than they save here: thresholds six times as high save an eighth of all CPU time.
-_SMALL_JVM: Final = (
-    "-XX:+UseSerialGC -Xms3g -Xmn1500m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
+SMALL_JVM: Final = "-XX:+UseSerialGC -Xms3g -Xmn1500m"
+# Methods that are optimized early cost more than they save in the quarter of an hour that `make test` takes: thresholds six times as high
+# save an eighth of all its CPU time. In the hour of `make test-long` they cost as much.
+_OPTIMIZED_LATE: Final = (
+    "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
 )
 _GATEWAY: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
@@ -45,7 +47,8 @@ class SharedJvm:
         self._session: SparkSession | None = None
 
     def pytest_configure_node(self, node: Any) -> None:
-        self._session = self._session or start_session()
+        late = "" if node.config.getoption("markexpr") == "long" else _OPTIMIZED_LATE
+        self._session = self._session or start_session(f"{SMALL_JVM} {late}")
         gateway = self._session.sparkContext._gateway  # why: pyspark has no other way to say where its JVM listens
         node.workerinput["jvm"] = (str(gateway.java_parameters.port), gateway.java_parameters.auth_token)
 
@@ -54,11 +57,11 @@ class SharedJvm:
             self._session.stop()
 
 
-def start_session() -> SparkSession:
-    """A session in a JVM of this process; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
+def start_session(java_options: str = f"{SMALL_JVM} {_OPTIMIZED_LATE}") -> SparkSession:
+    """A session in a JVM of this process, which has those options; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
     if "SPARK_REMOTE" in os.environ:
         return build_session("strandline-tests", master=None, conf=_CONF)
-    return build_session("strandline-tests", master="local[2]", conf=_CONF | _HERE, java_options=_SMALL_JVM)
+    return build_session("strandline-tests", master="local[2]", conf=_CONF | JVM_CONF, java_options=java_options)
 
 
 def worker_session(config: pytest.Config) -> SparkSession | None:

@@ -54,8 +54,9 @@ def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
 
 
 @pytest.mark.long
-def test_much_of_the_suite_goes_through_spark_connect(remote: str) -> None:
-    run_tests(remote, *_WIDER)
+def test_much_of_the_suite_goes_through_spark_connect(tmp_path: Path) -> None:
+    with connect_server(tmp_path / "server.log", for_long=True) as remote:
+        run_tests(remote, *_WIDER)
 
 
 # scenario: U10
