@@ -37,7 +37,7 @@ LOST_RACES: Final = (
 )
 SEQUENCE_TAKEN: Final = ConcurrentTransactionException
 """Somebody else committed the same application transaction at the same moment."""
-_ADDED_BY_ANOTHER: Final = ("FIELD_ALREADY_EXISTS", "FIELDS_ALREADY_EXISTS")
+_ADDED_BY_ANOTHER: Final = ("FIELD_ALREADY_EXISTS", "FIELDS_ALREADY_EXISTS", "DELTA_DUPLICATE_COLUMNS_FOUND.ADDING_COLUMNS")
 """What one hears who adds a column that somebody else has just added."""
 _ATTEMPTS = 5
 
