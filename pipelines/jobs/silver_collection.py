@@ -197,6 +197,8 @@ class CollectionRun:
         if schema_changes:
             table.change_schema(shape, schema_changes, known=known)
             self._note(schema_changes)
+        if not survey.changes and not folds:  # the news is of names or snapshots alone, and no keys would mean any
+            return shape, Merged(0, 0, 0), len(schema_changes)
         state = lives.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)

@@ -23,6 +23,8 @@ _DDL = "census STRING, keys STRING, patches BOOLEAN"
 class Survey:
     """Of one batch of one collection."""
 
+    changes: int
+    """How many rows."""
     census: Census
     keys: Keys
     holds_patches: bool
@@ -54,7 +56,7 @@ def survey_of(changes: DataFrame, *, max_depth: int) -> Survey:
     for part in parts:
         census.merge(Census.from_json(json.loads(part["census"])))
         keys.merge(KeyTally(**json.loads(part["keys"])))
-    return Survey(census, keys.keys(), any(part["patches"] for part in parts))
+    return Survey(keys.count, census, keys.keys(), any(part["patches"] for part in parts))
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, with_silver
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline, silver, with_silver
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -126,3 +126,18 @@ def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
     assert [state.state for state in list_snapshots(ctx)] == ["completed", "replaced"]
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "c")
+
+
+def test_a_drop_alone_merges_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    """A batch without changes has no keys either, so that its MERGE would look at all those of the table."""
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), on_drop="soft_delete", deletes="hard")
+    fill(database, "a", "b", life=0)
+    land(ctx)
+    table, other = TableName("silver", "a"), TableName("silver", "b")
+    before, idle = ctx.tables.version(table), ctx.tables.version(other)
+    database.a.drop()
+    land(ctx)
+    done = [commit.operation for commit in ctx.tables.history(table, ctx.tables.version(table) - before)]
+    assert done == ["SET TBLPROPERTIES", "UPDATE"]
+    assert silver(ctx, "a").where("_deleted AND name IS NULL AND _document IS NULL").count() == 4
+    assert ctx.tables.version(other) == idle
