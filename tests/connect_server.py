@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakehouse import QUICK_JVM
 from shared_jvm import JVM_CONF, SMALL_JVM
 
-from pipelines.io.session import cached_jars
+from pipelines.io.session import SHORT_LIVED, cached_jars
 from pipelines.source.mongod import free_ports
 
 ROOT = Path(__file__).parents[1]
@@ -28,9 +27,9 @@ _CONF = JVM_CONF | {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/io/log4j2.properties').as_uri()}",  # plans are long
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
+_QUIET = f"-Dlog4j2.configurationFile={(ROOT / 'pipelines/io/log4j2.properties').as_uri()}"  # plans are long
 # Ends the server when its standard input closes, which it does however the test process ends.
 _GUARD = """
 import os, signal, subprocess, sys
@@ -49,13 +48,13 @@ def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
         for_long: Whether it lives long enough for optimized code to pay.
     """
     (port,) = free_ports(1)
-    conf = {**_CONF, "spark.connect.grpc.binding.port": str(port)}
+    java = f"{_QUIET} {SMALL_JVM if for_long else SHORT_LIVED}"
+    conf = {**_CONF, "spark.connect.grpc.binding.port": str(port), "spark.driver.extraJavaOptions": java}
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
     submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--jars", ",".join(map(str, cached_jars()))]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     # The workers are the server's, and import this package there.
-    jvm = {"JDK_JAVA_OPTIONS": SMALL_JVM} if for_long else QUICK_JVM
-    env = os.environ | jvm | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as said:
         guard = subprocess.Popen([sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env)
     try:
