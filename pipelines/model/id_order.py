@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from bson.decimal128 import Decimal128
-
 from pipelines.model import raw_bson as rb
 
 _NUMBER, _TEXT = 3, 4
@@ -92,7 +90,7 @@ def _number(raw: bytes, kind: int, value: int) -> Decimal:
         return Decimal(rb.int64_at(raw, value))
     if kind == rb.DOUBLE:
         return Decimal(struct.unpack_from("<d", raw, value)[0])
-    return Decimal128.from_bid(raw[value : value + 16]).to_decimal()
+    return rb.decimal_at(raw, value)
 
 
 class RangeFinder:

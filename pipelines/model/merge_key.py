@@ -14,8 +14,6 @@ import struct
 from collections.abc import Callable
 from decimal import Decimal
 
-from bson.decimal128 import Decimal128
-
 from pipelines.model import raw_bson as rb
 
 _DECIMAL128_DIGITS = 34
@@ -107,7 +105,7 @@ def _from_double(raw: bytes, value: int, _end: int) -> str:
 
 
 def _from_decimal(raw: bytes, value: int, _end: int) -> str:
-    return _decimal(Decimal128.from_bid(raw[value : value + 16]).to_decimal())
+    return _decimal(rb.decimal_at(raw, value))
 
 
 _SCALARS: dict[int, Callable[[bytes, int, int], str]] = {

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 
 import bsonjs
+from bson.decimal128 import Decimal128
 
 DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOLEAN = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08
 DATE, NULL, REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32 = 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10
@@ -42,7 +44,7 @@ TYPE_NAMES = {
 }
 """MongoDB's own aliases (``$type``)."""
 
-_FIXED = {
+FIXED_SIZES = {
     DOUBLE: 8,
     UNDEFINED: 0,
     OBJECT_ID: 12,
@@ -56,15 +58,18 @@ _FIXED = {
     MAX_KEY: 0,
     MIN_KEY: 0,
 }
-_SIZES = [_FIXED.get(kind, -1) for kind in range(256)]
-"""By type byte; -1: the value tells."""
+"""Bytes of a value, by type; of the other types the value itself tells."""
+_SIZES = [FIXED_SIZES.get(kind, -1) for kind in range(256)]
 # Bytes that follow the leading int32 length and are not counted by it.
 _BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
 
 _int32 = struct.Struct("<i").unpack_from
 _int64 = struct.Struct("<q").unpack_from
 _length = struct.Struct("<i").pack
-_uint64_pair = struct.Struct("<II").unpack_from
+_uint32_pair = struct.Struct("<II").unpack_from
+_uint64_pair = struct.Struct("<QQ").unpack_from
+
+_NO_COEFFICIENT = 10**34
 
 LEFT_OUT = b"_leftOut"
 """Field of an event that landed without its heavy parts: their names."""
@@ -84,8 +89,20 @@ def int64_at(raw: bytes, at: int) -> int:
 
 def timestamp_at(raw: bytes, at: int) -> tuple[int, int]:
     """Seconds and increment of a BSON timestamp (stored increment first)."""
-    increment, seconds = _uint64_pair(raw, at)
+    increment, seconds = _uint32_pair(raw, at)
     return seconds, increment
+
+
+def decimal_at(raw: bytes, at: int) -> Decimal:
+    """The number of a Decimal128, with all of its digits.
+
+    Source: IEEE 754-2008, binary integer decimal. The driver's own class takes ten times as long for the same.
+    """
+    low, high = _uint64_pair(raw, at)
+    coefficient, exponent = (high & 0x1FFFFFFFFFFFF) << 64 | low, (high >> 49 & 0x3FFF) - 6176
+    if high >> 61 & 3 == 3 or coefficient >= _NO_COEFFICIENT:  # no number, or one that is written as nobody writes them
+        return Decimal128.from_bid(raw[at : at + 16]).to_decimal()
+    return Decimal(f"{'-' if high >> 63 else ''}{coefficient}E{exponent}")
 
 
 def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
@@ -104,45 +121,67 @@ def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[in
         at = after or start + 4
         if end >= len(raw) or end < at:
             raise MalformedBson("a document's length does not fit its bytes")
+        sizes, index = _SIZES, raw.index
         while at < end:
-            kind = raw[at]
-            value = raw.index(0, at + 1) + 1
-            size = _SIZES[kind]
-            stop = value + (size if size >= 0 else _variable_size(raw, kind, value))
+            kind, value = raw[at], index(b"\0", at + 1) + 1
+            size = sizes[kind]
+            stop = value + size if size >= 0 else value_end(raw, kind, value)
             if stop > end:
                 raise MalformedBson("a value reaches beyond its document")
             yield kind, raw[at + 1 : value - 1], value, stop
             at = stop
-    except (struct.error, IndexError) as error:
-        raise MalformedBson("truncated document") from error
-    except ValueError as error:
-        raise MalformedBson(str(error) if isinstance(error, MalformedBson) else "a name is not terminated") from None
+    except MalformedBson:
+        raise
+    except (struct.error, IndexError, ValueError) as error:
+        raise _damage(error) from error
 
 
-def _variable_size(raw: bytes, kind: int, value: int) -> int:
-    """Bytes of a value whose type has no fixed size."""
+def _damage(error: Exception) -> MalformedBson:
+    return MalformedBson("a name is not terminated" if isinstance(error, ValueError) else "truncated document")
+
+
+def value_end(raw: bytes, kind: int, value: int) -> int:
+    """Where the value of a type that has no fixed size ends.
+
+    Raises:
+        ValueError: It does not end, or nobody knows the type.
+        struct.error: There is no length.
+    """
     if kind == REGEX:
-        pattern_end = raw.index(0, value)
-        return raw.index(0, pattern_end + 1) + 1 - value
+        return raw.index(b"\0", raw.index(b"\0", value) + 1) + 1
     beyond = _BEYOND_LENGTH.get(kind)
     if beyond is None:
         raise MalformedBson(f"unknown BSON type 0x{kind:02x}")
     size: int = _int32(raw, value)[0]
     if size < 0:
         raise MalformedBson("a negative length")
-    return size + beyond
+    return value + size + beyond
 
 
 def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | None:
-    """The first field called *name*: ``(type, value start, value end)``, or None. Raises as `elements`."""
-    if raw.startswith(name + b"\0", start + 5):  # the first of all, as `_id` is: no walk begins
-        kind, value = raw[start + 4], start + len(name) + 6
-        size = _FIXED.get(kind)
-        if size is not None and value + size < start + _int32(raw, start)[0] <= len(raw):
-            return kind, value, value + size
-    for kind, found, value, end in elements(raw, start):
-        if found == name:
-            return kind, value, end
+    """The first field called *name*: ``(type, value start, value end)``, or None. Raises as `elements`.
+
+    A walk of its own, because `elements` takes half as long again: it hands over every field.
+    """
+    head, index, starts = name + b"\0", raw.index, raw.startswith
+    try:
+        end, at = start + _int32(raw, start)[0] - 1, start + 4
+        if end >= len(raw) or end < at:
+            raise MalformedBson("a document's length does not fit its bytes")
+        while at < end:
+            value = index(b"\0", at + 1) + 1
+            kind = raw[at]
+            size = _SIZES[kind]
+            stop = value + size if size >= 0 else value_end(raw, kind, value)
+            if stop > end:
+                raise MalformedBson("a value reaches beyond its document")
+            if starts(head, at + 1):
+                return kind, value, stop
+            at = stop
+    except MalformedBson:
+        raise
+    except (struct.error, IndexError, ValueError) as error:
+        raise _damage(error) from error
     return None
 
 

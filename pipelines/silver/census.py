@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bson.decimal128 import Decimal128
-
 from pipelines.model import raw_bson as rb
+from pipelines.model.layout import Fields, Items, Node, Values, is_text
+from pipelines.model.layouts import Layouts
 from pipelines.model.poison import why_not_json
 
 UUID_SUBTYPE = 4
@@ -69,19 +69,79 @@ class Census:
         )
 
 
-def count(documents: Iterable[bytes], *, max_depth: int) -> Census:
-    """Count whole documents.
+class CensusTaker:
+    """Counts whole documents.
 
     Args:
         max_depth: Below this many levels a subtree is only noted as such: it will be one VARIANT column.
-
-    Raises:
-        MalformedBson: A document is damaged.
     """
-    root = Census({"struct"})
-    for document in documents:
-        _count_fields(root, document, 0, max_depth)
-    return root
+
+    def __init__(self, max_depth: int) -> None:
+        self.census = Census({"struct"})
+        self._max_depth = max_depth
+        self._layouts = Layouts(lambda _, path: len(path) < max_depth, self._plan)
+
+    def count(self, documents: Iterable[bytes]) -> Census:
+        """Add *documents*. Returns all that was met so far.
+
+        Raises:
+            MalformedBson: A document is damaged.
+        """
+        for document in documents:
+            found = self._layouts.find(document)
+            if found is None:
+                _count_fields(self.census, document, 0, self._max_depth)
+                self._layouts.learn(document)
+            else:
+                found[0].count(found[1])
+        return self.census
+
+    def _plan(self, root: Fields) -> _Alike | None:
+        plan = _Alike()
+        return plan if plan.add_fields(root, self.census, self._max_depth) else None
+
+
+class _Alike:
+    """What is still to be counted of a document that is written as one that was counted: what its values say, for its types are known."""
+
+    def __init__(self) -> None:
+        self._others: list[tuple[int, int, Census, int]] = []
+        """Place, type, and depth below it."""
+        self._arrays: list[tuple[int, _Alike]] = []
+
+    def add_fields(self, node: Fields, census: Census, depth: int) -> bool:
+        """Whether all of a document can be counted so."""
+        for name, inner in node.fields:
+            try:
+                here = census.fields[name.decode()]
+            except UnicodeDecodeError:
+                return False
+            if not self._add(inner, here, depth - 1):
+                return False
+        return True
+
+    def _add(self, node: Node, census: Census, depth: int) -> bool:
+        if isinstance(node, Fields):
+            return self.add_fields(node, census, depth)
+        if isinstance(node, Items):
+            if node.item is None:
+                return True
+            inner = _Alike()
+            if census.element is None or not inner._add(node.item, census.element, depth - 1):
+                return False
+            if inner._others:
+                self._arrays.append((node.place, inner))
+            return True
+        if node.kind not in _SIMPLE and node.kind != rb.NULL:
+            self._others.append((node.place, node.kind, census, depth))
+        return True
+
+    def count(self, values: Values) -> None:
+        for place, kind, census, depth in self._others:
+            _count_value(census, values[place], kind, 0, len(values[place]), depth)
+        for place, inner in self._arrays:
+            for element in values[place]:
+                inner.count(element)
 
 
 def _count_fields(node: Census, raw: bytes, start: int, depth: int) -> None:
@@ -106,7 +166,7 @@ def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, dept
     simple = _SIMPLE.get(kind)
     if simple is not None:
         node.types.add(simple)
-        if kind == rb.STRING and not _is_text(raw[value + 4 : end - 1]):
+        if kind == rb.STRING and not is_text(raw[value + 4 : end - 1]):
             node.poisoned = True
     elif kind == rb.NULL:
         return
@@ -119,16 +179,6 @@ def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, dept
     else:
         node.types.add(rb.TYPE_NAMES[kind])
         node.poisoned = node.poisoned or why_not_json(rb.as_document(kind, raw[value:end])) is not None
-
-
-def _is_text(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 _SIMPLE = {
@@ -167,7 +217,7 @@ def binary_kind(raw: bytes, value: int, end: int) -> str:
 
 
 def _count_decimal(node: Census, raw: bytes, value: int) -> None:
-    number = Decimal128.from_bid(raw[value : value + 16]).to_decimal()
+    number = rb.decimal_at(raw, value)
     node.types.add("decimal")
     if number.is_finite() and number != 0:
         digits, exponent = number.as_tuple().digits, number.as_tuple().exponent

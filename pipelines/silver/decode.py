@@ -6,37 +6,22 @@ A value that fits its column is never changed; a value that does not is not drop
 from __future__ import annotations
 
 import json
-import struct
-import uuid
-from base64 import b64encode
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import Any
 
-from bson.decimal128 import Decimal128
-
 from pipelines.model import raw_bson as rb
-from pipelines.model.poison import LARGEST_JSON, LONGEST_NAME, trouble_with_names
+from pipelines.model.layout import Fields, Items, Leaf, Node, Path, Values
+from pipelines.model.layouts import Layouts
+from pipelines.model.poison import LONGEST_NAME
 from pipelines.model.shape import Shape
-from pipelines.silver.census import binary_kind
+from pipelines.silver.scalars import Misfit, all_of, scalars_of, variant_text
 
 Rescued = dict[str, dict[str, Any]]
-Scalar = Callable[[bytes, int, int], Any]
-"""Reads ``raw[start:end]``; raises `Misfit`."""
+Read = Callable[[Sequence[Values]], list[Any]]
+"""Reads one value of each of some documents, or elements, that are written alike; raises `Misfit` where one does not fit."""
 
-_int32 = struct.Struct("<i").unpack_from
-_int64 = struct.Struct("<q").unpack_from
-_double = struct.Struct("<d").unpack_from
-
-_LARGEST_BYTES = 14_000_000  # in base64 still less than the longest text that Jackson takes
 _SHOWN_OF_A_NAME = 100
-
-# Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-
-
-class Misfit(Exception):
-    """The value does not fit its column; it must be rescued."""
 
 
 class Decoder:
@@ -49,7 +34,8 @@ class Decoder:
     def __init__(self, shape: Shape) -> None:
         self.names = [name for name, _ in shape.columns()]
         self._whole = next((name for name, inner in shape.columns() if inner.kind == "whole"), None)
-        self._columns = _Fields(shape, keeps_unknown=self._whole is not None)
+        self._fields = _Fields(shape, keeps_unknown=self._whole is not None)
+        self._layouts: Layouts[dict[str, Read]] = Layouts(self._fields.looks_into, self._fields.reads)
 
     def decode(self, document: bytes) -> tuple[list[Any], str | None]:
         """One value for each column, and what was rescued as the JSON of ``{path: {"type": …, "value": …}}`` (None: all fit).
@@ -58,10 +44,54 @@ class Decoder:
             MalformedBson: The document is damaged.
         """
         rescued: Rescued = {}
-        found = self._columns.read(document, 0, "", rescued)
+        found = self._fields.read(document, 0, "", rescued)
         if self._whole is not None:
             found[self._whole] = variant_text(document, rb.DOCUMENT, 0, len(document))
         return [found.get(name) for name in self.names], json.dumps(rescued) if rescued else None
+
+    def decode_all(self, documents: Sequence[bytes | None]) -> tuple[list[list[Any]], list[str | None]]:
+        """`decode` of each of *documents*, nulls where there is none: the values of each column, and what was rescued.
+
+        Raises:
+            MalformedBson: A document is damaged.
+        """
+        columns: list[list[Any]] = [[None] * len(documents) for _ in self.names]
+        rescued: list[str | None] = [None] * len(documents)
+        alike, walked = self._by_layout(documents)
+        for reads, places, values in alike:
+            try:
+                found = {name: read(values) for name, read in reads.items()}
+            except Misfit:
+                walked += places
+                continue
+            if self._whole is not None:
+                found[self._whole] = [variant_text(documents[at] or b"", rb.DOCUMENT, 0, len(documents[at] or b"")) for at in places]
+            for name, column in zip(self.names, columns, strict=True):
+                for place, value in zip(places, found.get(name, ()), strict=False):
+                    column[place] = value
+        for place in walked:
+            row, rescued[place] = self.decode(documents[place] or b"")
+            for column, value in zip(columns, row, strict=True):
+                column[place] = value
+        return columns, rescued
+
+    def _by_layout(self, documents: Sequence[bytes | None]) -> tuple[list[tuple[dict[str, Read], list[int], list[Values]]], list[int]]:
+        """What is written alike: how it is read, where it stands among *documents*, and its values; and where that stands which is not."""
+        alike: dict[int, tuple[dict[str, Read], list[int], list[Values]]] = {}
+        walked: list[int] = []
+        for place, document in enumerate(documents):
+            if document is None:
+                continue
+            found = self._layouts.find(document)
+            if found is None:
+                walked.append(place)
+                self._layouts.learn(document)
+            else:
+                reads, values = found
+                _, places, group = alike.setdefault(id(reads), (reads, [], []))
+                places.append(place)
+                group.append(values)
+        return list(alike.values()), walked
 
 
 # What reads a shape is put together once, not asked for at each of its values: a document has dozens.
@@ -93,6 +123,32 @@ class _Fields:
                 _rescue(rescued, prefix + name.decode("utf-8", "backslashreplace"), raw, kind, value, end)
         return values
 
+    def looks_into(self, kind: int, path: Path) -> bool:
+        known = self._fields.get(path[0])
+        return known is not None and known[2].looks_into(kind, path[1:])
+
+    def reads(self, node: Fields) -> dict[str, Read] | None:
+        """By column, of documents that are written so; None: something in them is to be rescued."""
+        reads: dict[str, Read] = {}
+        for name, inner in node.fields:
+            known = self._fields.get(name)
+            if known is None and (self._keeps_unknown or (isinstance(inner, Leaf) and inner.kind == rb.NULL)):
+                continue
+            read = known[2].reader(inner) if known is not None and known[1] not in reads else None
+            if known is None or read is None:
+                return None
+            reads[known[1]] = read
+        return reads
+
+    def reader(self, node: Fields) -> Read | None:
+        reads = self.reads(node)
+        if reads is None:
+            return None
+        names, columns = tuple(reads), tuple(reads.values())
+        if not names:
+            return lambda rows: [{} for _ in rows]
+        return lambda rows: [dict(zip(names, row, strict=True)) for row in zip(*(read(rows) for read in columns), strict=True)]
+
 
 class _Elements:
     """Reads the elements of an array, all of one shape."""
@@ -107,12 +163,27 @@ class _Elements:
         found = enumerate(rb.elements(raw, start))
         return [read(raw, kind, value, end, prefix, index, rescued) for index, (kind, _, value, end) in found]
 
+    def looks_into(self, kind: int, path: Path) -> bool:
+        return self._element.looks_into(kind, path[1:])
+
+    def reader(self, node: Items) -> Read | None:
+        place, read_all = node.place, _nothing if node.item is None else self._element.reader(node.item)
+        if read_all is None:
+            return None
+
+        def read(rows: Sequence[Values]) -> list[Any]:
+            arrays = [row[place] for row in rows]
+            elements = iter(read_all(list(chain.from_iterable(arrays))))
+            return [list(islice(elements, len(array))) for array in arrays]
+
+        return read
+
 
 class _Value:
     """Reads one value of a shape, or rescues it."""
 
     def __init__(self, shape: Shape) -> None:
-        self._scalars = _scalars(shape)
+        self._shape, self._scalars = shape, scalars_of(shape)
         self._nested: _Fields | _Elements | None = None
         if shape.kind == "struct":
             self._nested = _Fields(shape)
@@ -131,6 +202,36 @@ class _Value:
         _rescue(rescued, f"{prefix}{name}", raw, kind, value, end)
         return None
 
+    def looks_into(self, kind: int, path: Path) -> bool:
+        """Whether a document or array at *path* below here is read value by value."""
+        if self._nested is None:
+            return False
+        return self._nested.looks_into(kind, path) if path else kind == self._nested.kind
+
+    def reader(self, node: Node) -> Read | None:
+        """Of values that are written so; None: they are to be rescued, or something in them."""
+        if isinstance(node, Fields):
+            return self._nested.reader(node) if isinstance(self._nested, _Fields) else None
+        if isinstance(node, Items):
+            return self._nested.reader(node) if isinstance(self._nested, _Elements) else None
+        place, read_all = node.place, all_of(self._shape, node.kind)
+        if read_all is None and self._nested is not None and node.kind == self._nested.kind:
+            read_all = self._read_whole
+        return None if read_all is None else lambda rows: read_all([row[place] for row in rows])
+
+    def _read_whole(self, values: Sequence[bytes]) -> list[Any]:
+        """Arrays whose elements are not alike."""
+        assert self._nested is not None
+        rescued: Rescued = {}
+        found = [self._nested.read(value, 0, "", rescued) for value in values]
+        if rescued:
+            raise Misfit
+        return found
+
+
+def _nothing(_: Sequence[Values]) -> list[Any]:
+    return []
+
 
 def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: int) -> None:
     if kind == rb.NULL:
@@ -139,100 +240,3 @@ def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end:
     while unique in rescued:  # the second of two equal names in one document
         unique += "'"
     rescued[unique] = {"type": rb.TYPE_NAMES[kind], "value": json.loads(variant_text(raw, kind, value, end))}
-
-
-def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
-    """JSON that Spark's `parse_json` takes: canonical Extended JSON, or ``{"$bson": base64}`` of ``{v: value}`` for what it refuses.
-
-    Refused are duplicate names in one document and names of more than 50,000 bytes, invalid UTF-8, and values whose JSON exceeds 16 MiB.
-    Of what is too large even so, ``{"$bytes": size}``: ``_document`` has it.
-    """
-    payload = raw[value:end]
-    try:
-        if kind not in (rb.DOCUMENT, rb.ARRAY) or trouble_with_names(raw, value) is None:
-            text = rb.canonical_value(kind, payload)
-            if len(text) <= LARGEST_JSON:
-                return text
-    except ValueError:  # libbson refuses it: the bytes are kept as they are
-        pass
-    if len(payload) > _LARGEST_BYTES:
-        return json.dumps({"$bytes": len(payload)})
-    return json.dumps({"$bson": b64encode(rb.as_document(kind, payload)).decode("ascii")})
-
-
-def _string(raw: bytes, value: int, end: int) -> str:
-    try:
-        return raw[value + 4 : end - 1].decode()
-    except UnicodeDecodeError:
-        raise Misfit from None
-
-
-def _date(raw: bytes, value: int, _end: int) -> int:
-    milliseconds: int = _int64(raw, value)[0]
-    if not _FIRST_MS <= milliseconds <= _LAST_MS:
-        raise Misfit
-    return milliseconds * 1000
-
-
-def _bytes(raw: bytes, value: int, end: int) -> bytes:
-    if binary_kind(raw, value, end) != "binary":
-        raise Misfit
-    return raw[value + 5 : end]
-
-
-def _uuid(raw: bytes, value: int, end: int) -> str:
-    if binary_kind(raw, value, end) != "uuid":
-        raise Misfit
-    return str(uuid.UUID(bytes=raw[value + 5 : end]))
-
-
-def _null(_raw: bytes, _value: int, _end: int) -> None:
-    return None
-
-
-def _scalars(shape: Shape) -> dict[int, Scalar]:
-    """How a value of each BSON type that *shape* takes is read; what is not among them is nested, or does not fit."""
-    readers: dict[int, Scalar] = {kind: read for (name, kind), read in _SCALARS.items() if name == shape.kind}
-    if shape.kind in ("variant", "json"):
-        readers = {kind: _variant(kind) for kind in rb.TYPE_NAMES}
-    if shape.kind == "decimal":
-        readers = {kind: _decimal(kind, shape.scale) for kind in (rb.DECIMAL128, rb.INT32, rb.INT64)}
-    return readers | {rb.NULL: _null}
-
-
-def _variant(kind: int) -> Scalar:
-    return lambda raw, value, end: variant_text(raw, kind, value, end)
-
-
-def _decimal(kind: int, scale: int) -> Scalar:
-    """The number where DECIMAL(38,*scale*) holds it exactly; a misfit are NaN, infinities, a negative zero and digits too many."""
-    whole = _WHOLE.get(kind)
-
-    def read(raw: bytes, value: int, _end: int) -> Decimal:
-        number = Decimal128.from_bid(raw[value : value + 16]).to_decimal() if whole is None else Decimal(whole(raw, value)[0])
-        if not number.is_finite() or (number == 0 and number.is_signed()):
-            raise Misfit
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)  # finite
-        if -exponent > scale or number.adjusted() + 1 > 38 - scale:
-            raise Misfit
-        return number
-
-    return read
-
-
-_WHOLE = {rb.INT32: _int32, rb.INT64: _int64}
-
-_SCALARS: dict[tuple[str, int], Scalar] = {
-    ("int", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
-    ("long", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
-    ("long", rb.INT64): lambda raw, value, _end: _int64(raw, value)[0],
-    ("double", rb.DOUBLE): lambda raw, value, _end: _double(raw, value)[0],
-    ("double", rb.INT32): lambda raw, value, _end: float(_int32(raw, value)[0]),
-    ("string", rb.STRING): _string,
-    ("objectId", rb.OBJECT_ID): lambda raw, value, end: raw[value:end].hex(),
-    ("bool", rb.BOOLEAN): lambda raw, value, _end: raw[value] == 1,
-    ("date", rb.DATE): _date,
-    ("binary", rb.BINARY): _bytes,
-    ("uuid", rb.BINARY): _uuid,
-}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -59,18 +58,13 @@ def _decoding(shape: Shape, keeping: Sequence[str], exact_updates: bool) -> Batc
         decoder = Decoder(shape)
         types = [arrow_type(inner) for _, inner in shape.columns()]
         for batch in batches:
-            values: list[list[Any]] = [[] for _ in types]
-            rescued: list[str | None] = []
-            documents: list[bytes | None] = []
-            exact: list[bool | None] = []
-            for op, envelope in zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True):
-                document = document_in(op, envelope)
-                row, misfits = decoder.decode(document) if document is not None else ([None] * len(types), None)
-                for column, value in zip(values, row, strict=True):
-                    column.append(value)
-                rescued.append(misfits)
-                documents.append(document)
-                exact.append(None if document is None else exact_updates or is_exact(op, envelope))
+            envelopes = list(zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True))
+            documents = [document_in(op, envelope) for op, envelope in envelopes]
+            exact = [
+                None if document is None else exact_updates or is_exact(*envelope)
+                for document, envelope in zip(documents, envelopes, strict=True)
+            ]
+            values, rescued = decoder.decode_all(documents)
             arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
             arrays += [batch.column(name) for name in keeping]
             arrays += [pa.array(exact, pa.bool_())]

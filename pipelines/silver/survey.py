@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.columns import CHANGE_OPS
-from pipelines.silver.census import Census, count
+from pipelines.silver.census import Census, CensusTaker
 from pipelines.silver.document import document_in
 from pipelines.silver.keys import Keys, KeyTally, tally
 from pipelines.silver.patches import is_patch
@@ -35,18 +35,18 @@ def survey_of(changes: DataFrame, *, max_depth: int) -> Survey:
 
     Args:
         changes: Control rows may be among them; reads ``op``, ``key``, ``document_size`` and ``envelope``.
-        max_depth: As `count` takes it.
+        max_depth: As `CensusTaker` takes it.
     """
 
     def surveyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        census, keys, patches = Census({"struct"}), KeyTally(), False
+        counter, keys, patches = CensusTaker(max_depth), KeyTally(), False
         for batch in batches:
             ops = batch["op"].to_pylist()
             found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
-            census.merge(count((document for document in found if document is not None), max_depth=max_depth))
+            counter.count(document for document in found if document is not None)
             keys.merge(tally(ops, batch["key"].to_pylist()))
             patches = patches or any(batch["is_patch"].to_pylist())
-        part = {"census": [json.dumps(census.to_json())], "keys": [json.dumps(asdict(keys))], "patches": [patches]}
+        part = {"census": [json.dumps(counter.census.to_json())], "keys": [json.dumps(asdict(keys))], "patches": [patches]}
         yield pa.RecordBatch.from_pydict(part)
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")

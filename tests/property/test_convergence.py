@@ -29,7 +29,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver import run_silver
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
-from pipelines.silver.census import count
+from pipelines.silver.census import CensusTaker
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import Guards, evolve
@@ -70,7 +70,7 @@ def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -
 def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:
     table = SilverTable(Tables(spark, Lake(root=str(root / uuid.uuid4().hex))), TableName("silver", "t"))
     table.open("db.t", "test")
-    _, changes = evolve(Shape("struct"), count([], max_depth=8), Guards())
+    _, changes = evolve(Shape("struct"), CensusTaker(8).count([]), Guards())
     assert changes == []
     _, changes = evolve(Shape("struct"), _census(batches), Guards())
     table.change_schema(shape, changes, known=Shape("struct"))
@@ -85,7 +85,7 @@ def _census(batches: list[list[tuple[Any, ...]]]) -> Any:
     for row in (row for batch in batches for row in batch if row[5] is not None):
         envelope = bson.decode(row[6])
         documents.append(row[6] if row[2] == "r" else bson.encode(envelope["fullDocument"]))
-    return count(documents, max_depth=8)
+    return CensusTaker(8).count(documents)
 
 
 def _content(rows: DataFrame) -> list[tuple[Any, ...]]:

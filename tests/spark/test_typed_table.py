@@ -14,7 +14,7 @@ from pipelines.io.conflicts import OvertakenError
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
-from pipelines.silver.census import count
+from pipelines.silver.census import CensusTaker
 from pipelines.silver.schema import Guards, SchemaChange, evolve
 from pipelines.silver.typed_table import TypedTable
 from pipelines.silver.writer import SilverTable
@@ -25,7 +25,7 @@ EMPTY = Shape("struct")
 
 
 def asked_by(*documents: dict[str, Any], shape: Shape = EMPTY) -> tuple[Shape, list[SchemaChange]]:
-    return evolve(shape, count(map(bson.encode, documents), max_depth=8), Guards())
+    return evolve(shape, CensusTaker(8).count(map(bson.encode, documents)), Guards())
 
 
 def ending(tables: Tables) -> Tables:

@@ -15,7 +15,7 @@ from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.set_aside import check_oversize
 from pipelines.model.poison import why_not_json
 from pipelines.settings import CaptureSettings
-from pipelines.silver.census import Census, count
+from pipelines.silver.census import Census, CensusTaker
 from pipelines.source.client import Deployment
 from pipelines.source.intake import Intake
 from pipelines.source.oversize import Fragments, Narrowing, light_event
@@ -148,7 +148,7 @@ FINE: list[dict[str, Any]] = [
 def test_what_json_can_show_is_no_poison() -> None:
     documents = [bson.encode(document) for document in FINE]
     assert [why_not_json(document) for document in documents] == [None] * len(FINE)
-    assert not count(documents, max_depth=8).holds_poison
+    assert not CensusTaker(8).count(documents).holds_poison
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_what_json_can_show_is_no_poison() -> None:
 @pytest.mark.parametrize("depth", [1, 8])
 def test_the_census_notices_poison_wherever_it_is(document: bytes, depth: int) -> None:
     assert why_not_json(document) is not None
-    census = count([document], max_depth=depth)
+    census = CensusTaker(depth).count([document])
     assert census.holds_poison
-    merged = count([bson.encode({"_id": 1})], max_depth=depth)
+    merged = CensusTaker(depth).count([bson.encode({"_id": 1})])
     merged.merge(Census.from_json(census.to_json()))
     assert merged.holds_poison
 

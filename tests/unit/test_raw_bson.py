@@ -6,6 +6,7 @@ import struct
 
 import bson
 import pytest
+from bson.decimal128 import Decimal128
 from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +92,16 @@ def test_a_stream_of_documents_is_split() -> None:
     documents = [bson.encode({"n": n}) for n in range(5)]
     assert list(rb.split_stream(b"".join(documents))) == documents
     assert RawBSONDocument(documents[0])["n"] == 0
+
+
+_NUMBERS = st.decimals(allow_nan=False, places=3, min_value=-(10**20), max_value=10**20).map(lambda number: Decimal128(number).bid)
+
+
+@given(st.binary(min_size=16, max_size=16) | _NUMBERS)
+def test_a_decimal_has_all_digits_that_the_driver_reads(bid: bytes) -> None:
+    assert repr(rb.decimal_at(b"--" + bid, 2)) == repr(Decimal128.from_bid(bid).to_decimal())
+
+
+@pytest.mark.parametrize("text", ["0", "-0", "0E+6111", "1E-6176", "9" * 34, "-1.50", "NaN", "sNaN", "Infinity", "-Infinity"])
+def test_a_decimal_of_any_size_has_all_digits(text: str) -> None:
+    assert repr(rb.decimal_at(Decimal128(text).bid, 0)) == repr(Decimal128(text).to_decimal())

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.model.shape import Shape
-from pipelines.silver.census import count
+from pipelines.silver.census import CensusTaker
 from pipelines.silver.decode import Decoder
 from pipelines.silver.schema import Guards, evolve
 
@@ -30,7 +30,10 @@ def encoded(document: dict[str, Any]) -> bytes:
 
 def decoded(kind: str, value: Any, **more: Any) -> tuple[Any, dict[str, Any] | None]:
     decoder = Decoder(Shape("struct", fields={"x": Shape(kind, **more)}))
-    (column,), rescued = decoder.decode(encoded({"x": value}))
+    document = encoded({"x": value})
+    (column,), rescued = decoder.decode(document)
+    many, rescued_of_many = decoder.decode_all([document] * 30)  # the last of them by their layout
+    assert (repr(many), rescued_of_many) == (repr([[column] * 30]), [rescued] * 30)
     return column, json.loads(rescued) if rescued else None
 
 
@@ -109,8 +112,8 @@ def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest
     _, rescued = Decoder(Shape("struct", fields={})).decode(encoded({"n" * 50_001: 1}))
     assert rescued is not None
     assert list(json.loads(rescued)) == ["n" * 100 + "…"]
-    monkeypatch.setattr("pipelines.silver.decode.LARGEST_JSON", 50)
-    monkeypatch.setattr("pipelines.silver.decode._LARGEST_BYTES", 100)
+    monkeypatch.setattr("pipelines.silver.scalars.LARGEST_JSON", 50)
+    monkeypatch.setattr("pipelines.silver.scalars._LARGEST_BYTES", 100)
     (size,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": ["a" * 120]}))
     assert json.loads(size) == {"$bytes": 133}
 
@@ -189,7 +192,7 @@ _values = st.recursive(
 def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) -> None:
     """Every leaf that is not null stands in a column or in what was rescued."""
     raw = encoded(document)
-    shape, _ = evolve(Shape("struct"), count([raw], max_depth=8), Guards())
+    shape, _ = evolve(Shape("struct"), CensusTaker(8).count([raw]), Guards())
     values, rescued = Decoder(shape).decode(raw)
     shapes = dict(shape.columns())
     kept = sum(

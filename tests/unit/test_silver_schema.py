@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.shape import NameAdjustment, Shape, caseless, declared_columns
-from pipelines.silver.census import Census, count
+from pipelines.silver.census import Census, CensusTaker
 from pipelines.silver.decode import Decoder
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve, followed
 
@@ -28,7 +28,7 @@ def encoded(*documents: dict[str, Any]) -> list[bytes]:
 
 
 def shape_of(*documents: dict[str, Any], guards: Guards = Guards()) -> Shape:
-    return evolve(Shape("struct"), count(encoded(*documents), max_depth=guards.max_depth), guards)[0]
+    return evolve(Shape("struct"), CensusTaker(guards.max_depth).count(encoded(*documents)), guards)[0]
 
 
 def names_of(shape: Shape) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_a_column_keeps_its_field_whatever_comes_later_and_however_names_are_mad
     avro = Guards(names="avro")
     shape = shape_of({"_id": 1, "a b": 1, "s": {"x y": 1}}, guards=avro)
     document = {"_id": 1, "a_b": "other", "a b": bson.Int64(2**40), "s": {"x-y": 1, "x y": 2, "z w": 1}, "c d": 1}
-    later, changes = evolve(shape, count(encoded(document), max_depth=8), Guards())
+    later, changes = evolve(shape, CensusTaker(8).count(encoded(document)), Guards())
     assert names_of(later) == {"_id": "_id", "a_b": "a b", "s": "s", "c d": "c d"}
     assert names_of(later.fields["s"]) == {"x_y": "x y", "x-y": "x-y", "z w": "z w"}
     assert [change for change in changes if change.before] == [SchemaChange(("a_b",), "INT", "BIGINT")]
@@ -134,7 +134,7 @@ def test_an_id_of_mixed_types_is_json_because_a_variant_cannot_be_joined_on() ->
 def after(*generations: dict[str, Any]) -> tuple[Shape, list[SchemaChange]]:
     shape, changes = Shape("struct"), []
     for document in generations:
-        shape, changes = evolve(shape, count(encoded(document), max_depth=8), Guards())
+        shape, changes = evolve(shape, CensusTaker(8).count(encoded(document)), Guards())
     return shape, changes
 
 
@@ -226,15 +226,15 @@ _documents = st.lists(
 
 @given(_documents, st.integers(0, 6))
 def test_a_census_of_parts_is_the_census_of_the_whole_and_survives_its_journey(documents: list[dict[str, Any]], cut: int) -> None:
-    whole = count(encoded(*documents), max_depth=8)
-    parts = count(encoded(*documents[:cut]), max_depth=8)
-    parts.merge(Census.from_json(json.loads(json.dumps(count(encoded(*documents[cut:]), max_depth=8).to_json()))))
+    whole = CensusTaker(8).count(encoded(*documents))
+    parts = CensusTaker(8).count(encoded(*documents[:cut]))
+    parts.merge(Census.from_json(json.loads(json.dumps(CensusTaker(8).count(encoded(*documents[cut:])).to_json()))))
     assert parts == whole
 
 
 @given(_documents)
 def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[dict[str, Any]]) -> None:
-    census = count(encoded(*documents), max_depth=8)
+    census = CensusTaker(8).count(encoded(*documents))
     shape, _ = evolve(Shape("struct"), census, Guards())
     assert evolve(shape, census, Guards()) == (shape, [])
     assert Shape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
@@ -263,7 +263,7 @@ def test_one_tables_columns_follow_anothers() -> None:
 
 
 def planned(plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = None) -> tuple[Shape, list[SchemaChange]]:
-    return evolve(shape or Shape("struct"), count(encoded(*documents), max_depth=8), Guards(), plan)
+    return evolve(shape or Shape("struct"), CensusTaker(8).count(encoded(*documents)), Guards(), plan)
 
 
 # scenario: S01, T03
