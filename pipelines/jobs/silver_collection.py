@@ -27,7 +27,7 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, safe_name
 from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
-from pipelines.silver.halves import halves_of, merge_by_halves
+from pipelines.silver.halves import Half, are_dense, halves_of, merge_by_halves
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
@@ -206,13 +206,18 @@ class CollectionRun:
         def typed(some: DataFrame) -> DataFrame:
             return typed_rows(some, shape, exact_updates=self.range.exact_updates)
 
-        may_part, columns = keys.are_streamed and not folds, sum(1 for _ in shape.columns())
-        halves = halves_of(changes, columns=columns, tables_at_once=self.range.tables_at_once) if may_part else []
+        halves = self._halves(changes, survey, shape) if keys.are_streamed and not folds else []
         if halves:
             merged = merge_by_halves(table, halves, state, typed, deletes=settings.deletes)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
+
+    def _halves(self, changes: DataFrame, survey: Survey, shape: Shape) -> list[Half]:
+        between = self.ctx.tables.read(self._table.name).where(survey.keys.among("_key"))
+        if are_dense(between, survey.changes):
+            return []
+        return halves_of(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.range.tables_at_once)
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
         settings = self._settings

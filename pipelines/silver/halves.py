@@ -2,7 +2,7 @@
 
 One MERGE of both sends every column of the table through a shuffle, because a row that may be new keeps the smaller side, the batch, from
 being sent to every task instead. An insert need only be held against the table's keys, and what was there already can be looked up where
-the table is read.
+the table is read. Only where the batch changes most of what it meets (recent keys, as a rule) is one MERGE as good, or better.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ WORTH_TWO: Final = 10_000
 """Keys. With fewer of them, of both halves together, a second commit takes longer than it saves, but for a very large table."""
 
 
+DENSE: Final = 2
+"""Rows of the table between a batch's smallest and largest key, for each change. Of so few one MERGE shuffles little, and all tasks share
+in the writing; if the batch is sent to where they are read, the one task writes that finds them in one file."""
+
+
 @dataclass(frozen=True)
 class Half:
     """The keys of a batch whose changes hold an insert (*inserted*), or none."""
@@ -36,6 +41,17 @@ class Half:
     inserted: bool
     keys: Keys
     count: int
+
+
+def are_dense(between: DataFrame, changes: int) -> bool:
+    """I/O: one job over some keys of the table. Whether a batch changes most of the rows that its MERGE meets.
+
+    Args:
+        between: Rows of the table whose keys are between the batch's.
+        changes: How many the batch has.
+    """
+    held = between.select("_key").limit(DENSE * changes + 1).count()
+    return changes // 2 <= held <= DENSE * changes
 
 
 def halves_of(changes: DataFrame, *, columns: int, tables_at_once: int) -> list[Half]:

@@ -149,6 +149,7 @@ def pipeline_through_crashes(
         with pytest.MonkeyPatch.context() as patched:
             tables.commits_natively_too(patched)
             patched.setattr("pipelines.silver.keys.LISTED", chance.choice([2, 1000]))
+            patched.setattr("pipelines.silver.halves.DENSE", 0)
             patched.setattr("pipelines.silver.halves.WORTH_TWO", 2)  # what is not listed goes in two MERGEs
             for _ in range(2):
                 until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)

@@ -15,7 +15,7 @@ from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
-from pipelines.silver.halves import Half, halves_of, merge_by_halves
+from pipelines.silver.halves import Half, are_dense, halves_of, merge_by_halves
 from pipelines.silver.keys import Keys
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.rows import typed_rows
@@ -105,6 +105,12 @@ def test_few_keys_are_not_worth_two_commits(spark: SparkSession) -> None:
     assert halves(spark, *both) == []
     assert len(halves(spark, both[0])) == 1
     assert len(halves(spark, *both, change("b", "2", "u", 1))) == 2
+
+
+@pytest.mark.parametrize(("held", "dense"), [(0, False), (49, False), (50, True), (200, True), (201, False)])
+def test_one_merge_takes_a_batch_that_changes_most_of_what_it_meets(spark: SparkSession, held: int, dense: bool) -> None:
+    between = spark.range(held).select(F.col("id").cast("string").alias("_key"))
+    assert are_dense(between, changes=100) is dense
 
 
 def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
