@@ -125,11 +125,11 @@ class _Document:
 
 
 class _Parts:
-    """Puts a layout together: of one document, or of one element of an array."""
+    """Puts a layout together: of one document, or of one element of an array, whose first value is its name (*named*)."""
 
-    def __init__(self, into: Into) -> None:
+    def __init__(self, into: Into, *, named: bool = False) -> None:
         self._into, self._text = into, list[bytes]()
-        self.count = 0
+        self.count = 1 if named else 0
         """Of values so far."""
         self.steps: list[tuple[Callable[[bytes, int], re.Match[bytes] | None], _Beyond | None]] = []
         """Expressions, and what reads the value behind each that none can look into."""
@@ -138,10 +138,6 @@ class _Parts:
         self.text_sizes: list[int] = []
         self.beyond_sizes: list[int] = []
         self.documents: list[_Document] = []
-
-    @property
-    def text(self) -> bytes:
-        return b"".join(self._text)
 
     def document(self, raw: bytes, start: int, path: Path) -> Fields:
         place, texts, beyond = self._value(rb"(.{4})"), len(self.text_sizes), len(self.beyond_sizes)
@@ -172,10 +168,15 @@ class _Parts:
         return Leaf(kind, self.count - 1) if array is None else Items(self.count - 1, array.item)
 
     def end(self, beyond: _Beyond | None) -> None:
-        if self.count > _MOST_VALUES or len(self.text) > _LONGEST_EXPRESSION:
-            raise ValueError("too much for an expression")
-        self.steps.append((re.compile(self.text, re.DOTALL).match, beyond))
+        self.steps.append((self.expression().match, beyond))
         self._text.clear()
+
+    def expression(self, head: bytes = b"") -> re.Pattern[bytes]:
+        """Of all up to here, behind *head*."""
+        text = head + b"".join(self._text)
+        if self.count > _MOST_VALUES or len(text) > _LONGEST_EXPRESSION:
+            raise ValueError("too much for an expression")
+        return re.compile(text, re.DOTALL)
 
     def _value(self, expression: bytes) -> int:
         self._text.append(expression)
@@ -187,47 +188,43 @@ class _Array:
     """The elements of an array, each as the first one is; or no element.
 
     Args:
-        beside: Bytes of the values of an element that are not of its texts.
+        beside: Bytes of an element beside its name and its texts.
     """
 
     def __init__(self, parts: _Parts, kind: int = 0, item: Node | None = None, beside: int = 0) -> None:
         self.item, self._texts, self._documents, self._beside = item, parts.texts, parts.documents, beside
         self._told = [*(place - 1 for place in parts.texts), *(one.place for one in parts.documents)]
-        head = re.escape(bytes((kind,))) + rb"[0-9]++\0"
-        self._find = None if item is None else re.compile(head + parts.text, re.DOTALL).findall
+        self._find = None if item is None else parts.expression(re.escape(bytes((kind,))) + rb"([0-9]++)\0").findall
 
     @staticmethod
     def of(raw: bytes, start: int, into: Into, path: Path) -> _Array | None:
         """None: its elements differ, or no expression can look into them."""
-        first: tuple[_Parts, int, Node, int] | None = None
         for kind, _, value, stop in rb.elements(raw, start):
-            parts = _Parts(into)
+            parts = _Parts(into, named=True)
             item = parts.value(raw, kind, value, stop, path)
-            if parts.steps or (first is not None and (kind, parts.text) != (first[1], first[0].text)):
-                return None
-            first = first or (parts, kind, item, stop - value - sum(parts.text_sizes))
-        return _Array(_Parts(into)) if first is None else _Array(*first)
+            array = None if parts.steps else _Array(parts, kind, item, stop - value + 2 - sum(parts.text_sizes))
+            return None if array is None or array.read(raw, start)[0] is None else array
+        return _Array(_Parts(into))
 
     def read(self, raw: bytes, at: int) -> tuple[list[Values] | None, int]:
-        """The values of each element; None where not all of them are alike."""
+        """The values of each element, its name the first; None where not all of them are alike."""
         if raw.startswith(_NO_ELEMENT, at):
             return [], at + len(_NO_ELEMENT)
         size = int.from_bytes(raw[at : at + 4], "little")
-        found = self._find(raw, at + 4, at + size - 1) if self._find is not None and at + size <= len(raw) else []
-        if not found:
+        rows = self._find(raw, at + 4, at + size - 1) if self._find is not None and at + size <= len(raw) else []
+        if not rows:
             return None, at
-        rows: list[Values] = found if isinstance(found[0], tuple) else [(one,) for one in found]
         columns = list(zip(*rows, strict=True))
-        texts = [b"".join(columns[place]) for place in self._texts]
-        if size != 5 + _heads(len(rows)) + self._beside * len(rows) + sum(map(len, texts)):
-            return None, at  # something between them is not like them
+        varying = [b"".join(columns[place]) for place in (0, *self._texts)]
+        if size != 5 + self._beside * len(rows) + sum(map(len, varying)):
+            return None, at  # something stands between them
         sizes = [tuple(map(len, columns[place])) for place in self._texts]
         lengths = list(sizes)
         for one in self._documents:
             inside = map(sum, zip(*sizes[one.texts], strict=True)) if sizes[one.texts] else repeat(0, len(rows))
             lengths.append(tuple(one.beside + each for each in inside))
         told = b"".join([b"".join(columns[place]) for place in self._told])
-        agree = told == _packer(len(lengths) * len(rows))(*chain.from_iterable(lengths)) and all(map(is_text, texts))
+        agree = told == _packer(len(lengths) * len(rows))(*chain.from_iterable(lengths)) and all(map(is_text, varying))
         return (rows, at + size) if agree else (None, at)
 
 
@@ -262,9 +259,3 @@ def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
 @lru_cache(maxsize=1_000)
 def _packer(count: int) -> Callable[..., bytes]:
     return struct.Struct(f"<{count}i").pack
-
-
-@lru_cache(maxsize=1_000)
-def _heads(count: int) -> int:
-    """Bytes of the types and names of so many elements."""
-    return sum(len(str(number)) + 2 for number in range(count))

@@ -115,7 +115,7 @@ def test_a_layout_finds_the_values_of_other_documents() -> None:
     name, tags, lines = (found[field] for field in (b"name", b"tags", b"lines"))
     assert isinstance(name, Leaf)
     assert values[name.place] == b"\0"
-    assert [element[1] for element in values[tags.place]] == ["ä\0".encode(), b"\0", b"c\0"]  # type: ignore[union-attr]  # why: an array
+    assert [element[2] for element in values[tags.place]] == ["ä\0".encode(), b"\0", b"c\0"]  # type: ignore[union-attr]  # why: an array
     assert values[lines.place] == []  # type: ignore[union-attr]  # why: an array
 
 
@@ -150,10 +150,18 @@ def test_a_text_of_an_array_that_looks_like_more_elements_is_not_taken_for_them(
     assert layout.values(bson.encode({"a": ["x\0\x021\0\x02\0\0\0y", "z"]})) is None
 
 
-def test_an_array_whose_elements_have_other_names_has_no_values() -> None:
+def test_an_array_with_something_between_its_elements_has_no_values() -> None:
     layout = _layout({"a": [1, 2]})
-    array = bson.encode({"0": 1, "11": 2})
-    assert layout.values(rb.document_of([rb.element(b"a", rb.ARRAY, array)])) is None
+    elements = [rb.element(b"0", rb.INT32, b"aaaa"), rb.element(b"1", rb.INT32, b"bbbb")]
+
+    def found(*parts: bytes) -> Any:
+        return layout.values(rb.document_of([rb.element(b"a", rb.ARRAY, rb.document_of(parts))]))
+
+    assert found(*elements) is not None
+    assert found(elements[0], b"\xff", elements[1]) is None
+    ten = [rb.element(b"%d" % (number % 10), rb.INT32, b"cccc") for number in range(11)]
+    assert found(*ten) is not None, "an element's name says nothing"
+    assert found(*ten[:5], b"\xff", *ten[5:]) is None, "as long as if the last name had two digits"
 
 
 def test_documents_of_many_layouts_are_walked() -> None:
