@@ -68,7 +68,11 @@ class SparkEngine:
         return self._append(one_file(self.tables.spark, rows), once)
 
     def append_read(self, read: Reader, once: Once) -> Landed | None:
-        return self._append(self.tables.spark.range(0, 1, 1, 1).mapInArrow(lambda _: read(), BRONZE_DDL), once)
+        def reading(one: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in one:  # a Python worker that leaves a part of its input is ended, and the next chunk would wait for a new one
+                yield from read()
+
+        return self._append(self.tables.spark.range(0, 1, 1, 1).mapInArrow(reading, BRONZE_DDL), once)
 
     def _append(self, rows: DataFrame, once: Once) -> Landed | None:
         return self.tables.append_once(self.table, rows, app_id=once.app_id, sequence=once.sequence, proof=once.proof)

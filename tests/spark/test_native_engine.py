@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from pipelines.bronze.engine import Reader
-from pipelines.bronze.envelope import BatchEnd, Stamp, control_table
+from pipelines.bronze.envelope import BatchEnd, Note, Stamp, control_table
 from pipelines.bronze.native_engine import NativeEngine, ReadFailed
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import BronzeWriter
@@ -63,6 +64,20 @@ def fill(bronze: BronzeWriter) -> None:
         bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1, what="a chunk")
     finally:
         bronze.close()
+
+
+def test_a_python_worker_that_has_read_a_chunk_reads_the_next(tables: Tables) -> None:
+    def read_here() -> Iterator[pa.RecordBatch]:
+        said = Note("offset", content=str(os.getpid()))
+        yield from control_table(Stamp("s", "w", 5), batch=0, end=BatchEnd(None, None), note=said).to_batches()
+
+    bronze = writer(tables, "s", native=False)
+    bronze.open("cluster", None)
+    for number in range(5):
+        bronze.append_read(read_here, app_id=bronze.app_id("s", 0), sequence=number, what="a chunk")
+    rows = tables.read(bronze_table("s")).where("after IS NOT NULL").collect()
+    assert len(rows) == 5
+    assert len({row["after"] for row in rows}) < 5  # whichever of the idle workers was taken
 
 
 def test_both_engines_write_the_same_rows(tables: Tables) -> None:
