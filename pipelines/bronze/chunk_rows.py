@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import pyarrow as pa
@@ -42,9 +43,7 @@ def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bo
         MalformedBson: A document has no `_id` (the server stores none such).
     """
     size = len(documents)
-    columns = _chunk_columns(chunk, size, "r") | {
-        "operation_type": pa.repeat(pa.scalar("read"), size),
-        "position": pa.repeat(pa.scalar(chunk.position), size),
+    columns = _read_columns(chunk, size) | {
         "key": [document_merge_key(document) for document in documents],
         "document_size": [len(document) for document in documents],
         "envelope": pa.array(documents, pa.binary()),
@@ -75,6 +74,13 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
     if chunk.seconds:
         said["position"] = [chunk.position]
     return filled(_chunk_columns(chunk, 1, "snapshot") | said, 1)
+
+
+@lru_cache(maxsize=4)
+def _read_columns(chunk: ChunkStamp, size: int) -> dict[str, object]:
+    """Lists of one chunk have the same number of documents, but for the last; their memory is filled once."""
+    said = {"operation_type": pa.repeat(pa.scalar("read"), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
+    return _chunk_columns(chunk, size, "r") | said
 
 
 def _chunk_columns(chunk: ChunkStamp, size: int, op: str) -> dict[str, object]:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from pipelines.model import raw_bson as rb
 
 _DECIMAL128_DIGITS = 34
+_OBJECT_ID_FIRST = b"\x07_id\0"
 _double = struct.Struct("<d").unpack_from
 _int64 = struct.Struct("<q").unpack_from
 _int32 = struct.Struct("<i").unpack_from
@@ -48,6 +49,8 @@ def document_merge_key(document: bytes) -> str:
     Raises:
         MalformedBson: There is no `_id`.
     """
+    if document.startswith(_OBJECT_ID_FIRST, 4):
+        return f'{{"$oid": "{document[9:21].hex()}"}}'
     found = rb.field(document, b"_id")
     if found is None:
         raise rb.MalformedBson("a document has no _id")

@@ -155,6 +155,17 @@ def test_a_snapshots_rows_carry_the_time_of_the_read() -> None:
     assert (manifest["op"], manifest["operation_type"], manifest["key"]) == ("snapshot", "chunk", None)
 
 
+def test_lists_of_one_size_carry_what_their_own_chunk_shares() -> None:
+    chunks = [ChunkStamp(STAMP, "s1", number, "shop", "orders", "ab", 1000 + number, 5) for number in (1, 2, 1)]
+    documents = [[bson.encode({"_id": 10 * number + n}) for n in range(2)] for number in range(3)]
+    tables = [read_table(some, chunk, stored_json=False).to_pylist() for some, chunk in zip(documents, chunks, strict=True)]
+    assert [[(row["chunk"], row["key"], row["position"]) for row in table] for table in tables] == [
+        [(1, "0", "000003e900000005:~"), (1, "1", "000003e900000005:~")],
+        [(2, "10", "000003ea00000005:~"), (2, "11", "000003ea00000005:~")],
+        [(1, "20", "000003e900000005:~"), (1, "21", "000003e900000005:~")],
+    ]
+
+
 FIELDS: dict[str, Any] = {
     "_id": {"_data": "82650C1F00000000052B"},
     "operationType": "update",
