@@ -49,7 +49,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--events", type=int, default=400_000, help="backlog of the capture; 0 leaves it out")
-    parser.add_argument("--documents", type=int, default=1_000_000, help="size of the snapshot; 0 leaves it out")
+    parser.add_argument("--documents", type=int, default=2_000_000, help="size of the snapshot; 0 leaves it out")
     parser.add_argument("--warm-up", type=int, default=400_000, help="documents of each run before anything counts")
     parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, for the memory that they take; 0 leaves it out")
     parser.add_argument("--trickle", type=int, default=60, help="seconds of a hundred changes each; 0 leaves it out")

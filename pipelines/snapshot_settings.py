@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.namespaces import Namespace
-from pipelines.model.snapshot_policy import SnapshotMode, SnapshotPolicy, query_problems
+from pipelines.model.snapshot_policy import ChunkSize, SnapshotMode, SnapshotPolicy, query_problems
 from pipelines.selection_settings import Names, Section, is_namespace, key_problems, split_names
 
 _SNAPSHOTTERS = "strandline.snapshotters"
@@ -42,7 +42,10 @@ class SnapshotSettings(Section):
     snapshot_fetch_size: int = Field(10_000, ge=1, description="Documents of one answer of the server.")
     snapshot_delay_ms: int = Field(0, ge=0, description="Wait before a snapshot begins; the stream does not wait.")
     snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
-    snapshot_chunk_size: int = Field(100_000, ge=1, description="Documents of one unit of resumption.")
+    snapshot_chunk_size: int = Field(250_000, ge=1, description="Documents of one unit of resumption, about.")
+    snapshot_chunk_size_in_bytes: int = Field(
+        512 * 1024 * 1024, ge=1024, description="Bytes of its documents, about: what is reached first counts."
+    )
 
     signal_enabled_channels: Annotated[tuple[Literal["table", "file", "source"], ...], NoDecode] = Field(
         ("table",), description="Where signals come from: rows of `control.signals`, lines of a file, inserts into a source collection."
@@ -99,6 +102,10 @@ class SnapshotSettings(Section):
     def signal_namespace(self) -> Namespace | None:
         """``signal_data_collection`` as a plain value."""
         return None if self.signal_data_collection is None else Namespace.parse(self.signal_data_collection)
+
+    @property
+    def chunk_size(self) -> ChunkSize:
+        return ChunkSize(self.snapshot_chunk_size, self.snapshot_chunk_size_in_bytes)
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:

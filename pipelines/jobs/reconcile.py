@@ -26,6 +26,7 @@ from pipelines.jobs.sources import required_offset
 from pipelines.model.columns import RECONCILE, RECONCILE_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.ledger import Ledger
+from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import (
     AnyClient,
     Collection,
@@ -37,7 +38,7 @@ from pipelines.source.client import (
     operation_time,
 )
 from pipelines.source.oplog import Oplog
-from pipelines.source.ranges import Range, Reading, plan_chunks
+from pipelines.source.ranges import Range, Reading
 from pipelines.source.stages import Selection
 
 _log = logging.getLogger("strandline.reconcile")
@@ -117,7 +118,7 @@ def _repaired(
 def _look(ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection) -> SourceLook:
     """A collection in the ranges that a snapshot of it would have."""
     capture = ctx.settings.capture
-    ranges = plan_chunks(client, collection, capture.snapshot_chunk_size) if collection is not None else [Range()]
+    ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
     reading = Reading(selection.fields, fetch_size=capture.snapshot_fetch_size)
     return SourceLook(ctx.spark, connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads)
 

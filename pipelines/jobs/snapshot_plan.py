@@ -9,8 +9,9 @@ from typing import Literal
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.means import Means
+from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_refusal
-from pipelines.source.ranges import Range, plan_chunks
+from pipelines.source.ranges import Range
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
 
@@ -112,7 +113,7 @@ def make_plan(
         Chunk(0, where, part, query, sweeps and query is None)
         for where in wanted
         for query in [query_of(str(where))]
-        for part in plan_chunks(client, where, settings.snapshot_chunk_size)
+        for part in plan_chunks(client, where, settings.chunk_size)
     ]
     chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*left, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list

@@ -1,7 +1,8 @@
-"""Which snapshots a capture takes, by Debezium's ``snapshot.mode``; and what of a collection one reads."""
+"""Which snapshots a capture takes, by Debezium's ``snapshot.mode``; what of a collection one reads, and in what pieces."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -29,6 +30,14 @@ class Snapshotter(Protocol):
 
     def should_snapshot_on_data_error(self) -> bool:
         """Whether what exists is read when the source has forgotten the history."""
+
+
+@dataclass(frozen=True)
+class ChunkSize:
+    """What one chunk of a snapshot holds, about: *documents* or *bytes*, whichever is reached first."""
+
+    documents: int
+    bytes: int = sys.maxsize
 
 
 @dataclass(frozen=True)

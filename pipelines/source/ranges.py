@@ -1,4 +1,4 @@
-"""Snapshots in `_id` ranges: boundaries that tile MinKey → MaxKey, and the reading of one chunk at one cluster time.
+"""Snapshots in `_id` ranges: ranges that tile MinKey → MaxKey, and the reading of one at one cluster time.
 
 Index bounds (``min``/``max`` with a hint) follow the server's own order across BSON types; ``$gte``/``$lt`` silently skip every other
 type. The first chunk has no lower and the last no upper bound, so that together they tile everything.
@@ -24,7 +24,6 @@ from pipelines.source.client import AnyClient, Collection, asking, find_collecti
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
-_SAMPLES_A_CHUNK = 20
 _TYPE = 4
 """Where in ``{_id: value}`` the value's type stands."""
 _MAX_KEY = 0x7F
@@ -56,37 +55,22 @@ def _decoded(bound: str | None) -> bytes | None:
     return None if bound is None else b64decode(bound)
 
 
-def tile(bounds: Sequence[bytes]) -> list[Range]:
-    """Ranges between *bounds* (sorted by the server); equal neighbours are one (``1`` and ``1.0`` are the same `_id`).
+def can_bound(identifier: bytes) -> bool:
+    """Whether ``{_id: value}`` can part two ranges: MinKey and MaxKey, which are legal `_id`s, cannot. The server refuses a range that ends
+    where everything begins."""
+    return identifier[_TYPE] not in _ENDS
 
-    MinKey and MaxKey, which are legal `_id`s, bound nothing: the server refuses a range that ends where everything begins.
-    """
+
+def tile(bounds: Sequence[bytes]) -> list[Range]:
+    """Ranges between those *bounds* (sorted by the server) that can be some; equal neighbours are
+    one (``1`` and ``1.0`` are the same `_id`)."""
     distinct: list[bytes] = []
     for bound in bounds:
-        if bound[_TYPE] not in _ENDS and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):
+        if can_bound(bound) and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):
             distinct.append(bound)
     lowers: list[bytes | None] = [None, *distinct]
     uppers: list[bytes | None] = [*distinct, None]
     return [Range(lower, upper) for lower, upper in zip(lowers, uppers, strict=True)]
-
-
-def plan_chunks(client: AnyClient, collection: Collection, chunk_size: int) -> list[Range]:
-    """I/O: boundaries of about equal chunks from a random sample of `_id`s, with no scan of the collection.
-
-    Args:
-        client: Opened with ``raw=True``.
-        chunk_size: Documents of one chunk, about.
-    """
-    target = client[collection.db][collection.name]
-    with asking(f"sampling {collection}"):
-        chunks = -(-target.estimated_document_count() // chunk_size)
-        if chunks <= 1:
-            return [Range()]
-        sample = target.aggregate(
-            [{"$sample": {"size": chunks * _SAMPLES_A_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}], allowDiskUse=True
-        )
-        identifiers = [bytes(document.raw) for document in sample]
-    return tile(identifiers[_SAMPLES_A_CHUNK::_SAMPLES_A_CHUNK][: chunks - 1])
 
 
 @dataclass(frozen=True)

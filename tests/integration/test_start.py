@@ -20,10 +20,11 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from pipelines.cli import app
+from pipelines.model.snapshot_policy import ChunkSize
+from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import ConnectionOptions, captured_collections, open_client
 from pipelines.source.mongod import EmbeddedMongod
 from pipelines.source.oplog import Oplog
-from pipelines.source.ranges import plan_chunks
 from pipelines.source.stages import Selection
 
 PAGE = Page(ROOT / "docs" / "start.md")
@@ -124,6 +125,6 @@ def test_the_three_actions_that_the_page_names_are_enough(guarded: tuple[Client,
     options, selection = ConnectionOptions(uri_of(server, "narrow", "narrow")), Selection.of("database", "shop")
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw:
         (orders,) = captured_collections(client, selection)
-        assert len(plan_chunks(raw, orders, 10)) == 1
+        assert len(plan_chunks(raw, orders, ChunkSize(10))) == 1
         oplog = Oplog(raw, selection, expanded_events=True)
         assert oplog.reach(oplog.token_at()).age_seconds is not None
