@@ -44,7 +44,7 @@ class SnapshotSettings(Section):
     snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
     snapshot_chunk_size: int = Field(250_000, ge=1, description="Documents of one unit of resumption, about.")
     snapshot_chunk_size_in_bytes: int = Field(
-        512 * 1024 * 1024, ge=1024, description="Bytes of its documents, about: what is reached first counts."
+        256 * 1024 * 1024, ge=1024, description="Bytes of its documents, about: what is reached first counts."
     )
 
     signal_enabled_channels: Annotated[tuple[Literal["table", "file", "source"], ...], NoDecode] = Field(

@@ -64,6 +64,7 @@ CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 RESET_OR_HEAL: Final = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
 """What helps where the history is lost."""
+_SNAPSHOT_TOO_OLD = 239
 _UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
@@ -120,6 +121,11 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         return ResumePointLost(
             f"{what}: {why} the committed token",
             next_step=RESET_OR_HEAL,
+        )
+    if code == _SNAPSHOT_TOO_OLD:
+        return RetriableError(
+            f"MongoDB no longer has what stood there when {doing} began (code {code})",
+            next_step="set its minSnapshotHistoryWindowInSeconds higher, or lower capture.snapshot_chunk_size and snapshot anew",
         )
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError

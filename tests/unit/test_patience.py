@@ -191,6 +191,13 @@ def test_every_code_says_what_to_do_and_only_the_passing_ones_are_tried_again() 
     assert isinstance(as_strandline_error(mongo.ServerSelectionTimeoutError("host:1"), doing="reading"), NoAnswer)
 
 
+def test_what_a_server_forgot_while_it_was_read_says_how_it_remembers_longer() -> None:
+    error = as_strandline_error(operation(239), doing="reading shop.orders")
+    assert type(error) is RetriableError
+    assert "snapshot_chunk_size" in str(error.next_step)
+    assert "minSnapshotHistoryWindowInSeconds" in str(error.next_step)
+
+
 def test_a_retry_is_logged_with_its_context_and_without_the_servers_text(caplog: pytest.LogCaptureFixture) -> None:
     error = as_strandline_error(operation(237), doing="reading")
     with caplog.at_level(logging.WARNING, "strandline.source"):
