@@ -105,6 +105,7 @@ class SnapshotSettings(Section):
 
     @property
     def chunk_size(self) -> ChunkSize:
+        """How large a snapshot's chunks are: what is reached first counts."""
         return ChunkSize(self.snapshot_chunk_size, self.snapshot_chunk_size_in_bytes)
 
     @property

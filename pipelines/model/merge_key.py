@@ -49,8 +49,8 @@ def document_merge_key(document: bytes) -> str:
     Raises:
         MalformedBson: There is no `_id`.
     """
-    if document.startswith(_OBJECT_ID_FIRST, 4):
-        return f'{{"$oid": "{document[9:21].hex()}"}}'
+    if document.startswith(_OBJECT_ID_FIRST, 4) and 21 < _int32(document, 0)[0] <= len(document):
+        return _object_id(document, 9, 21)
     found = rb.field(document, b"_id")
     if found is None:
         raise rb.MalformedBson("a document has no _id")
@@ -63,6 +63,10 @@ def _name(name: bytes) -> str:
         return json.dumps(escaped.decode(), ensure_ascii=False)
     except UnicodeDecodeError:
         return f'"$invalid {name.hex()}"'  # with one dollar, which no other name has
+
+
+def _object_id(raw: bytes, value: int, end: int) -> str:
+    return f'{{"$oid": "{raw[value:end].hex()}"}}'
 
 
 def _text(raw: bytes, value: int, end: int) -> str:
@@ -112,7 +116,7 @@ def _from_decimal(raw: bytes, value: int, _end: int) -> str:
 
 
 _SCALARS: dict[int, Callable[[bytes, int, int], str]] = {
-    rb.OBJECT_ID: lambda raw, value, end: f'{{"$oid": "{raw[value:end].hex()}"}}',
+    rb.OBJECT_ID: _object_id,
     rb.STRING: _text,
     rb.SYMBOL: _text,  # the server compares a symbol as the string it is
     rb.INT32: lambda raw, value, _end: str(_int32(raw, value)[0]),

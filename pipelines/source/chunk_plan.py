@@ -30,10 +30,10 @@ def plan_chunks(client: AnyClient, collection: Collection, size: ChunkSize) -> l
         if chunks <= 1:
             return [Range()]
         sample = [{"$sample": {"size": chunks * _SAMPLES_A_CHUNK}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
-        identifiers = [bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True)]
+        sampled = (bytes(document.raw) for document in target.aggregate(sample, allowDiskUse=True))
+        identifiers = [identifier for identifier in sampled if can_bound(identifier)]
         bounds = [identifiers[number * len(identifiers) // chunks] for number in range(1, chunks) if identifiers]
-        last = tile(bounds)[-1].lower
-        return tile(bounds if last is None else [*bounds, *bounds_beyond(client, collection, last, documents)])
+        return tile([*bounds, *(bounds_beyond(client, collection, bounds[-1], documents) if bounds else ())])
 
 
 def _mean_size(target: Any) -> int:

@@ -11,6 +11,8 @@ from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
 Verdict = Literal["retriable", "history_lost", "invalid_token", "oversize", "configuration", "terminal"]
 Phase = Literal["opening", "resuming", "reading"]
 
+_SNAPSHOT_TOO_OLD = 239
+
 # code: verdict. Measured on 6.0.5 (docs/decisions) and from mongo/src/mongo/base/error_codes.yml.
 CODES: dict[int, Verdict] = {
     6: "retriable",  # HostUnreachable
@@ -31,7 +33,7 @@ CODES: dict[int, Verdict] = {
     216: "retriable",  # ElectionInProgress
     234: "retriable",  # RetryChangeStream
     237: "retriable",  # CursorKilled
-    239: "retriable",  # SnapshotTooOld: read again at a new cluster time
+    _SNAPSHOT_TOO_OLD: "retriable",  # read again at a new cluster time
     246: "retriable",  # SnapshotUnavailable
     262: "retriable",  # ExceededTimeLimit
     317: "retriable",  # ConnectionPoolExpired
@@ -64,7 +66,6 @@ CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 RESET_OR_HEAL: Final = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
 """What helps where the history is lost."""
-_SNAPSHOT_TOO_OLD = 239
 _UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 

@@ -1,4 +1,4 @@
-"""Snapshots in `_id` ranges: ranges that tile MinKey → MaxKey, and the reading of one at one cluster time.
+"""Snapshots in `_id` ranges, which tile MinKey → MaxKey, and the reading of one at one cluster time.
 
 Index bounds (``min``/``max`` with a hint) follow the server's own order across BSON types; ``$gte``/``$lt`` silently skip every other
 type. The first chunk has no lower and the last no upper bound, so that together they tile everything.
@@ -62,8 +62,8 @@ def can_bound(identifier: bytes) -> bool:
 
 
 def tile(bounds: Sequence[bytes]) -> list[Range]:
-    """Ranges between those *bounds* (sorted by the server) that can be some; equal neighbours are
-    one (``1`` and ``1.0`` are the same `_id`)."""
+    """Ranges between those of *bounds* (sorted by the server) that `can_bound`; equal neighbours are one (``1`` and ``1.0`` are the same
+    `_id`)."""
     distinct: list[bytes] = []
     for bound in bounds:
         if can_bound(bound) and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):

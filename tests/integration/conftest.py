@@ -16,6 +16,7 @@ from rich.console import Console
 from pipelines.jobs.demo import run_demo
 from pipelines.settings import Settings
 from pipelines.silver_settings import SilverSettings
+from pipelines.source.client import AnyClient, ConnectionOptions, open_client
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,13 @@ def _made(lake: Path) -> str:
     silver = SilverSettings(history="scd2", history_collections=("airline.flights",))
     run_demo(Settings(silver=silver), lake=lake, rows=300, console=Console(file=shown, width=160, no_color=True))
     return shown.getvalue()
+
+
+@pytest.fixture
+def raw_client(mongo_uri: str) -> Iterator[AnyClient]:
+    """As capture opens it: documents stay the bytes that the server sent."""
+    with open_client(ConnectionOptions(mongo_uri), raw=True) as client:
+        yield client
 
 
 @pytest.fixture

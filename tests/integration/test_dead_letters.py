@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +19,7 @@ from pipelines.jobs.capture import run_capture
 from pipelines.jobs.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
 from pipelines.jobs.set_aside import reread_of
 from pipelines.jobs.silver import run_silver
-from pipelines.source.client import AnyClient, Collection, ConnectionOptions, find_collection, open_client
+from pipelines.source.client import AnyClient, Collection, find_collection
 from pipelines.source.stages import Selection
 
 Db = Database[dict[str, Any]]
@@ -72,12 +70,6 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     assert (purge(ctx), list_dead_letters(ctx)) == (1, [])
     with pytest.raises(ConfigurationError, match="no dead letter"):
         show_dead_letter(ctx, letter["id"])
-
-
-@pytest.fixture
-def raw_client(mongo_uri: str) -> Iterator[AnyClient]:
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        yield client
 
 
 def set_aside(collection: Any, number: int) -> tuple[bytes, Collection]:

@@ -26,7 +26,7 @@ from pipelines.jobs.selection import checked_selection, inspect_selection, selec
 from pipelines.jobs.silver import run_silver
 from pipelines.settings import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, find_collection, inspect, open_client, operation_time, token_data
+from pipelines.source.client import AnyClient, find_collection, inspect, operation_time, token_data
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.ranges import Range, Reading, read_range
@@ -43,13 +43,7 @@ def selection(**capture: Any) -> Selection:
     return selection_of(CaptureSettings(**capture))
 
 
-@pytest.fixture
-def raw_client(mongo_uri: str) -> Iterator[MongoClient[Any]]:
-    with open_client(ConnectionOptions(mongo_uri), raw=True) as client:
-        yield client
-
-
-def shown(raw_client: MongoClient[Any], selected: Selection, start: ResumePoint) -> list[dict[str, Any]]:
+def shown(raw_client: AnyClient, selected: Selection, start: ResumePoint) -> list[dict[str, Any]]:
     """Events that a stream shows, up to the present, as the server sends them."""
     end = token_data(token_at(raw_client, Selection(), ResumePoint(cluster_time=operation_time(raw_client))))
     events = []
@@ -68,7 +62,7 @@ def names(events: list[dict[str, Any]], db: Db) -> list[str]:
 
 
 @pytest.fixture
-def two_databases(mongo: MongoClient[Any], database: Db, raw_client: MongoClient[Any]) -> Iterator[tuple[ResumePoint, Db]]:
+def two_databases(mongo: MongoClient[Any], database: Db, raw_client: AnyClient) -> Iterator[tuple[ResumePoint, Db]]:
     """One insert in each of five collections of two databases, then an update, a replace and a delete in the first."""
     other = mongo[f"{database.name}X"]
     start = ResumePoint(token=token_at(raw_client, Selection()))
@@ -114,7 +108,7 @@ EVERYTHING = ["insert .a", "insert .ab", "insert .a.b", "insert X.a", "insert X.
     ids=str,
 )
 def test_lists_and_skipped_operations(
-    raw_client: MongoClient[Any], two_databases: tuple[ResumePoint, Db], lists: dict[str, str], expected: list[str]
+    raw_client: AnyClient, two_databases: tuple[ResumePoint, Db], lists: dict[str, str], expected: list[str]
 ) -> None:
     start, db = two_databases
     selected = selection(**{key: value.replace("{db}", db.name) for key, value in lists.items()})
@@ -126,7 +120,7 @@ def test_lists_and_skipped_operations(
 
 
 # scenario: H06, H07, B15, B09
-def test_a_users_stages_filter_data_and_no_control_event(raw_client: MongoClient[Any], database: Db) -> None:
+def test_a_users_stages_filter_data_and_no_control_event(raw_client: AnyClient, database: Db) -> None:
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.a.insert_many([{"_id": n, "city": "Paris" if n == 2 else "Rome"} for n in range(4)])
     database.b.insert_one({"_id": 9, "city": "Paris"})
@@ -143,7 +137,7 @@ def test_a_users_stages_filter_data_and_no_control_event(raw_client: MongoClient
 
 # scenario: M09, B15
 @pytest.mark.parametrize("stage", [{"$redact": "$$PRUNE"}, {"$match": {"fullDocument.city": "Paris"}}], ids=str)
-def test_signals_of_the_source_pass_a_users_stages(raw_client: MongoClient[Any], database: Db, stage: dict[str, Any]) -> None:
+def test_signals_of_the_source_pass_a_users_stages(raw_client: AnyClient, database: Db, stage: dict[str, Any]) -> None:
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.a.insert_one({"_id": 1})
     database.signals.insert_one({"_id": 2, "type": "log"})
@@ -156,7 +150,7 @@ def test_signals_of_the_source_pass_a_users_stages(raw_client: MongoClient[Any],
 
 
 # scenario: B03, B04, D04
-def test_every_mode_brings_the_images_that_it_names(raw_client: MongoClient[Any], database: Db) -> None:
+def test_every_mode_brings_the_images_that_it_names(raw_client: AnyClient, database: Db) -> None:
     database.create_collection("a", **IMAGES)
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.a.insert_one({"_id": 1, "v": 1})
@@ -181,7 +175,7 @@ def _value(event: dict[str, Any], name: str) -> Any:
     return "-" if name not in event else None if event[name] is None else event[name]["v"]
 
 
-def test_images_that_a_new_collection_does_not_record_are_null_and_stop_nothing(raw_client: MongoClient[Any], database: Db) -> None:
+def test_images_that_a_new_collection_does_not_record_are_null_and_stop_nothing(raw_client: AnyClient, database: Db) -> None:
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.unrecorded.insert_one({"_id": 1, "v": 1})
     database.unrecorded.update_one({"_id": 1}, {"$set": {"v": 2}})
@@ -348,7 +342,7 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_u
 
 
 # scenario: M04
-def test_the_server_already_leaves_excluded_fields_out(raw_client: MongoClient[Any], database: Db) -> None:
+def test_the_server_already_leaves_excluded_fields_out(raw_client: AnyClient, database: Db) -> None:
     database.create_collection("people", **IMAGES)
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.people.insert_one(PERSON)
@@ -378,7 +372,7 @@ def test_the_server_already_leaves_excluded_fields_out(raw_client: MongoClient[A
     assert b"ssn" not in b"".join(document for documents in read for document in documents)
 
 
-def test_field_rules_hold_from_the_reader_on(raw_client: MongoClient[Any], database: Db) -> None:
+def test_field_rules_hold_from_the_reader_on(raw_client: AnyClient, database: Db) -> None:
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.people.insert_one(PERSON)
     selected = selection(scope="database", target=database.name, **RULES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from stream_reading import Db, failing, needs_failpoints
 
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
-from pipelines.source.client import ConnectionOptions, open_client, token_data
+from pipelines.source.client import AnyClient, token_data
 from pipelines.source.opening import token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
@@ -20,61 +19,57 @@ from pipelines.source.stages import Images, Selection
 pytestmark = needs_failpoints
 
 
-def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(mongo_uri: str, database: Db) -> None:
+def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(raw_client: AnyClient, database: Db) -> None:
     stages, problems = parse_user_pipeline('[{"$match": {"$jsonSchema": {"foo": 1}}}]')
     assert problems == []
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        staged = Oplog(client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False)
-        with pytest.raises(ConfigurationError, match="code 9") as refused:  # what every start asks first, with a position and without
-            staged.present()
-        assert "cursor_pipeline" in refused.value.next_step
-        plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
-        with pytest.raises(ResumePointLost, match="code 9"):
-            token_at(client, plain, garbled)
-        assert not Oplog(client, plain, expanded_events=False).reaches(garbled)
+    staged = Oplog(raw_client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False)
+    with pytest.raises(ConfigurationError, match="code 9") as refused:  # what every start asks first, with a position and without
+        staged.present()
+    assert "cursor_pipeline" in refused.value.next_step
+    plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
+    with pytest.raises(ResumePointLost, match="code 9"):
+        token_at(raw_client, plain, garbled)
+    assert not Oplog(raw_client, plain, expanded_events=False).reaches(garbled)
 
 
 # scenario: G05
-def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(mongo_uri: str, database: Db) -> None:
+def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(raw_client: AnyClient, database: Db) -> None:
     with database.a.watch() as stream:
         database.a.insert_one({"_id": {"a": "text"}})
         data = next(stream)["_id"]["_data"]
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
-        whole = [length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))]
+    oplog = Oplog(raw_client, Selection("database", database.name), expanded_events=False)
+    whole = [length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))]
     assert whole == [len(data) - 2, len(data)], "the last byte, two digits, only ends it"
 
 
 # scenario: P04
 @pytest.mark.parametrize("code", [286, 136])
 def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db, code: int
+    raw_client: AnyClient, mongo: MongoClient[Any], database: Db, code: int
 ) -> None:
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name), expanded_events=False)
-        start = ResumePoint(cluster_time=oplog.present_time())
-        assert oplog.reaches(start)
-        with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
-            assert not oplog.reaches(start)
-        with failing(mongo, "aggregate", "alwaysOn", errorCode=13), pytest.raises(ConfigurationError, match="a privilege is missing"):
-            oplog.reaches(start)
+    oplog = Oplog(raw_client, Selection("database", database.name), expanded_events=False)
+    start = ResumePoint(cluster_time=oplog.present_time())
+    assert oplog.reaches(start)
+    with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
+        assert not oplog.reaches(start)
+    with failing(mongo, "aggregate", "alwaysOn", errorCode=13), pytest.raises(ConfigurationError, match="a privilege is missing"):
+        oplog.reaches(start)
 
 
 # scenario: J02, O03
 def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_the_history_is_lost(
-    mongo_uri: str, mongo: MongoClient[Any], database: Db
+    raw_client: AnyClient, mongo: MongoClient[Any], database: Db
 ) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     heavy = "x" * (9 * 1024 * 1024)
     database.a.insert_one({"_id": 1, "heavy": heavy})
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        oplog = Oplog(client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
-        before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
-        database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
-        seconds, increment = oplog.present_time()
-        through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
-        database.a.insert_one({"_id": 2})
-        assert oplog.count(before, through, 100) == 2
-        assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
-        with failing(mongo, "aggregate", errorCode=286):
-            assert oplog.count(before, through, 100) is None
+    oplog = Oplog(raw_client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
+    before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
+    database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
+    seconds, increment = oplog.present_time()
+    through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
+    database.a.insert_one({"_id": 2})
+    assert oplog.count(before, through, 100) == 2
+    assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
+    with failing(mongo, "aggregate", errorCode=286):
+        assert oplog.count(before, through, 100) is None

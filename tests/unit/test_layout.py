@@ -115,8 +115,10 @@ def test_a_layout_finds_the_values_of_other_documents() -> None:
     name, tags, lines = (found[field] for field in (b"name", b"tags", b"lines"))
     assert isinstance(name, Leaf)
     assert values[name.place] == b"\0"
-    assert [element[2] for element in values[tags.place]] == ["ä\0".encode(), b"\0", b"c\0"]  # type: ignore[union-attr]  # why: an array
-    assert values[lines.place] == []  # type: ignore[union-attr]  # why: an array
+    elements = values[tags.place]
+    assert isinstance(elements, list)
+    assert [element[2] for element in elements] == ["ä\0".encode(), b"\0", b"c\0"]
+    assert values[lines.place] == []
 
 
 @pytest.mark.parametrize(

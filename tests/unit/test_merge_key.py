@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.model.merge_key import document_merge_key
+from pipelines.model.raw_bson import MalformedBson
 
 _OPTIONS: CodecOptions[dict[str, object]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
@@ -108,3 +109,13 @@ def test_what_is_no_utf8_is_nothing_that_only_looks_like_it() -> None:
         assert document_merge_key(whole) != document_merge_key(broken.replace(b"QQQQ", b"\xff\xff\xff\xff"))
     assert document_merge_key(broken_text.replace(b"QQQQ", b"\xffQQQ")) == '{"$string": "61ff515151"}'
     assert document_merge_key(broken_name.replace(b"QQQQ", b"\xffQQQ")) == '{"$invalid 61ff515151": 1}'
+
+
+@pytest.mark.parametrize("value", [bson.ObjectId(), 17, "text"])
+def test_a_document_that_is_cut_off_has_no_key(value: object) -> None:
+    whole = bson.encode({"_id": value})
+    for length in range(4, len(whole)):
+        with pytest.raises(MalformedBson):
+            document_merge_key(whole[:length])
+        with pytest.raises(MalformedBson):
+            document_merge_key(length.to_bytes(4, "little") + whole[4:])
