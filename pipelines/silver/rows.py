@@ -17,8 +17,8 @@ from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_STATE = (*NEWEST, "_base_position", "_pending")
-_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _pending {PENDING_TYPE}"
+_STATE = (*NEWEST, "_base_position")
+_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING"
 
 
 def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -> DataFrame:
@@ -31,9 +31,11 @@ def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -
     Returns:
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
-    if "_pending" not in state.columns:
-        state = state.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
-    return decoded_rows(state, shape, keeping=_STATE, keeping_ddl=_STATE_DDL, exact_updates=exact_updates)
+    if "_pending" in state.columns:
+        keeping, ddl = (*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}"
+        return decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl, exact_updates=exact_updates)
+    rows = decoded_rows(state, shape, keeping=_STATE, keeping_ddl=_STATE_DDL, exact_updates=exact_updates)
+    return rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
 
 
 def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str, exact_updates: bool) -> DataFrame:
