@@ -31,11 +31,10 @@ def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -
     Returns:
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
-    if "_pending" in state.columns:
-        keeping, ddl = (*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}"
-        return decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl, exact_updates=exact_updates)
-    rows = decoded_rows(state, shape, keeping=_STATE, keeping_ddl=_STATE_DDL, exact_updates=exact_updates)
-    return rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
+    waits = "_pending" in state.columns
+    keeping, ddl = ((*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}") if waits else (_STATE, _STATE_DDL)
+    rows = decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl, exact_updates=exact_updates)
+    return rows if waits else rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
 
 
 def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str, exact_updates: bool) -> DataFrame:

@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import uuid
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from pipelines.jobs.silver import run_silver
 from pipelines.jobs.status import schema_history, silver_columns, silver_status
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName, history_of, safe_name
-from pipelines.source.client import ConnectionOptions, find_collection, open_client, operation_time
+from pipelines.source.client import AnyClient, find_collection, operation_time
 from pipelines.source.ranges import read_range, tile
 
 Db = Database[dict[str, Any]]
@@ -74,14 +73,13 @@ def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, 
 
 # scenario: A10, A20
 @pytest.mark.parametrize("options", [{}, {"clusteredIndex": {"key": {"_id": 1}, "unique": True}}], ids=["plain", "clustered"])
-def test_the_first_and_the_last_id_that_there_can_be_are_read_once(mongo_uri: str, database: Db, options: dict[str, Any]) -> None:
+def test_the_first_and_the_last_id_that_there_can_be_are_read_once(raw_client: AnyClient, database: Db, options: dict[str, Any]) -> None:
     documents = [{"_id": value} for value in (bson.MinKey(), 1, "x", bson.MaxKey())]
     database.create_collection("ends", **options).insert_many(documents)
-    with closing(open_client(ConnectionOptions(mongo_uri), raw=True)) as client:
-        ends = find_collection(client[database.name], "ends")
-        assert ends is not None
-        chunks = tile([bson.encode(document) for document in documents])
-        lists = [read for chunk in chunks for read in read_range(client, ends, chunk, operation_time(client))]
+    ends = find_collection(raw_client[database.name], "ends")
+    assert ends is not None
+    chunks = tile([bson.encode(document) for document in documents])
+    lists = [read for chunk in chunks for read in read_range(raw_client, ends, chunk, operation_time(raw_client))]
     assert [bson.decode(document) for read in lists for document in read] == documents
 
 
