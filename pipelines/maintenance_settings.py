@@ -1,4 +1,4 @@
-"""The part of the settings that says how long old files and tombstones are kept. Seen by `settings`, `cli` and `jobs` only."""
+"""The part of the settings that says how tables are maintained. Seen by `settings`, `cli` and `jobs` only."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class MaintenanceSettings(Section):
         description="`maintain` purges tombstones older than that, by the source's time; null: none. So long a position may be moved back "
         "over what was never captured.",
     )
+
+    max_threads: int = Field(4, ge=1, le=64, description="Tables that `maintain` works on at once.")
 
     @model_validator(mode="after")
     def _outlasts_a_downtime(self) -> MaintenanceSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -77,7 +78,10 @@ def purge(ctx: JobContext) -> int:
     """Tombstones go as soon as they may, without a time for which they are kept. Returns how many went."""
     maintenance = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": 0})
     purge = Purge.of(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance})))
-    return sum(purge.run(table).rows for table in ctx.tables.names("silver")) if purge is not None else 0
+    if purge is None:
+        return 0
+    with ThreadPoolExecutor(maintenance.max_threads) as pool:
+        return sum(purged.rows for purged in pool.map(purge.run, ctx.tables.names("silver")))
 
 
 def bronze(ctx: JobContext) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -30,31 +31,32 @@ class Maintained:
 
 def run_maintain(ctx: JobContext) -> list[Maintained]:
     """I/O: for each table, one commit with the retention where it was another, those of `Purge.run`, one that compacts small files, and the
-    removal of files that no version of the last ``maintenance.retention_hours`` needs.
+    removal of files that no version of the last ``maintenance.retention_hours`` needs; ``maintenance.max_threads`` tables at once.
 
     Bronze keeps all its files while a silver table has not read commits that are older than that. Writers may run beside: where one is at
     work on the same files, it goes before.
     """
-    tables, hours = ctx.tables, ctx.settings.maintenance.retention_hours
-    bronze = bronze_table(ctx.settings.source.name)
-    purge = Purge.of(ctx)
-    found = []
+    tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), Purge.of(ctx)
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
-    for table in names:
-        detail = tables.detail(table)
-        keep_for(tables, table, hours, detail["properties"])
-        before = int(detail["numFiles"])
-        purged = purge.run(table) if purge is not None else Purged()
-        compacted = compact(tables, table)
-        reader = _late_reader(ctx, table, hours) if table == bronze else None
-        if reader is None:
-            vacuum(tables, table)
-        notes = ["a writer was at work: compact it another time"] if compacted is None else []
-        notes += [f"{reader} has not read it for more than {hours} hours: no file is removed"] if reader is not None else []
-        notes += [purged.note] if purged.note else []
-        removed, added = compacted or (0, 0)
-        found.append(Maintained(str(table), before, before - removed + added, reader is None, purged.rows, "; ".join(notes)))
-    return found
+    with ThreadPoolExecutor(max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain") as pool:
+        return list(pool.map(lambda table: _maintain(ctx, table, purge, is_bronze=table == bronze), names))
+
+
+def _maintain(ctx: JobContext, table: TableName, purge: Purge | None, *, is_bronze: bool) -> Maintained:
+    tables, hours = ctx.tables, ctx.settings.maintenance.retention_hours
+    detail = tables.detail(table)
+    keep_for(tables, table, hours, detail["properties"])
+    before = int(detail["numFiles"])
+    purged = purge.run(table) if purge is not None else Purged()
+    compacted = compact(tables, table)
+    reader = _late_reader(ctx, table, hours) if is_bronze else None
+    if reader is None:
+        vacuum(tables, table)
+    notes = ["a writer was at work: compact it another time"] if compacted is None else []
+    notes += [f"{reader} has not read it for more than {hours} hours: no file is removed"] if reader is not None else []
+    notes += [purged.note] if purged.note else []
+    removed, added = compacted or (0, 0)
+    return Maintained(str(table), before, before - removed + added, reader is None, purged.rows, "; ".join(notes))
 
 
 def _late_reader(ctx: JobContext, bronze: TableName, hours: int) -> TableName | None:
