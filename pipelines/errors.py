@@ -14,6 +14,11 @@ A message is one line: what happened, why, and the next command to run. Secrets 
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_CAUSE: Final = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+
 
 class StrandlineError(Exception):
     """Base of the tree. *next_step* is the command or change that helps; it closes the printed line."""
@@ -79,3 +84,13 @@ class QualityGateClosed(StrandlineError):
 def with_extra(extra: str) -> str:
     """The next step where what *extra* of the distribution brings is not installed. It is in no index yet."""
     return f"pip install '.[{extra}]' in a checkout, or the wheel's file with [{extra}] behind it"
+
+
+def one_line(error: Exception) -> str:
+    """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
+    if isinstance(error, StrandlineError):
+        return str(error)
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
+    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]

@@ -10,12 +10,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.cut import Cut, visible
 from pipelines.gold.decision import Decision, remembered
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.names import Source, spark_sql
-from pipelines.gold.statement import nearest, one_line
+from pipelines.gold.statement import nearest
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
 

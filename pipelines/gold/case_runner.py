@@ -15,10 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.errors import one_line
 from pipelines.gold.cases import Case, Given
 from pipelines.gold.graph import Graph
 from pipelines.gold.names import spark_sql
-from pipelines.gold.statement import nearest, one_line
+from pipelines.gold.statement import nearest
 from pipelines.io.tables import schema_of
 from pipelines.model.tables import Lake, TableName
 

@@ -10,12 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.build import build_rows, build_view
 from pipelines.gold.cut import Cut
 from pipelines.gold.decision import Action, decide
 from pipelines.gold.graph import Graph, Node, parse
-from pipelines.gold.statement import one_line
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 

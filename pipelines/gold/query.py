@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
-from pipelines.errors import ConfigurationError, StrandlineError
+from pipelines.errors import ConfigurationError, StrandlineError, one_line
 from pipelines.gold.cut import quarantines_of, visible
 from pipelines.gold.graph import Graph
 from pipelines.gold.names import spark_sql
-from pipelines.gold.statement import Statement, nearest, one_line, parse_statement
+from pipelines.gold.statement import Statement, nearest, parse_statement
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 

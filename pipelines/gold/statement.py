@@ -13,7 +13,6 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from pipelines.errors import StrandlineError
 from pipelines.model.tables import Layer, TableName, quoted
 
 LAYERS: tuple[str, ...] = get_args(Layer)
@@ -39,7 +38,6 @@ _CHANGING_CALLS = (
 _TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
 _CHANGING_TIMES = ("now", "today", "tomorrow", "yesterday")
 """Spark's special values of a typed literal."""
-_CAUSE = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its "falling back to Command" is reported here as a refusal
 
 
@@ -252,13 +250,3 @@ def _sentence(item: dict[str, Any]) -> str:
     description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(".")
     word = str(item.get("highlight") or "").strip()
     return f"{description} at {word[:40]!r}" if word else description
-
-
-def one_line(error: Exception) -> str:
-    """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
-    if isinstance(error, StrandlineError):
-        return str(error)
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
-    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pipelines.io.upkeep import committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.purge import Purge, Purged
+from pipelines.jobs.side_by_side import on_each
 from pipelines.jobs.silver_history import known_collections, tables_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
@@ -35,11 +36,14 @@ def run_maintain(ctx: JobContext) -> list[Maintained]:
 
     Bronze keeps all its files while a silver table has not read commits that are older than that. Writers may run beside: where one is at
     work on the same files, it goes before.
+
+    Effects on failure:
+        As `on_each`: all other tables are looked after.
     """
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), Purge.of(ctx)
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
     with ThreadPoolExecutor(max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain") as pool:
-        return list(pool.map(lambda table: _maintain(ctx, table, purge, is_bronze=table == bronze), names))
+        return on_each(pool, lambda table: _maintain(ctx, table, purge, is_bronze=table == bronze), names)
 
 
 def _maintain(ctx: JobContext, table: TableName, purge: Purge | None, *, is_bronze: bool) -> Maintained:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
@@ -15,6 +14,7 @@ from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import only_maintained, publish_cut
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.side_by_side import on_each
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of, updates_of
 from pipelines.jobs.silver_history import HistoryRun, tables_of
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
@@ -35,7 +35,7 @@ def run_silver(
         collections: ``db.collection`` names; empty: all.
 
     Effects on failure:
-        The other tables are complete or not begun; the failed one repeats its MERGE. Calling again is safe.
+        All other tables are complete, but no cut is published; the failed one repeats its MERGE. Calling again is safe.
     """
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
@@ -45,16 +45,6 @@ def run_silver(
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
     moved = news.moved(ledger.moved)
 
-    def run_one(namespace: Namespace, of_bronze: BronzeRange) -> SilverResult:
-        for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew
-            with attempt:
-                result = CollectionRun(ctx, namespace, of_bronze).run()
-                if ctx.settings.silver.keeps_history(str(namespace)):
-                    result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
-        _count(result)
-        report(result)
-        return result
-
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         namespaces, kept_up = _namespaces_with_news(ctx, ledger, news, moved, collections, pool)
@@ -63,7 +53,7 @@ def run_silver(
             ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
         at_once = min(ctx.settings.silver.max_threads, len(namespaces))
         of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx), at_once)
-        results = list(pool.map(run_one, namespaces, repeat(of_bronze)))
+        results = on_each(pool, lambda namespace: _run_one(ctx, namespace, of_bronze, report), namespaces)
     if not collections and ledger.complete_through < through.version:
         advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces))
         # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
@@ -71,6 +61,17 @@ def run_silver(
             open_cuts(ctx.tables)
             publish_cut(ctx, ledger, advanced, news).store(ctx.tables)
     return results
+
+
+def _run_one(ctx: JobContext, namespace: Namespace, of_bronze: BronzeRange, report: Callable[[SilverResult], None]) -> SilverResult:
+    for attempt in retrying():  # another silver run may be at the same table: what it has committed is read anew
+        with attempt:
+            result = CollectionRun(ctx, namespace, of_bronze).run()
+            if ctx.settings.silver.keeps_history(str(namespace)):
+                result = replace(result, versions=HistoryRun(ctx, namespace, of_bronze).run())
+    _count(result)
+    report(result)
+    return result
 
 
 def _count(result: SilverResult) -> None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, one_line
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
@@ -71,8 +71,7 @@ class Run:
             extent = extent_of(self.tables, suite, table_id, version, replay=self.replay)
             oldest, newest = _positions(extent)
         except PySparkException as error:
-            first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            broken = [checked(suite, item, "error", {"error": first_line[:500]}) for item in suite.expectations]
+            broken = [checked(suite, item, "error", {"error": one_line(error)}) for item in suite.expectations]
             return [replace(check, table_id=table_id, table_version=version) for check in broken]
         checks = [
             replace(
