@@ -6,12 +6,26 @@ from pipelines.model import raw_bson as rb
 
 
 def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
-    """The whole document that an envelope carries: a READ's envelope is the document, an event's is its ``fullDocument``."""
+    """The whole document that an envelope carries, as the server stores it: a READ's envelope, or an event's ``fullDocument``."""
     if op is None or envelope is None:
         return None
-    if op == "r":
-        return envelope
-    return _document(envelope, b"fullDocument")
+    document = envelope if op == "r" else _document(envelope, b"fullDocument")
+    return None if document is None else with_id_first(document)
+
+
+def with_id_first(document: bytes) -> bytes:
+    """The same document with ``_id`` as its first field, where the server stores it.
+
+    An event of a replacement by a pipeline has ``_id`` where the pipeline put it.
+    """
+    if document[5:9] == b"_id\0":
+        return document
+    found = rb.field(document, b"_id")
+    if found is None:
+        return document
+    _, value, end = found
+    start = value - len(b"?_id\0")
+    return b"".join((document[:4], document[start:end], document[4:start], document[end:]))
 
 
 def is_exact(op: str | None, envelope: bytes | None) -> bool:

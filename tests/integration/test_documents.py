@@ -249,3 +249,25 @@ def test_tables_and_columns_are_named_as_asked_for(spark: SparkSession, mongo_ur
         assert [tuple(row) for row in ctx.tables.read(layer).selectExpr(*shown).collect()] == [(2, [None, 1.5], "int")]
     assert {column.column for column in silver_columns(ctx)} >= {"unit_price", "s"}
     assert [bson.decode(bytes(row[0])) for row in ctx.tables.read(table).select("_document").collect()] == list(database.a.find())
+
+
+# scenario: B02, B03
+@pytest.mark.parametrize("full_update_type", ["lookup", "post_image"])
+def test_a_replacement_by_a_pipeline_is_stored_with_its_id_first(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, full_update_type: str
+) -> None:
+    """Its event has ``_id`` where the pipeline put it; the server stores it first."""
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, full_update_type=full_update_type), history="scd2")
+    database.a.insert_many([{"_id": number, "n": number} for number in range(4)])
+    land(ctx)
+    for number in range(3):
+        database.a.update_one({"_id": number}, [{"$replaceWith": {"$mergeObjects": [{"q": 1}, "$$ROOT", {"new": "x" * 40}]}}])
+    database.a.update_one({"_id": 2}, {"$set": {"n": 7}})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    replaced = bronze(ctx).where("operation_type = 'replace'").select("envelope").collect()
+    assert [next(iter(bson.decode(bytes(row[0]))["fullDocument"])) for row in replaced] == ["q", "q", "q"]
+    newest = ctx.tables.read(history_of(TableName("silver", "a"))).where("_valid_to_position IS NULL")
+    shown = {row["_key"]: bytes(row["_document"]) for row in newest.collect()}
+    assert shown == documents_in_source(database, "a")
