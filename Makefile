@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep bench docs pictures lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep bench docs site pictures lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ setup: ## Virtual environment, locked dependencies, Delta's JARs (once; every ta
 demo: setup ## Real flights through MongoDB, bronze, silver and gold; ends with the proof
 	@$(bin)/strandline demo $(ARGS)
 
-test: lint typecheck contracts ## Everything but the long tests
+test: lint typecheck contracts site ## Everything but the long tests
 	@scripts/test.sh $(ARGS)
 
 test-long: setup ## The tests that take minutes
@@ -29,6 +29,7 @@ test-long: setup ## The tests that take minutes
 lint: setup ## Style of the code
 	@$(bin)/ruff check $(code)
 	@$(bin)/ruff format --check --quiet $(code)
+	@$(bin)/zizmor --offline --quiet --no-progress .github
 
 format: setup ## Put the code into that style
 	@$(bin)/ruff check --fix $(code)
@@ -61,8 +62,12 @@ sweep: setup ## End the whole way at each of its commits, one by one
 bench: setup ## Throughput against the limits of this machine
 	@$(bin)/python -m bench $(ARGS)
 
-docs: setup ## Write conf/README.md and docs/tables.md anew, from the code
+docs: setup ## Write the reference pages anew, from the code
 	@$(bin)/python -m scripts.reference
+
+site: setup ## Build the documentation site, without network
+	@$(bin)/python -m scripts.site
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
 pictures: setup ## Make docs/pictures anew, from a run of the demo
 	@$(bin)/python -m scripts.pictures $(ARGS)
@@ -71,4 +76,4 @@ lock: setup ## Compile requirements/*.txt anew
 	@scripts/lock.sh
 
 clean: ## Remove what was made here (the virtual environment, too)
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse .site site

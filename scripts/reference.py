@@ -1,4 +1,4 @@
-"""Writes the two reference pages from the code they describe: conf/README.md (settings) and docs/tables.md (columns)."""
+"""Writes the reference pages from the code they describe: conf/README.md, docs/tables.md and docs/commands.md."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import click
+import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pipelines.cli import app
 from pipelines.model import columns
 from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings import Settings
@@ -33,6 +36,23 @@ _TABLES_HEAD = """# Tables
 
 Columns as Strandline creates them. `silver.<collection>` has a typed column for every field of the documents, before these. Gold's
 columns stand in its SQL files. This page is written by `make docs`.
+"""
+
+_COMMANDS_HEAD = """# Commands
+
+Every command and its options, as `--help` shows them. The options of `strandline` itself stand before the command:
+`strandline --target prod run --once`. Settings are in [conf/README.md](../conf/README.md). This page is written by `make docs`.
+
+| exit code | meaning |
+|---|---|
+| 0 | Done. |
+| 1 | A view or table of gold was not built, or a case of `gold test` failed. |
+| 2 | A setting, an option, a privilege or the topology of the source is wrong. Nothing was written. |
+| 3 | The source no longer has the history behind the committed position. |
+| 4 | A table or a row breaks its contract, or `reconcile` found a difference. |
+| 5 | A quality gate closed. Gold stays as it was. |
+| 6 | Another writer owns the source's bronze table. |
+| 75 | The source or the lake did not answer. The same command may succeed later. |
 """
 
 _TABLES = (
@@ -69,6 +89,35 @@ def tables_page() -> str:
         page += f"\n## {name}\n\n{meaning}\n\n| column | type | |\n|---|---|---|\n"
         page += "".join(f"| `{column}` | `{kind}` | {comment} |\n" for column, kind, comment in columns_of(ddl))
     return page
+
+
+def commands_page() -> str:
+    """The text of docs/commands.md."""
+    root = typer.main.get_command(app)
+    return _COMMANDS_HEAD + "".join(_command(path, command) for path, command in _commands(root, ("strandline",)))
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The command and all below it, each with the words that call it."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+def _command(path: tuple[str, ...], command: Any) -> str:
+    """One section: the help, then a row for each argument and option."""
+    context = click.Context(command)
+    page = f"\n## {' '.join(path)}\n\n{' '.join((command.help or '').split())}\n"
+    rows = [row for parameter in command.params if parameter.name != "help" and (row := _parameter(parameter, context))]
+    return page + ("\n| | |\n|---|---|\n" + "".join(rows) if rows else "")
+
+
+def _parameter(parameter: Any, context: click.Context) -> str:
+    if getattr(parameter, "hidden", False):
+        return ""
+    record = parameter.get_help_record(context)
+    named, meaning = record if record is not None else (parameter.human_readable_name, "")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{named}`", " ".join(meaning.split()))) + " |\n"
 
 
 def columns_of(ddl: str) -> list[tuple[str, str, str]]:
@@ -121,6 +170,7 @@ def _default(field: FieldInfo) -> str:
 def main() -> None:
     (ROOT / "conf" / "README.md").write_text(settings_page(), encoding="utf-8")
     (ROOT / "docs" / "tables.md").write_text(tables_page(), encoding="utf-8")
+    (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
