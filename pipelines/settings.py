@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from pipelines.conf_file import read_sections
 from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
+from pipelines.model.extended_json import JsonMode
 from pipelines.model.tables import Lake
 from pipelines.selection_settings import Section, SelectionSettings, entry_problems
 from pipelines.setting_keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
@@ -83,6 +84,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     )
     json_columns: Literal["stored", "derived"] = Field(
         "derived", description="Whether `after` and `before` are written at capture, or read from `envelope` when asked for."
+    )
+    json_serialization_mode: JsonMode = Field(
+        "extended",
+        description="Extended JSON of documents in the Debezium view: v1 (strict), canonical v2 (extended), relaxed v2 (relaxed), or v1 "
+        "with relaxed `updatedFields` (legacy, Debezium's default).",
     )
 
     @model_validator(mode="after")

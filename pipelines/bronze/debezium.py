@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
-from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -16,24 +13,29 @@ from pipelines.bronze.readable import with_json
 from pipelines.bronze.transactions import transaction_block
 from pipelines.model import raw_bson as rb
 from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.extended_json import JsonMode, strict_value
 
 VALUE: Final = ("before", "after", "updateDescription", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Columns of Debezium's value; null in a tombstone."""
 
 
-def debezium_events(rows: DataFrame, *, prefix: str, tombstones: bool = False) -> DataFrame:
+def debezium_events(
+    rows: DataFrame, *, prefix: str, tombstones: bool = False, json_mode: JsonMode = "extended", replica_set: str | None = None
+) -> DataFrame:
     """Change events in Debezium's shape, one row each.
 
     Args:
         rows: Bronze.
         prefix: Debezium's ``topic.prefix``; what the topics' names begin with.
         tombstones: Add after every delete a row with the same key whose value is null (``tombstones.on.delete``).
+        json_mode: Extended JSON of documents (``json.serialization.mode``). The key is strict in every mode.
+        replica_set: Name of the replica set, for ``source.rs``. None: a sharded cluster.
 
     Returns:
         ``position`` (the order; a tombstone has that of its delete), ``topic``, ``id`` (the key), and `VALUE`. Control rows are left out.
         Empty in, empty out.
     """
-    changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)))
+    changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)), json_mode)
     identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed for the deprecated way alone
     events = changes.select(
         "position",
@@ -42,7 +44,7 @@ def debezium_events(rows: DataFrame, *, prefix: str, tombstones: bool = False) -
         "before",
         "after",
         _update_description().alias("updateDescription"),
-        _source().alias("source"),
+        _source(replica_set).alias("source"),
         "op",
         *_times(F.unix_micros("captured_at")),
         transaction_block().alias("transaction"),
@@ -58,7 +60,7 @@ def _times(micros: Column) -> list[Column]:
     return [(micros / 1000).cast("BIGINT").alias("ts_ms"), micros.alias("ts_us"), (micros * 1000).alias("ts_ns")]
 
 
-def _source() -> Column:
+def _source(replica_set: str | None) -> Column:
     happened = F.coalesce(F.col("source.wall_time") * 1000, F.unix_micros("cluster_time"))
     nothing = F.lit(None).cast("BIGINT")
     return F.struct(
@@ -69,7 +71,7 @@ def _source() -> Column:
         F.col("source.snapshot").alias("snapshot"),
         F.col("db").alias("db"),
         F.lit(None).cast("STRING").alias("sequence"),
-        F.lit(None).cast("STRING").alias("rs"),
+        F.lit(replica_set).cast("STRING").alias("rs"),
         F.col("collection").alias("collection"),
         F.col("source.ord").alias("ord"),
         nothing.alias("h"),
@@ -96,33 +98,13 @@ def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:
 
 
 def event_id(op: str, envelope: bytes) -> str | None:
-    """The `_id` in an envelope as Debezium's key shows it: strict Extended JSON as MongoDB 3 wrote it. None where there is none."""
+    """The `_id` of an envelope as Debezium's key shows it: strict Extended JSON. None: no `_id`, or text that is not UTF-8."""
     key = (rb.DOCUMENT, 0, len(envelope)) if op == "r" else rb.field(envelope, b"documentKey")
     found = None if key is None else rb.field(envelope, b"_id", key[1])
     if found is None:
         return None
     kind, value, end = found
-    written = _STRICT.get(kind)
-    return json.dumps(written(envelope, value, end), ensure_ascii=False) if written else _other(kind, envelope[value:end])
-
-
-def _other(kind: int, payload: bytes) -> str | None:
     try:
-        return rb.canonical_value(kind, payload)
-    except ValueError:  # libbson refuses what is no UTF-8; `envelope` in bronze holds it
+        return strict_value(kind, envelope, value, end)
+    except ValueError:  # text that is not UTF-8; `envelope` in bronze holds it
         return None
-
-
-def _double(raw: bytes, value: int, end: int) -> object:
-    number = json.loads(rb.canonical_value(rb.DOUBLE, raw[value:end]))["$numberDouble"]
-    return float(number) if number not in ("NaN", "Infinity", "-Infinity") else {"$numberDouble": number}
-
-
-_STRICT: dict[int, Callable[[bytes, int, int], object]] = {
-    rb.INT32: lambda raw, value, _end: rb.int32_at(raw, value),
-    rb.INT64: lambda raw, value, _end: {"$numberLong": str(rb.int64_at(raw, value))},
-    rb.DOUBLE: _double,
-    rb.STRING: lambda raw, value, end: rb.text(raw, value, end),
-    rb.BINARY: lambda raw, value, end: {"$binary": b64encode(raw[value + 5 : end]).decode(), "$type": f"{raw[value + 4]:02x}"},
-    rb.DATE: lambda raw, value, _end: {"$date": rb.int64_at(raw, value)},
-}

@@ -18,7 +18,7 @@ from pipelines.io.landed import Landed
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY, bronze_table
-from pipelines.model.deployment import same_deployment
+from pipelines.model.deployment import IDENTITY_PROPERTY, same_deployment
 from pipelines.model.tables import TableName
 from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
 
@@ -28,7 +28,7 @@ PROPERTIES = {
     "delta.dataSkippingStatsColumns": ",".join(SKIPPED_BY),
     "delta.checkpointInterval": "100",
 }
-_SOURCE, _IDENTITY, _STREAM = "strandline.source", "strandline.cluster", "strandline.stream"
+_SOURCE, _STREAM = "strandline.source", "strandline.stream"
 _FILTERS: Final = "strandline.filters"
 _Rows = TypeVar("_Rows")
 _END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
@@ -81,7 +81,7 @@ class BronzeWriter:
             ConfigurationError: The table belongs to another source, or to another stream of it.
             ContractError: It holds rows and no position: to begin anew in silence would lose what happened since.
         """
-        properties = PROPERTIES | {_SOURCE: self.source, _IDENTITY: identity}
+        properties = PROPERTIES | {_SOURCE: self.source, IDENTITY_PROPERTY: identity}
         properties |= ({_STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         properties |= {UPDATES_PROPERTY: updates} if updates else {}
         schema = schema_of(BRONZE_DDL)
@@ -114,9 +114,9 @@ class BronzeWriter:
         self._check_owner(self.tables.properties(self.table), identity, stream)
 
     def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
-        if found.get(_SOURCE) != self.source or not same_deployment(found.get(_IDENTITY, ""), identity):
+        if found.get(_SOURCE) != self.source or not same_deployment(found.get(IDENTITY_PROPERTY, ""), identity):
             raise ConfigurationError(
-                f"{self.table} holds changes of another MongoDB deployment ({found.get(_IDENTITY)}, this is {identity})",
+                f"{self.table} holds changes of another MongoDB deployment ({found.get(IDENTITY_PROPERTY)}, this is {identity})",
                 next_step="name this source otherwise (source.name), or choose another lake.root",
             )
         if stream is not None and found.get(_STREAM, stream) != stream:

@@ -15,6 +15,7 @@ from pipelines.gold.publish import load_graph
 from pipelines.gold.query import Shown, query
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
+from pipelines.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from pipelines.model.tables import TableName
 
 
@@ -50,9 +51,15 @@ def _shown(ctx: JobContext) -> dict[TableName, Shown]:
     bronze = bronze_table(source)
     if not ctx.tables.exists(bronze):
         return {}
+
+    def events(rows: DataFrame, *, tombstones: bool = False) -> DataFrame:
+        identity = ctx.tables.properties(bronze).get(IDENTITY_PROPERTY, "")
+        mode = ctx.settings.capture.json_serialization_mode
+        return debezium_events(rows, prefix=source, tombstones=tombstones, json_mode=mode, replica_set=replica_set_in(identity))
+
     views: dict[str, Callable[[DataFrame], DataFrame]] = {
         "transactions": transactions,
-        "debezium": partial(debezium_events, prefix=source),
-        "debezium_tombstones": partial(debezium_events, prefix=source, tombstones=True),
+        "debezium": events,
+        "debezium_tombstones": partial(events, tombstones=True),
     }
     return {bronze_table(f"{source}_{name}"): partial(lambda view: view(ctx.tables.read(bronze)), view) for name, view in views.items()}

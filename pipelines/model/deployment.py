@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+IDENTITY_PROPERTY: Final = "strandline.cluster"
+"""Property of a bronze table: identity of the deployment that it was captured from."""
+SHARDED: Final = "sharded"
+"""Name of every sharded cluster: it has none of its own."""
+
 
 def deployment_identity(name: str, number: str | None) -> str:
     """The replica set's name, and its id where the user may read that (a privilege beyond ``read``)."""
     return name if number is None else f"{name}/{number}"
+
+
+def replica_set_in(identity: str) -> str | None:
+    """The replica set's name. None: a sharded cluster, or no identity."""
+    name = identity.partition("/")[0]
+    return None if name in ("", SHARDED) else name
 
 
 def same_deployment(one: str, other: str) -> bool:

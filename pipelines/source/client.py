@@ -18,7 +18,7 @@ from pymongo import errors as mongo
 from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.model.deployment import deployment_identity
+from pipelines.model.deployment import SHARDED, deployment_identity
 from pipelines.model.snapshot_policy import query_document
 from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
@@ -182,7 +182,7 @@ def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
     number = None
     with suppress(mongo.OperationFailure, KeyError):  # a privilege beyond `read`
         number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    return deployment_identity(hello.get("setName") or "sharded", number)
+    return deployment_identity(hello.get("setName") or SHARDED, number)
 
 
 def operation_time(client: AnyClient) -> tuple[int, int]:

@@ -11,13 +11,14 @@ from bson.binary import Binary
 from bson.decimal128 import Decimal128
 from bson.objectid import ObjectId
 from chispa import assert_df_equality
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from pipelines.bronze.debezium import VALUE, debezium_events, event_id
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.io.tables import schema_of
 from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.extended_json import JsonMode
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_123_456)
 CHUNK = ChunkStamp(STAMP, "s1", 3, "inventory", "customers", "ab", 1000, 5)
@@ -112,6 +113,32 @@ def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSes
     assert {row["position"] for row in buried} == {delete["position"], CHUNK.position}
 
 
+# scenario: B16
+def test_documents_come_in_the_json_that_was_asked_for_and_the_source_names_its_replica_set(spark: SparkSession) -> None:
+    born = datetime.fromtimestamp(1783101585.729, UTC)
+    content = {"_id": 1004, "n": bson.Int64(5), "x": 10.0, "born": born}
+    change = {"updatedFields": {"n": bson.Int64(5), "born": born}, "removedFields": [], "truncatedArrays": []}
+    events = [event("03", "update", fullDocument=content, fullDocumentBeforeChange=content, updateDescription=change)]
+    table = stream_table(Batch(1, events, BatchEnd("{}", None), STAMP, stored_json=True))
+    rows = spark.createDataFrame(table, schema=schema_of(BRONZE_DDL))
+
+    def shown(mode: JsonMode, replica_set: str | None = "rs0") -> Row:
+        (row,) = debezium_events(rows, prefix="f", json_mode=mode, replica_set=replica_set).collect()
+        return row
+
+    strict = '{"_id": 1004,"n": {"$numberLong": "5"},"x": 10.0,"born": {"$date": 1783101585729}}'
+    relaxed = {"n": 5, "born": {"$date": "2026-07-03T17:59:45.729Z"}}
+    for mode in ("legacy", "strict"):
+        row = shown(mode)
+        assert (row["after"], row["before"], row["id"]) == (strict, strict, "1004")
+    assert json.loads(shown("legacy")["updateDescription"]["updatedFields"]) == relaxed
+    assert shown("strict")["updateDescription"]["updatedFields"] == '{"n": {"$numberLong": "5"},"born": {"$date": 1783101585729}}'
+    assert json.loads(shown("relaxed")["after"]) == {"_id": 1004, "x": 10.0, **relaxed}
+    assert json.loads(shown("extended")["after"])["x"] == {"$numberDouble": "10.0"}
+    assert shown("strict")["source"]["rs"] == "rs0"
+    assert shown("strict", None)["source"]["rs"] is None
+
+
 def test_the_key_is_written_as_debezium_writes_it() -> None:
     oid = ObjectId("596e275826f08b2730779e1f")
     expected = {
@@ -119,13 +146,16 @@ def test_the_key_is_written_as_debezium_writes_it() -> None:
         "12.34": 12.34,
         '"1234"': "1234",
         '{"$numberLong": "5000000000"}': bson.Int64(5_000_000_000),
-        '{"$binary": "a2Fma2E=", "$type": "00"}': Binary(b"kafka", 0),
+        '{"$binary": "a2Fma2E=","$type": "00"}': Binary(b"kafka", 0),
+        '{"hi": "kafka","nums": [10.0, 100.0, 1000.0]}': {"hi": "kafka", "nums": [10.0, 100.0, 1000.0]},
+        '{"n": {"$numberLong": "7"},"at": {"$date": 1000}}': {"n": bson.Int64(7), "at": datetime.fromtimestamp(1, UTC)},
         '{"$date": 1000}': datetime.fromtimestamp(1, UTC),
-        '{ "$oid" : "596e275826f08b2730779e1f" }': oid,
-        '{ "$numberDecimal" : "1.10" }': Decimal128("1.10"),
+        '{"$oid": "596e275826f08b2730779e1f"}': oid,
+        '{"$numberDecimal": "1.10"}': Decimal128("1.10"),
         "null": None,
         '{"$numberDouble": "NaN"}': float("nan"),
     }
-    assert {event_id("r", bson.encode({"_id": value})): value for value in expected.values()}.keys() == expected.keys()
+    assert [event_id("r", bson.encode({"_id": value})) for value in expected.values()] == list(expected)
+    assert event_id("r", bson.encode({"_id": {"a": "XX"}}).replace(b"XX", b"\xff\xfe")) is None
     assert event_id("c", bson.encode({"documentKey": {"_id": 1}})) == "1"
     assert event_id("c", bson.encode({"a": 1})) is None

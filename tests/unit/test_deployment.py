@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.model.deployment import deployment_identity, same_deployment
+from pipelines.model.deployment import SHARDED, deployment_identity, replica_set_in, same_deployment
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ from pipelines.model.deployment import deployment_identity, same_deployment
 def test_what_can_be_one_deployment(one: tuple[str, str | None], other: tuple[str, str | None], same: bool) -> None:
     assert same_deployment(deployment_identity(*one), deployment_identity(*other)) is same
     assert same_deployment(deployment_identity(*other), deployment_identity(*one)) is same
+
+
+def test_an_identity_names_the_replica_set_and_a_sharded_cluster_has_none() -> None:
+    assert [replica_set_in(deployment_identity("rs0", number)) for number in ("65f0", None)] == ["rs0", "rs0"]
+    assert [replica_set_in(deployment_identity(SHARDED, number)) for number in ("65f0", None)] == [None, None]
+    assert replica_set_in("") is None
