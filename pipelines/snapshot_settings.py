@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
@@ -11,7 +13,7 @@ from pydantic_settings import NoDecode
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.namespaces import Namespace
-from pipelines.model.snapshot_policy import ChunkSize, SnapshotMode, SnapshotPolicy, query_problems
+from pipelines.model.snapshot_policy import ChunkSize, SnapshotMode, SnapshotPolicy, Snapshotter, query_problems
 from pipelines.selection_settings import Names, Section, is_namespace, key_problems, split_names
 
 _SNAPSHOTTERS = "strandline.snapshotters"
@@ -108,6 +110,20 @@ class SnapshotSettings(Section):
         """How large a snapshot's chunks are: what is reached first counts."""
         return ChunkSize(self.snapshot_chunk_size, self.snapshot_chunk_size_in_bytes)
 
+    @cached_property
+    def snapshotter(self) -> Snapshotter | None:
+        """Code of mode ``custom``, made once. None in every other mode.
+
+        Raises:
+            ConfigurationError: The code failed.
+        """
+        if self.snapshot_mode != "custom":
+            return None
+        with _code_of(self.snapshot_mode_custom_name):
+            (found,) = entry_points(group=_SNAPSHOTTERS, name=self.snapshot_mode_custom_name or "")
+            made: Snapshotter = found.load()()
+            return made
+
     @property
     def snapshot_policy(self) -> SnapshotPolicy:
         """What ``snapshot_mode`` means now, as a plain value.
@@ -115,8 +131,9 @@ class SnapshotSettings(Section):
         Raises:
             ConfigurationError: The code of mode ``custom`` failed.
         """
-        if self.snapshot_mode == "custom":
-            return _policy_of_snapshotter(self.snapshot_mode_custom_name or "")
+        if self.snapshotter is not None:
+            with _code_of(self.snapshot_mode_custom_name):
+                return SnapshotPolicy.from_snapshotter(self.snapshotter)
         return SnapshotPolicy.of(
             self.snapshot_mode,
             data=self.snapshot_mode_configuration_based_snapshot_data,
@@ -125,12 +142,14 @@ class SnapshotSettings(Section):
         )
 
 
-def _policy_of_snapshotter(name: str) -> SnapshotPolicy:
-    found = next(iter(entry_points(group=_SNAPSHOTTERS, name=name)))
+@contextmanager
+def _code_of(name: str | None) -> Iterator[None]:
+    """Raise ConfigurationError, with the class of the snapshotter, for whatever the block raises: it is somebody else's code."""
     try:
-        return SnapshotPolicy.from_snapshotter(found.load()())
-    except Exception as error:  # of whatever class: it is somebody else's code
+        yield
+    except Exception as error:
+        classes = ", ".join(found.value for found in entry_points(group=_SNAPSHOTTERS, name=name or ""))
         raise ConfigurationError(
-            f"the snapshotter {name} ({found.value}) failed: {type(error).__name__}: {error}",
+            f"the snapshotter {name} ({classes}) failed: {type(error).__name__}: {error}",
             next_step="mend it, or set capture.snapshot_mode",
         ) from error

@@ -156,7 +156,7 @@ class SignalDesk:
         rows = run.said("discarded", reason, [chunk.number for chunk in withdrawn])
         if names is None:
             rows += run.said("stopped", reason)
-            run.progress.tell("ABORTED", signal=signal.key, data_collections=run.plan.collections)
+            run.tell_end("ABORTED", signal=signal.key)
             self._beside.end()
         self._note(signal, "stopped", rows, chunks=len(withdrawn))
 

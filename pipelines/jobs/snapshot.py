@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,10 +26,11 @@ from pipelines.jobs.chunk_reader import ChunkReader
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
 from pipelines.jobs.snapshot_progress import Progress
-from pipelines.model.snapshot_policy import query_document
+from pipelines.model.snapshot_policy import SnapshotHook, query_document
 from pipelines.source.client import asking, find_incarnation, open_client
 from pipelines.source.ranges import Reading
 
+_log = logging.getLogger("strandline.snapshot")
 _PAUSED_SECONDS = 0.2
 
 
@@ -104,9 +106,23 @@ class SnapshotRun:
             content = {"chunks": len(self.plan.chunks), "documents_of_this_run": self.documents}
             _append_manifest(self._writer, self.id, "completed", len(self.plan.chunks), json.dumps(content))
             self._ended = True
-        self.progress.tell("COMPLETED", data_collections=self.plan.collections)
+        self.tell_end("COMPLETED")
         self._means.notifications.flush()
         return True
+
+    def tell_end(self, kind: Literal["COMPLETED", "ABORTED"], **more: str) -> None:
+        """Tell the notifications, and the hooks of a snapshotter, how the snapshot ended. A hook that fails stops nothing."""
+        self.progress.tell(kind, data_collections=self.plan.collections, **more)
+        settings = self._means.settings
+        hook: SnapshotHook = "snapshot_completed" if kind == "COMPLETED" else "snapshot_aborted"
+        call = getattr(settings.snapshotter, hook, None) if self.plan.kind == "initial" else None
+        if call is None:
+            return
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # why: it is somebody else's code, and the snapshot has ended all the same
+            name = settings.snapshot_mode_custom_name
+            _log.error("%s of the snapshotter %s failed: %s: %s", hook, name, type(error).__name__, error)
 
     @property
     def documents(self) -> int:

@@ -18,9 +18,16 @@ _OUTSIDE = ("$out", "$merge", "$expr")
 """Not in a query from outside either. An ``$expr`` may fail at any document, and would end in the middle what it was asked for."""
 
 
+SnapshotHook = Literal["snapshot_completed", "snapshot_aborted"]
+
+
 class Snapshotter(Protocol):
     """What mode ``custom`` asks; Debezium's ``Snapshotter``. An entry point of the group ``strandline.snapshotters`` makes one, from no
-    arguments. Asked when a capture starts, and again when the source has forgotten the history: answers may depend on anything."""
+    arguments. Asked when a capture starts, and again when the source has forgotten the history: answers may depend on anything.
+
+    Two methods more are optional, so that they are no part of this protocol: `SnapshotHook`. They take no arguments, and are called when a
+    snapshot that this snapshotter asked for has completed, or was stopped by a signal.
+    """
 
     def should_snapshot_data(self, *, offset_exists: bool) -> bool:
         """Whether this start reads what exists. *offset_exists*: it is not the first one, nor the first after a reset."""

@@ -9,11 +9,14 @@ import pytest
 from lakehouse import assert_equal_to_source, bronze, pipeline, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from snapshotters import Always, install
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import run_capture
+from pipelines.jobs.send_signal import send_signal
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
+from pipelines.model.columns import NOTIFICATIONS
 
 Db = Database[dict[str, Any]]
 _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
@@ -72,3 +75,32 @@ def test_only_what_is_asked_for_is_read_and_what_follows_is_streamed(
         bad = {"snapshot_collection_filter_overrides": {f"{database.name}.a": query}}
         with pytest.raises(ConfigurationError, match=why):
             run_capture(spark_pipeline(spark, mongo_uri, database.name, tmp_path / f"bad {number}", **bad), once=True)
+
+
+def test_a_snapshotter_and_the_notifications_are_told_once_how_a_snapshot_ended(
+    spark: SparkSession,
+    mongo_uri: str,
+    database: Db,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    install(tmp_path / "site", monkeypatch)
+    told: list[str] = []
+    monkeypatch.setattr(Always, "told", told)
+    custom = {"snapshot_mode": "custom", "snapshot_mode_custom_name": "always", "notification_enabled_channels": ("table",)}
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake", **custom)
+    assert run_capture(ctx, once=True).documents == 5
+    assert told == ["completed"]
+
+    send_signal(ctx, "stop-snapshot", {"type": "blocking"}, by="ops")  # it is acted upon while the lanes wait
+    later = pipeline(spark, mongo_uri, database.name, tmp_path / "lake", snapshot_delay_ms=60_000, **custom)
+    assert run_capture(later, once=True).documents == 0
+    assert told == ["completed", "aborted"]
+    assert "snapshot_aborted of the snapshotter always failed: LookupError: no pager" in caplog.text
+    kinds = [row["type"] for row in ctx.tables.read(NOTIFICATIONS).orderBy("timestamp").collect()]
+    assert [kind for kind in kinds if kind in ("COMPLETED", "ABORTED")] == ["COMPLETED", "ABORTED"]
+
+    silent = custom | {"snapshot_mode_custom_name": "once"}
+    assert run_capture(pipeline(spark, mongo_uri, database.name, tmp_path / "other", **silent), once=True).documents == 5

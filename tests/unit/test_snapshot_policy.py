@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from snapshotters import install
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.snapshot_plan import Chunk, Plan
@@ -41,32 +42,9 @@ def test_the_flags_of_configuration_based() -> None:
     assert settings.snapshot_policy == SnapshotPolicy(first=True, streams=False, heals=True)
 
 
-class OnceOnly:
-    """A snapshotter as others would install one."""
-
-    def should_snapshot_data(self, *, offset_exists: bool) -> bool:
-        return not offset_exists
-
-    def should_stream(self) -> bool:
-        return False
-
-    def should_snapshot_on_data_error(self) -> bool:
-        return True
-
-
-class Failing(OnceOnly):
-    def should_stream(self) -> bool:
-        raise LookupError("no calendar")
-
-
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distribution that brings the two."""
-    about = tmp_path / "ours-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[strandline.snapshotters]\nonce = {__name__}:OnceOnly\nfailing = {__name__}:Failing\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    install(tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("installed")
@@ -76,6 +54,8 @@ def test_mode_custom_is_what_an_installed_snapshotter_answers() -> None:
     failing = CaptureSettings(snapshot_mode="custom", snapshot_mode_custom_name="failing")
     with pytest.raises(ConfigurationError, match=r"failing \(.*:Failing\) failed: LookupError: no calendar"):
         _ = failing.snapshot_policy
+    assert settings.snapshotter is settings.snapshotter, "one run has one snapshotter"
+    assert CaptureSettings().snapshotter is None
 
 
 @pytest.mark.usefixtures("installed")
@@ -84,7 +64,10 @@ def test_mode_custom_is_what_an_installed_snapshotter_answers() -> None:
     [
         ({"snapshot_mode": "custom"}, "need each other"),
         ({"snapshot_mode_custom_name": "once"}, "need each other"),
-        ({"snapshot_mode": "custom", "snapshot_mode_custom_name": "twice"}, "no snapshotter 'twice' is installed, failing, once is"),
+        (
+            {"snapshot_mode": "custom", "snapshot_mode_custom_name": "twice"},
+            "no snapshotter 'twice' is installed, always, failing, once is",
+        ),
     ],
 )
 def test_a_snapshotter_that_is_missing_is_named(given: dict[str, Any], problem: str) -> None:
