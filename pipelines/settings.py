@@ -143,7 +143,7 @@ class SparkSettings(Section):
 class GoldSettings(Section):
     """Where gold's SQL files are, and how they are built."""
 
-    sql_dir: str | None = Field(None, description="Folder of *.sql files; default: the ones shipped in the package.")
+    sql_dir: str | None = Field(None, description="Folder of *.sql files; default: `<conf>/gold` where it holds any, else none.")
     tests_dir: str | None = Field(None, description="Folder of the *.yml cases of `gold test`; default: `tests` beside the SQL files.")
     max_threads: int = Field(4, ge=1, le=64, description="Views and tables that are built at once.")
 
@@ -151,9 +151,7 @@ class GoldSettings(Section):
 class QualitySettings(Section):
     """Which suites of expectations are checked, and where their pages are written."""
 
-    suites_dir: str | None = Field(
-        None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else the ones shipped in the package."
-    )
+    suites_dir: str | None = Field(None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else none.")
     max_quarantined_rows: int = Field(10_000, ge=1, description="More rows that fail one expectation are not set aside: gold is held.")
     docs_dir: str = Field("lake/quality-docs", description="Folder of the HTML pages; on Databricks one under `/Volumes`, no URI.")
 
@@ -229,8 +227,9 @@ def load_settings(target: str = "local", conf: Path = DEFAULT_CONF, overrides: d
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
-    if any((conf / "quality").glob("*.yml")):
-        merged = _deep_merge({"quality": {"suites_dir": str(conf / "quality")}}, merged)
+    for section, key, files in (("gold", "sql_dir", "*.sql"), ("quality", "suites_dir", "*.yml")):
+        if any((conf / section).glob(files)):
+            merged = _deep_merge({section: {key: str(conf / section)}}, merged)
     settings = _validated({**merged, "target": target}, problems)
     if settings is None or problems:
         raise ConfigurationError("; ".join(problems), next_step="correct the named keys; conf/README.md lists every one")

@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from rich.console import Console
 
-from pipelines.jobs.demo import DATABASE, run_demo
+from pipelines.jobs.demo import run_demo
 from pipelines.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -39,8 +39,7 @@ _SIGNATURE, _PIXELS = b"\x89PNG\r\n\x1a\n", b"IDAT"
 
 def lake_environment(lake: Path) -> dict[str, str]:
     """What leads the command and the notebooks to the demo's lake."""
-    pages = lake / "quality-docs"
-    return {"STRANDLINE_LAKE__ROOT": str(lake), "STRANDLINE_SOURCE__NAME": DATABASE, "STRANDLINE_QUALITY__DOCS_DIR": str(pages)}
+    return {"STRANDLINE_CONF": str(lake / "conf")}
 
 
 def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cell: str = "") -> dict[str, NotebookNode]:

@@ -29,7 +29,7 @@ The later wins: default, `conf/base.yml`, `conf/<target>.yml`, environment, comm
 `STRANDLINE_` and the parts joined by two underscores: `source.uri` is `STRANDLINE_SOURCE__URI` (`MONGODB_URI` stands in for it).
 An unknown key is an error that names the file and the nearest valid key. No file may hold a password: give the URI in the environment.
 
-Expectations stand in `conf/quality`. This page is written by `make docs`.
+SQL of gold stands in `conf/gold`, expectations in `conf/quality`. This page is written by `make docs`.
 """
 
 _TABLES_HEAD = """# Tables

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 import sqlglot
 from sqlglot import exp
 
 from pipelines.demo.dataset import load_dataset
+from pipelines.demo.files import GOLD
 from pipelines.demo.replay import completed
 from pipelines.gold.statement import DIALECT
 from pipelines.model import columns
@@ -50,7 +49,7 @@ def columns_of_table(table: str) -> set[str]:
     """Names of its columns; none where there is no such table."""
     layer, _, name = table.removeprefix("delta.lake/").replace("/", ".").partition(".")
     if layer == "gold":
-        file = resources.files("pipelines.gold") / "sql" / f"{name}.sql"
+        file = GOLD / f"{name}.sql"
         return set(sqlglot.parse_one(file.read_text(encoding="utf-8"), dialect=DIALECT).named_selects) if file.is_file() else set()
     if layer == "silver":
         bookkeeping = columns.SILVER_HISTORY_DDL if name.endswith("_history") else columns.SILVER_BOOKKEEPING_DDL

@@ -36,19 +36,29 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Check quality, then build what changed upstream, in the order of the references."""
-    from pipelines.jobs.gold import plan_gold, refresh_gold, run_gold
+    from pipelines.jobs.gold import NO_GOLD, plan_gold, refresh_gold, run_gold
 
     ctx = open_pipeline(context)
     if plan:
-        print_rows([asdict(planned) for planned in plan_gold(ctx, names or ())], as_json=as_json)
+        planned = plan_gold(ctx, names or ())
+        if planned or as_json:
+            print_rows([asdict(each) for each in planned], as_json=as_json)
+        else:
+            _say(NO_GOLD)
         return
     results = (run_gold if no_quality else refresh_gold)(ctx, names or ())
     if as_json:
         print_rows([asdict(result) for result in results], as_json=True)
     else:
-        for result in results:
-            out.print(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}", highlight=False, markup=False)
+        _say(*(f"{result.name}: {result.status}{f' ({result.reason})' if result.reason else ''}" for result in results))
+        if not results:
+            _say(NO_GOLD)
     exit_where_failed(results)
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def exit_where_failed(results: Sequence[GoldResult]) -> None:
@@ -64,15 +74,17 @@ def run_cases(
     as_json: AsJson = False,
 ) -> None:
     """Run the YAML cases beside the SQL files: given these rows, expect those."""
-    from pipelines.jobs.gold import check_gold
+    from pipelines.jobs.gold import NO_CASES, check_gold
 
     results = check_gold(open_pipeline(context), names or ())
-    if as_json:
+    if not results and not as_json:
+        _say(NO_CASES)
+    elif as_json:
         print_rows([asdict(result) | {"passed": result.passed} for result in results], as_json=True)
     else:
         for result in results:
             outcome = "passed" if result.passed else f"failed: {result.difference}"
-            out.print(f"{result.node}, {result.case}: {outcome}", highlight=False, markup=False, soft_wrap=True)
+            _say(f"{result.node}, {result.case}: {outcome}")
         out.print(f"{sum(result.passed for result in results)} of {len(results)} cases passed")
     if not all(result.passed for result in results):
         raise typer.Exit(1)

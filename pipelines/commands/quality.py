@@ -17,9 +17,10 @@ Names = Annotated[list[str] | None, typer.Argument(help="Only these suites or ta
 @quality.command("run")
 def run(context: typer.Context, names: Names = None) -> None:
     """Check the suites; results go to control.quality and to Data Docs, failing rows to quarantine where a suite says so."""
-    from pipelines.jobs.quality import run_quality
+    from pipelines.jobs.quality import NO_SUITES, run_quality
 
-    out.print(run_quality(open_pipeline(context), names or ()).summary(), soft_wrap=True, markup=False)
+    report = run_quality(open_pipeline(context), names or ())
+    out.print(report.summary() if report.checks else NO_SUITES, soft_wrap=True, markup=False)
 
 
 @quality.command("replay")

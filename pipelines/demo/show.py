@@ -52,9 +52,9 @@ class Stages:
     def show(self, table: Table) -> None:
         self._console.print(table)
 
-    def close(self, lake: Path) -> None:
-        """The end, and what to try next."""
-        prefix = f"STRANDLINE_SOURCE__NAME=airline STRANDLINE_LAKE__ROOT={shlex.quote(str(lake))} strandline"
+    def close(self, lake: Path, conf: Path) -> None:
+        """The end, and what to try next. *conf*: folder of the configuration that leads there."""
+        prefix = f"strandline --conf {shlex.quote(str(conf))}"
         self._console.print(f"\nDone in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:", highlight=False)
         for command in _NEXT:
             self._console.print(f"  {prefix} {command}", highlight=False, markup=False, soft_wrap=True)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -51,22 +50,19 @@ class Planned:
     reason: str
 
 
-def load_graph(sql_dir: Path | None = None) -> Graph:
-    """I/O: reads every ``*.sql`` file of *sql_dir*; without one, those that come with the package.
+def load_graph(sql_dir: Path | None) -> Graph:
+    """I/O: reads every ``*.sql`` file of *sql_dir*. None: no folder, and so an empty graph.
 
     Raises:
         ConfigurationError: The folder or a file cannot be read; or whatever `parse` finds.
     """
-    folder = sql_dir or resources.files("pipelines.gold") / "sql"
+    if sql_dir is None:
+        return parse({})
     try:
-        files = {
-            (str(sql_dir / file.name) if sql_dir else file.name): file.read_text(encoding="utf-8-sig")
-            for file in folder.iterdir()
-            if file.name.endswith(".sql")
-        }
+        files = {str(file): file.read_text(encoding="utf-8-sig") for file in sql_dir.iterdir() if file.suffix == ".sql"}
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "a file is not UTF-8"
-        raise ConfigurationError(f"gold's SQL files in {folder} cannot be read: {why}", next_step="correct gold.sql_dir") from None
+        raise ConfigurationError(f"gold's SQL files in {sql_dir} cannot be read: {why}", next_step="correct gold.sql_dir") from None
     return parse(files)
 
 
@@ -96,6 +92,8 @@ def publish(
         A failed node keeps its last good rows. Calling again is safe.
     """
     order = graph.order(names)
+    if not order:
+        return []
     cut = _cut(tables, graph, order, versions or {}, max_threads)
     futures: dict[str, Future[GoldResult]] = {}
 

@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import yaml
 from pydantic import SecretStr
 from rich.console import Console
 from rich.markup import escape
 
 from pipelines.demo.dataset import load_dataset
+from pipelines.demo.files import GOLD, QUALITY
 from pipelines.demo.proof import as_table, prove
 from pipelines.demo.replay import Replay, load_reference, operations
 from pipelines.demo.show import Stages, gold_table
@@ -56,7 +58,8 @@ _SHOWN = (
 )
 
 _ELSEWHERE = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
-_LAYERS = {"bronze", "silver", "gold", "control", "quality-docs"}
+_CONF = "conf"  # in the lake; it names the demo's source, lake, gold and suites for the commands that follow
+_LAYERS = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
 
 
 def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console) -> None:
@@ -84,6 +87,7 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
             with _writing():  # before the lake that is there goes
                 client[DATABASE].create_collection(COLLECTIONS[0])
             shutil.rmtree(lake, ignore_errors=True)
+            _write_conf(demo_settings, lake)
             with ThreadPoolExecutor(max_workers=1) as beside:
                 starting = beside.submit(_started, demo_settings)
                 with stages.step("Loading the airline's database, while Spark starts"):
@@ -93,7 +97,7 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
             _land(ctx, replay, stages)
         _look(ctx, stages)
         _prove(ctx, stages)
-    stages.close(lake)
+    stages.close(lake, lake / _CONF)
 
 
 def _started(settings: Settings) -> JobContext:
@@ -186,9 +190,23 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
             scope="database", target=DATABASE, snapshot_chunk_size=50_000, notification_enabled_channels=["table"], engine="native"
         ),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
-        "quality": settings.quality.model_copy(update={"docs_dir": str(lake / "quality-docs")}),
+        "gold": settings.gold.model_copy(update={"sql_dir": str(GOLD), "tests_dir": None}),
+        "quality": settings.quality.model_copy(update={"suites_dir": str(QUALITY), "docs_dir": str(lake / "quality-docs")}),
     }
     return settings.model_copy(update=sections)
+
+
+def _write_conf(settings: Settings, lake: Path) -> None:
+    """I/O: a configuration that leads the other commands to the demo's lake, from any folder. No secret is in it."""
+    folder = lake.resolve()
+    sections = {
+        "source": {"name": settings.source.name},
+        "lake": {"root": str(folder)},
+        "gold": {"sql_dir": settings.gold.sql_dir},
+        "quality": {"suites_dir": settings.quality.suites_dir, "docs_dir": str(folder / "quality-docs")},
+    }
+    (folder / _CONF).mkdir(parents=True)
+    (folder / _CONF / "local.yml").write_text(yaml.safe_dump(sections), encoding="utf-8")
 
 
 def _checked(rows: int | None) -> int:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pipelines.errors import ResumePointLost
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import graph_of
-from pipelines.jobs.quality import suites_of
+from pipelines.jobs.gold import NO_GOLD, graph_of
+from pipelines.jobs.quality import NO_SUITES, suites_of
 from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import last_offset
 from pipelines.model.columns import bronze_table
@@ -84,8 +84,8 @@ def _lake(ctx: JobContext) -> dict[str, str]:
 
 def _files(ctx: JobContext) -> dict[str, str]:
     gold, quality = ctx.settings.gold, ctx.settings.quality
-    suites = suites_of(quality)
+    nodes, suites = graph_of(gold).nodes, suites_of(quality)
     return {
-        "gold": f"{len(graph_of(gold).nodes)} views and tables, {gold.sql_dir or 'the ones shipped in the package'}",
-        "quality": f"{len(suites)} suites, {quality.suites_dir or 'the ones shipped in the package'}",
+        "gold": f"{len(nodes)} views and tables, {gold.sql_dir}" if nodes else NO_GOLD,
+        "quality": f"{len(suites)} suites, {quality.suites_dir}" if suites else NO_SUITES,
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from importlib.resources import as_file
 from pathlib import Path
+from typing import Final
 
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
@@ -16,6 +15,11 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.quality import guard_gold
 from pipelines.model.tables import TableName
 from pipelines.settings import GoldSettings
+
+NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
+"""Advice for a project without gold."""
+NO_CASES: Final = "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)"
+"""Advice for a project without cases of gold."""
 
 _log = logging.getLogger("strandline.gold")
 
@@ -76,7 +80,6 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     graph = graph_of(settings)
     wanted = {name.removeprefix("gold.") for name in names}
     graph.order(names)  # refuses a name that has no file
-    with as_file(resources.files("pipelines.gold") / "sql") as packaged:
-        folder = Path(settings.tests_dir) if settings.tests_dir else Path(settings.sql_dir or packaged) / "tests"
-        cases = [case for case in load_cases(folder) if not wanted or case.node in wanted]
+    folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
+    cases = [case for case in load_cases(Path(folder)) if not wanted or case.node in wanted] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]

@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import resources
-from importlib.resources import as_file
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -23,6 +22,9 @@ from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
 from pipelines.settings import QualitySettings
+
+NO_SUITES: Final = "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)"
+"""Advice for a project without suites."""
 
 _log = logging.getLogger("strandline.quality")
 _SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
@@ -107,15 +109,14 @@ def _pages(checker: Checker, settings: QualitySettings) -> Path | None:
 
 
 def suites_of(settings: QualitySettings) -> list[Suite]:
-    """I/O: reads the suites that *settings* name.
+    """I/O: reads the suites that *settings* name. No folder, no suites.
 
     Raises:
         ConfigurationError: There is no such folder, or a file is wrong; all problems at once.
     """
     configured = settings.suites_dir
-    if configured is not None:
-        if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
-            raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")
-        return load_suites(Path(configured))
-    with as_file(resources.files("pipelines.quality") / "suites") as packaged:
-        return load_suites(packaged)
+    if configured is None:
+        return []
+    if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
+        raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")
+    return load_suites(Path(configured))

@@ -49,7 +49,8 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
     expected = {file.relative_to(ROOT).as_posix() for file in (ROOT / "pipelines").rglob("*") if file.suffix in of_git}
     assert expected <= set(content)
     assert "pipelines/io/log4j2.properties" in expected
-    assert [name for name in expected if name.startswith("pipelines/gold/sql/")]
+    for folder in ("gold/", "gold/tests/", "quality/"):
+        assert [name for name in expected if name.startswith(f"pipelines/demo/{folder}")], folder
 
 
 def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:

@@ -20,8 +20,10 @@ from pipelines.demo.replay import Replay, completed, load_reference, operations
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
+from pipelines.jobs.gold import graph_of
+from pipelines.jobs.quality import suites_of
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import Settings
+from pipelines.settings import Settings, load_settings
 from pipelines.source.mongod import EmbeddedMongod
 
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
@@ -48,7 +50,11 @@ def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSes
         assert f"gold.{name}" in shown
     assert "documents by snapshot" in shown
     assert "5 of 5 expectations passed" in shown
-    assert "strandline sql" in shown
+    assert f"strandline --conf {lake / 'conf'} sql" in shown
+    found = load_settings("local", lake / "conf")
+    assert (found.source.name, found.lake.root, found.quality.docs_dir) == (DATABASE, str(lake), str(lake / "quality-docs"))
+    assert set(graph_of(found.gold).nodes) == set(_GOLD)
+    assert {str(suite.table) for suite in suites_of(found.quality)} == {"silver.flights"}
 
 
 def test_a_replay_leaves_the_flights_as_they_were_flown(database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]) -> None:

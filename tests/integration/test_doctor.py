@@ -11,6 +11,7 @@ from lakehouse import pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from pipelines.demo.files import QUALITY
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
@@ -38,9 +39,12 @@ def test_it_opens_the_stream_and_holds_the_position_against_it(spark: SparkSessi
 def test_it_reads_the_files_of_gold_and_quality(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     (tmp_path / "a.sql").write_text("-- materialized: view\nselect 1 as a", encoding="utf-8")
-    own = with_files(ctx, "gold", sql_dir=str(tmp_path))
+    found = diagnose(ctx)
+    assert found["gold"].startswith("no SQL files: write some into conf/gold")
+    assert found["quality"].startswith("no suites: write some into conf/quality")
+    own = with_files(with_files(ctx, "gold", sql_dir=str(tmp_path)), "quality", suites_dir=str(QUALITY))
     assert diagnose(own)["gold"] == f"1 views and tables, {tmp_path}"
-    assert diagnose(own)["quality"] == "2 suites, the ones shipped in the package"
+    assert diagnose(own)["quality"] == f"2 suites, {QUALITY}"
     (tmp_path / "b.sql").write_text("select from where", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"b\.sql"):
         diagnose(own)

@@ -14,13 +14,13 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.cli import app
+from pipelines.demo.files import GOLD
 from pipelines.source.mongod import EmbeddedMongod
 
 CONFIGURATION = """
 capture: {scope: database, target: shop, heartbeat_interval_ms: 100, signal_poll_interval_ms: 1}
 silver: {history: scd2}
 lake: {root: lake}
-gold: {tests_dir: cases}
 """
 SUITE = "{table: silver.orders, expectations: [{type: expect_column_values_to_not_be_null, column: _key}]}"
 _GUIDES = ("README.md", "docs/coming-from.md", "docs/columns.md", "docs/debezium.md", "docs/capture.md", "docs/history.md")
@@ -54,7 +54,8 @@ def test_every_command_of_the_guides_is_executed(
     uri, client = shop
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "quality").mkdir(parents=True)
-    (tmp_path / "conf" / "base.yml").write_text(CONFIGURATION, encoding="utf-8")
+    gold = f"gold: {{sql_dir: {GOLD}, tests_dir: cases}}"
+    (tmp_path / "conf" / "base.yml").write_text(CONFIGURATION + gold, encoding="utf-8")
     (tmp_path / "conf" / "quality" / "orders.yml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "fleet_age.yml").write_text(Page(ROOT / "docs" / "gold.md").blocks("yaml")[0], encoding="utf-8")

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.demo.files import GOLD
 from pipelines.gold.case_runner import run_case
 from pipelines.gold.cases import parse_cases
 from pipelines.gold.graph import parse
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import check_gold
-from pipelines.settings import LakeSettings, Settings
+from pipelines.settings import GoldSettings, LakeSettings, Settings
 
 GRAPH = parse(
     {
@@ -21,8 +22,9 @@ GRAPH = parse(
 )
 
 
-def test_the_cases_of_the_package_pass_and_cover_every_piece(spark: SparkSession, tables: Tables) -> None:
-    results = check_gold(JobContext(Settings(lake=LakeSettings(root=tables.lake.root)), spark, tables))
+def test_the_demos_cases_pass_and_cover_every_piece(spark: SparkSession, tables: Tables) -> None:
+    lake = LakeSettings(root=tables.lake.root)
+    results = check_gold(JobContext(Settings(lake=lake, gold=GoldSettings(sql_dir=str(GOLD))), spark, tables))
     assert {result.node for result in results} == {"delay_by_weather", "fleet_age", "on_time_performance"}
     assert [result for result in results if not result.passed] == []
     assert not Path(tables.lake.root or "").exists(), "cases need no lake"

@@ -8,6 +8,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
+from pipelines.demo.files import GOLD
 from pipelines.errors import ConfigurationError
 from pipelines.gold.graph import parse
 from pipelines.gold.publish import load_graph, publish
@@ -52,9 +53,9 @@ def _airline(tables: Tables) -> None:
     )
 
 
-def test_the_pieces_of_the_package_count_what_they_say(tables: Tables) -> None:
+def test_the_demos_pieces_count_what_they_say(tables: Tables) -> None:
     _airline(tables)
-    graph = load_graph()
+    graph = load_graph(GOLD)
     results = publish(tables, graph)
     assert {result.name: (result.status, result.rows, result.reason) for result in results} == {
         "delay_by_weather": ("built", None, "a view holds no rows"),
@@ -131,7 +132,7 @@ def test_queries_name_tables_by_layer(tables: Tables) -> None:
     _silver(tables, "flights", [(1,)], "x INT")
     tables.replace(TableName("silver", "flights"), tables.spark.createDataFrame([(2,)], "x INT"))
     tables.replace(TableName("bronze", "mongo"), tables.spark.createDataFrame([(1, "c")], "batch INT, op STRING"))
-    graph = load_graph()
+    graph = load_graph(GOLD)
     assert query(tables, graph, "SELECT op FROM Bronze.`mongo` WHERE mongo.batch = 1").first() == ("c",)
     first = tables.version(TableName("silver", "flights")) - 1
     upper = {"silver": lambda rows: rows.selectExpr("x + 100 AS x")}
@@ -155,7 +156,7 @@ def test_queries_name_tables_by_layer(tables: Tables) -> None:
 def test_a_query_that_cannot_be_answered_is_one_line(tables: Tables, sql: str, message: str) -> None:
     _silver(tables, "flights", [(1,)], "x INT")
     with pytest.raises(ConfigurationError) as caught:
-        query(tables, load_graph(), sql)
+        query(tables, load_graph(GOLD), sql)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

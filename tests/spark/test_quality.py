@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.demo import files
 from pipelines.errors import ConfigurationError, QualityGateClosed
 from pipelines.io.swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
@@ -34,7 +35,9 @@ GOOD = [
 
 @pytest.fixture
 def ctx(spark: SparkSession, tables: Tables, tmp_path: Path) -> JobContext:
-    settings = Settings(lake=LakeSettings(root=tables.lake.root), quality=QualitySettings(docs_dir=str(tmp_path / "docs")))
+    settings = Settings(
+        lake=LakeSettings(root=tables.lake.root), quality=QualitySettings(suites_dir=str(files.QUALITY), docs_dir=str(tmp_path / "docs"))
+    )
     return JobContext(settings=settings, spark=spark, tables=tables)
 
 
@@ -60,7 +63,7 @@ def _with_suites(ctx: JobContext, **texts: str) -> JobContext:
     return replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality}))
 
 
-def test_the_suites_of_the_package_pass_good_flights_and_leave_rows_and_pages(ctx: JobContext, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(ctx: JobContext, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     _flights(ctx.tables, GOOD)
     report = run_quality(ctx)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.demo.files import GOLD
 from pipelines.errors import ConfigurationError
 from pipelines.gold.graph import parse
 from pipelines.gold.publish import load_graph
@@ -198,9 +199,10 @@ def test_every_problem_is_named_at_once_with_file_and_line(files: dict[str, str]
     assert "\n" not in str(caught.value)
 
 
-def test_the_files_that_come_with_the_package_are_a_graph() -> None:
-    graph = load_graph()
-    assert {"on_time_performance", "delay_by_weather", "fleet_age"} <= set(graph.nodes)
+def test_the_demos_files_are_a_graph_and_no_folder_is_an_empty_one() -> None:
+    assert load_graph(None).order() == []
+    graph = load_graph(GOLD)
+    assert {"on_time_performance", "delay_by_weather", "fleet_age"} == set(graph.nodes)
     assert all(node.header.description for node in graph.nodes.values())
 
 

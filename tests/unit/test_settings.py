@@ -275,14 +275,21 @@ def test_what_would_never_apply_is_refused(conf: Path, wrong: str, reason: str) 
     assert reason in refusal(conf)
 
 
-def test_suites_stand_in_the_conf_folder_or_come_with_the_package(conf: Path) -> None:
+@pytest.mark.parametrize(("section", "key", "file"), [("quality", "suites_dir", "a.yml"), ("gold", "sql_dir", "a.sql")])
+def test_suites_and_gold_stand_in_the_conf_folder_or_are_named(conf: Path, section: str, key: str, file: str) -> None:
+    def found() -> str | None:
+        folder: str | None = getattr(getattr(load_settings("here", conf), section), key)
+        return folder
+
     write(conf, "here", "")
-    assert load_settings("here", conf).quality.suites_dir is None
-    (conf / "quality").mkdir()
-    (conf / "quality" / "a.yml").write_text("table: silver.a", encoding="utf-8")
-    assert load_settings("here", conf).quality.suites_dir == str(conf / "quality")
-    write(conf, "here", "quality: {suites_dir: elsewhere}")
-    assert load_settings("here", conf).quality.suites_dir == "elsewhere"
+    assert found() is None
+    (conf / section).mkdir()
+    (conf / section / "README.md").touch()
+    assert found() is None
+    (conf / section / file).touch()
+    assert found() == str(conf / section)
+    write(conf, "here", f"{section}: {{{key}: elsewhere}}")
+    assert found() == "elsewhere"
 
 
 @pytest.mark.parametrize("folder", ["s3://bucket/pages", "dbfs:/pages", "abfss://c@a.dfs.core.windows.net/pages"])
