@@ -69,11 +69,18 @@ def _quoted(text: str) -> str:
 
 
 def _document(raw: bytes, value: int, _end: int) -> str:
-    return _object((name.decode(), _STRICT[kind](raw, at, stop)) for kind, name, at, stop in rb.elements(raw, value))
+    """One frame of Python's stack for each level: MongoDB stores documents of 180 levels."""
+    members = []
+    for kind, name, at, stop in rb.elements(raw, value):
+        members.append(f"{_quoted(name.decode())}: {_STRICT[kind](raw, at, stop)}")
+    return "{" + ",".join(members) + "}"
 
 
 def _array(raw: bytes, value: int, _end: int) -> str:
-    return "[" + ", ".join(_STRICT[kind](raw, at, stop) for kind, _, at, stop in rb.elements(raw, value)) + "]"
+    values = []
+    for kind, _, at, stop in rb.elements(raw, value):
+        values.append(_STRICT[kind](raw, at, stop))
+    return "[" + ", ".join(values) + "]"
 
 
 def _string(raw: bytes, value: int, end: int) -> str:

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "capture.md"
 
 # The options that Debezium 3.6 documents for its MongoDB connector (documentation/modules/ROOT/pages/connectors/mongodb.adoc of July 2026),
 # with those of its pages on signals and notifications that this connector reads.
-DOCUMENTED = """
+_DOCUMENTED = """
 internal.mongodb.allow.offset.invalidation
 name connector.class mongodb.connection.string topic.prefix
 mongodb.authentication.class mongodb.user mongodb.password mongodb.authsource
@@ -43,13 +43,15 @@ topic.naming.strategy topic.delimiter topic.cache.size topic.heartbeat.prefix to
 custom.metric.tags custom.sanitize.pattern
 guardrail.collections.max guardrail.collections.limit.action
 extended.headers.enabled skip.messages.without.change statistics.metrics.enabled
-""".split()
+"""
 
 # Options that its configuration takes and its page does not describe.
-UNDOCUMENTED = """
+_UNDOCUMENTED = """
 converters event.processing.failure.handling.mode executor.shutdown.timeout.ms openlineage.integration.enabled post.processors
 query.fetch.size sanitize.field.names sourceinfo.struct.maker tasks.max transaction.metadata.factory
-""".split()
+"""
+
+DOCUMENTED, UNDOCUMENTED = _DOCUMENTED.split(), _UNDOCUMENTED.split()
 
 
 def options_of_page() -> list[str]:

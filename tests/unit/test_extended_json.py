@@ -113,3 +113,14 @@ def test_a_driver_reads_every_mode(mode: JsonMode) -> None:
     }
     options = json_util.JSONOptions(tz_aware=True)
     assert json_util.loads(WRITERS[mode].document(bson.encode(document)), json_options=options) == document
+
+
+def test_a_document_as_deep_as_mongodb_stores_one_is_written_deep_in_a_stack() -> None:
+    deep: Any = 1
+    for level in range(200):
+        deep = {"a": deep} if level % 2 else [deep]
+
+    def below(frames: int) -> str:
+        return strict_json(bson.encode({"v": deep})) if frames == 0 else below(frames - 1)
+
+    assert below(300).count("[") == 100
