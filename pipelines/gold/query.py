@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
-from pipelines.errors import ConfigurationError, StrandlineError, one_line
+from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.cut import quarantines_of, visible
 from pipelines.gold.graph import Graph
 from pipelines.gold.names import spark_sql
@@ -80,8 +80,4 @@ def _stand_ins(
 
 
 def _known(tables: Tables, graph: Graph, layer: str) -> list[TableName]:
-    try:
-        known = tables.names(layer)
-    except StrandlineError:  # a folder in object storage cannot be listed: the error goes without a suggestion
-        known = []
-    return known + [node.table for node in graph.nodes.values() if layer == "gold"]
+    return tables.names(layer) + [node.table for node in graph.nodes.values() if layer == "gold"]

@@ -46,8 +46,8 @@ def create_beside_rivals(create: Callable[[], object], *, is_there: Callable[[],
             create()
             return
         raise ConfigurationError(
-            f"{path} is not empty and no Delta table; no row was ever committed there",
-            next_step="remove that folder, or choose another lake.root",
+            f"Spark finds files in {path}, and no Delta table",
+            next_step="choose another lake.root; strandline doctor shows where this lake is",
         ) from error
 
 

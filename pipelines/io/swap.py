@@ -6,6 +6,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+
+from pipelines.errors import ConfigurationError, one_line
+from pipelines.io.listing import remove_folder
 from pipelines.io.tables import Tables, properties_clause
 from pipelines.model.tables import TableName, quoted
 
@@ -37,12 +41,29 @@ def swap(tables: Tables, table: TableName, by: TableName, *, properties: Mapping
 
 
 def discard(tables: Tables, table: TableName) -> None:
-    """I/O: drops a table; of one in a folder of an object store only the rows, in one commit. Idempotent."""
+    """I/O: drops a table, with its files. Idempotent.
+
+    Raises:
+        ConfigurationError: Spark's catalog does not remove the table's files. The table is as it was.
+    """
     if not tables.exists(table):
         return
     if not tables.lake.by_path:
         tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
-    elif tables.lake.in_object_store:
-        tables.delete(table, "true")
-    else:
+    elif not tables.lake.in_object_store:
         shutil.rmtree(Path(tables.lake.path(table)))
+    else:
+        _remove(tables, table)
+
+
+def _remove(tables: Tables, table: TableName) -> None:
+    reason = "its catalog kept them"
+    try:
+        remove_folder(tables.spark, tables.lake.path(table))
+    except PySparkException as error:  # each catalog has its own class for what it does not do
+        reason = one_line(error)
+    if tables.exists(table):
+        raise ConfigurationError(
+            f"{table} is not removed: Spark does not remove files of {tables.lake.root} ({reason})",
+            next_step="repeat the command with a Spark whose spark_catalog is its own (no Unity Catalog), or use lake.catalog",
+        )

@@ -20,6 +20,7 @@ from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.creation import create_beside_rivals
 from pipelines.io.ddl import columns_ddl
 from pipelines.io.landed import Landed
+from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
@@ -246,7 +247,14 @@ class Tables:
             schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{layer}')}"
             rows = self.spark.sql(f"SHOW TABLES IN {schema}").collect()
             return sorted(TableName(layer, row["tableName"]) for row in rows)  # type: ignore[arg-type]  # why: a layer is a Literal
-        return sorted(TableName(layer, name) for name in _folders(self.lake, layer))  # type: ignore[arg-type]  # why: as above
+        return sorted(TableName(layer, name) for name in self._folders(layer))  # type: ignore[arg-type]  # why: as above
+
+    def _folders(self, layer: str) -> list[str]:
+        """Names of the folders of *layer* that hold a Delta log."""
+        folder = self.lake.folder(layer)
+        if self.lake.in_object_store:
+            return names_under(self.spark, folder)
+        return [entry.name for entry in Path(folder).iterdir() if (entry / "_delta_log").is_dir()] if Path(folder).is_dir() else []
 
 
 def schema_of(ddl: str) -> T.StructType:
@@ -264,13 +272,3 @@ def schema_of(ddl: str) -> T.StructType:
 def properties_clause(properties: Mapping[str, str]) -> str:
     """``TBLPROPERTIES (…)``, by name; values may hold anything."""
     return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
-
-
-def _folders(lake: Lake, layer: str) -> list[str]:
-    """Sub-folders of a layer that hold a Delta log."""
-    root = Path(lake.root or "lake") / layer
-    if lake.in_object_store:
-        raise ConfigurationError(
-            f"tables under {lake.root} cannot be listed", next_step="use a catalog (lake.catalog) for a lake in object storage"
-        )
-    return [folder.name for folder in root.iterdir() if (folder / "_delta_log").is_dir()] if root.is_dir() else []

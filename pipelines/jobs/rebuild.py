@@ -11,16 +11,18 @@ from pyspark.sql import functions as F
 
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
-from pipelines.io.swap import discard, swap
+from pipelines.io.swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
+from pipelines.jobs.shadow import new_shadow, require_all_keys
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of, updates_of
-from pipelines.model.columns import bronze_table
+from pipelines.model.columns import CHANGE_OPS, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex
 from pipelines.model.tables import TableName, literals
 from pipelines.silver.floor import is_below
 from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.latest import is_of
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News
 from pipelines.silver.rebuilt import changed_rows, retyped
@@ -85,7 +87,7 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: 
     Raises:
         ConfigurationError: There is no such table, *since* is no time, or the source is not stopped: a silver that runs beside could note
             as merged what the swap has taken back.
-        ContractError: The rows need columns that the table does not have.
+        ContractError: The rows need columns that the table does not have; or the rebuilt table lacks a key that bronze has.
 
     Effects on failure:
         The table is as it was, or swapped whole. Calling again is safe.
@@ -95,23 +97,23 @@ def run_rebuild(ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: 
         _require_stopped(ctx)
     present, namespace = _present(ctx, table)
     version, bronze_id = _complete_through(ctx, namespace, present)
-    shadow = SilverTable(ctx.tables, TableName("control", f"rebuild_{table.name}"))
-    discard(ctx.tables, shadow.name)
-    if not part.is_all:
-        shadow.make_like(present, str(namespace))
     bronze = bronze_table(ctx.settings.source.name)
     news = News.read(ctx.tables, bronze, -1, version)
     of_bronze = BronzeRange(ctx.tables, bronze, Ledger(bronze_id, {}, -1), Progress(bronze_id, version), news, updates_of(ctx))
-    _ShadowRun(ctx, namespace, of_bronze, shadow, part).run()
-    result = _compared(ctx, present, shadow.name, version, part)
-    if not dry_run:
-        _require_stopped(ctx)
-        _put_in_place(ctx, present, shadow, namespace, part)
-        if result.retyped:
-            retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
-            note_schema_changes(ctx, table, retypings, version)
-        result = replace(result, swapped=True)
-    discard(ctx.tables, shadow.name)
+    with new_shadow(ctx.tables, table) as shadow:
+        if not part.is_all:
+            shadow.make_like(present, str(namespace))
+        run = _ShadowRun(ctx, namespace, of_bronze, shadow, part)
+        run.run()
+        require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
+        result = _compared(ctx, present, shadow.name, version, part)
+        if not dry_run:
+            _require_stopped(ctx)
+            _put_in_place(ctx, present, shadow, namespace, part)
+            if result.retyped:
+                retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
+                note_schema_changes(ctx, table, retypings, version)
+            result = replace(result, swapped=True)
     return result
 
 
@@ -128,6 +130,12 @@ class _ShadowRun(CollectionRun):
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         return self.part.of(super()._changes(after, lives, known))
+
+    def all_changes(self) -> DataFrame:
+        """All rows of bronze that the finished shadow is made of, read without regard to the shadow's progress."""
+        lives = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
+        rows = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & (is_of(self.namespace) | lives.brings()))
+        return self.part.of(rows)
 
     @property
     def _settings(self) -> SilverSettings:

@@ -104,10 +104,9 @@ def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
 
 
 def known_collections(ctx: JobContext, ledger: Ledger) -> list[Namespace]:
-    """I/O: every collection that has a table of this source. The ledger knows what runs over all collections met; what a run over some has
-    merged only its own table tells (not in folders of object storage, which cannot be listed)."""
-    owners = () if ctx.tables.lake.in_object_store else owners_in(ctx.tables, ctx.settings.source.name)
-    return sorted({*ledger.own, *map(HistoryTable.namespace_of, owners)})
+    """I/O: every collection that has a table of this source. The ledger knows the collections of runs over all collections; a table that
+    was merged by a run over some collections is found by its own properties."""
+    return sorted({*ledger.own, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))})
 
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:

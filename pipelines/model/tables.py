@@ -12,6 +12,7 @@ from typing import Literal
 
 Layer = Literal["bronze", "silver", "gold", "control"]
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a folder of this machine may have a colon in its name, too
 _PLAIN = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*\Z")
 _LOOKS_HASHED = re.compile(r"_[0-9a-f]{8}\Z")
 _MAX_LENGTH = 100
@@ -84,14 +85,18 @@ class Lake:
 
     @property
     def in_object_store(self) -> bool:
-        """Whether ``root`` is a URI (``s3://…``, ``dbfs:/…``) and no folder of this machine."""
-        return ":" in (self.root or "")
+        """True where ``root`` is a URI (``s3://…``, ``dbfs:/…``) and no folder of this machine."""
+        return _URI.match(self.root or "") is not None
 
     def path(self, table: TableName) -> str:
         """Absolute folder of *table* (or its URI, for a root such as ``s3://…`` or ``dbfs:/…``)."""
+        return f"{self.folder(table.layer)}/{table.name}"
+
+    def folder(self, layer: str) -> str:
+        """Absolute folder of a layer's tables, or its URI."""
         root = self.root or "lake"
         base = root.rstrip("/") if self.in_object_store else str(Path(root).absolute())
-        return f"{base}/{table.layer}/{table.name}"
+        return f"{base}/{layer}"
 
     def sql(self, table: TableName) -> str:
         """The quoted name that Spark SQL understands wherever the lake is."""

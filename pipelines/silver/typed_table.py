@@ -169,7 +169,7 @@ class TypedTable:
         if gone is not None:
             raise ContractError(
                 f"{self.name} no longer has {gone}: it was dropped or renamed",
-                next_step=f"name it as it was, or drop {self.name}: the next strandline silver makes it anew from bronze",
+                next_step=f"name it as it was, or strandline rebuild {self.name}: it makes the columns anew, from bronze",
             )
 
     def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch:
     folder = Path(tables.lake.path(table))
     folder.mkdir(parents=True)
     (folder / "cat.jpg").write_text("meow")
-    with pytest.raises(ConfigurationError, match=r"photos is not empty and no Delta table; .* → remove that folder"):
+    with pytest.raises(ConfigurationError, match=r"photos, and no Delta table → choose another lake\.root"):
         tables.create(table, schema_of("a INT"))
     assert (folder / "cat.jpg").exists()
 

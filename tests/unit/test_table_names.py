@@ -74,5 +74,19 @@ def test_where_a_table_is() -> None:
     assert Path(Lake(root="lake").path(table)).is_absolute()
 
 
+@pytest.mark.parametrize("root", ["s3a://b/l", "hdfs://name/l", "file:///l", "file:/l", "dbfs:/l", "abfss://c@a/l"])
+def test_a_root_with_a_scheme_is_a_uri(root: str) -> None:
+    lake = Lake(root=root)
+    assert lake.in_object_store
+    assert lake.path(TableName("gold", "t")) == f"{root}/gold/t"
+
+
+@pytest.mark.parametrize("root", ["/data/a:b", "a:b", "lake:2026", "/data/s3://x", "C:/lake"])
+def test_a_folder_with_a_colon_in_its_name_is_a_folder(root: str) -> None:
+    lake = Lake(root=root)
+    assert not lake.in_object_store
+    assert Path(lake.path(TableName("gold", "t"))).is_absolute()
+
+
 def test_no_variable_is_put_in_the_place_of_what_a_value_holds() -> None:
     assert literal("${env:HOME} costs $5 {a}") == "'\\u0024{env:HOME} costs $5 {a}'"

@@ -1,0 +1,41 @@
+"""Tables of a lake whose files only Spark sees: their names, and the removal of one."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from pipelines.model.tables import literal, quoted
+
+_FIRST_OR_CHECKPOINT: Final = "{00000000000000000000.json,*.checkpoint*}"
+"""Files of a Delta log. Every log has one of them: the first commit is removed only below a checkpoint."""
+_GLOB: Final = re.compile(r"([*?\[\]{}\\])")
+
+
+def names_under(spark: SparkSession, folder: str) -> list[str]:
+    """I/O: names of the Delta tables in *folder*, which may be missing. Spark lists each table's log; no file is read."""
+    literally = _GLOB.sub(r"\\\1", folder)
+    reader = spark.read.format("text").option("pathGlobFilter", _FIRST_OR_CHECKPOINT)
+    try:
+        files = reader.load(f"{literally}/*/_delta_log").inputFiles()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return []
+    return sorted({unquote(file.split("/")[-3]) for file in files})
+
+
+def remove_folder(spark: SparkSession, path: str) -> None:
+    """I/O: removes the folder *path* and all files in it. Spark removes the folder of a database that is dropped, in any file system.
+
+    Raises:
+        AnalysisException: The catalog of this Spark makes no database there.
+    """
+    database = f"spark_catalog.{quoted(f'strandline_{uuid.uuid4().hex}')}"
+    spark.sql(f"CREATE DATABASE {database} LOCATION {literal(path)}")
+    spark.sql(f"DROP DATABASE {database}")

@@ -1,0 +1,108 @@
+"""A lake whose root is a URI: only Spark sees its files, as in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, land, spark_pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ContractError
+from pipelines.io.swap import discard
+from pipelines.io.tables import Tables, schema_of
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.deletion import delete_source
+from pipelines.jobs.maintain import run_maintain
+from pipelines.jobs.rebuild import run_rebuild
+from pipelines.jobs.sources import order
+from pipelines.jobs.sql import versions
+from pipelines.jobs.status import held_rows, silver_status
+from pipelines.model.tables import Lake, TableName
+from pipelines.silver.writer import SilverTable
+
+Db = Database[dict[str, Any]]
+ORDERS = TableName("silver", "orders")
+
+
+def by_uri(spark: SparkSession, mongo_uri: str, database: Db, folder: Path) -> JobContext:
+    return spark_pipeline(spark, mongo_uri, database.name, f"file://{folder}/lake", mode="change_streams")
+
+
+def names(ctx: JobContext, layer: str) -> list[str]:
+    return [table.name for table in ctx.tables.names(layer)]
+
+
+def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    ctx = by_uri(spark, mongo_uri, database, tmp_path)
+    assert names(ctx, "silver") == []
+    database.orders.insert_many([{"_id": number, "n": number} for number in range(20)])
+    land(ctx)
+    database.orders.delete_one({"_id": 3})
+    land(ctx)
+    (status,) = silver_status(ctx)
+    assert (status.table, status.live, status.tombstones) == (ORDERS, 19, 1)
+    assert held_rows(ctx) == {}
+    assert versions(ctx, "silver.orders").count() == 20
+    maintained = {done.table: done for done in run_maintain(ctx)}
+    assert {"bronze.test", "silver.orders", "control.cuts"} <= set(maintained)
+    assert all(done.vacuumed and not done.note for done in maintained.values())
+
+    # a rebuild never believes what an earlier one has left
+    order(ctx, "stopped", by="ops", why="a rebuild")
+    for arguments in ({"dry_run": True}, {}, {"keys": ["4", "5"]}):
+        found = run_rebuild(ctx, "silver.orders", **arguments)
+        assert (found.missing, found.extra, found.different) == (0, 0, 0), arguments
+        assert_equal_to_source(ctx, database, "orders")
+    assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == []
+
+    # what is deleted is gone, so the source can begin anew
+    assert delete_source(ctx, by="ops", why=None) == [ORDERS, TableName("bronze", "test")]
+    assert names(ctx, "silver") == names(ctx, "bronze") == []
+    assert not ctx.tables.exists(ORDERS)
+    order(ctx, "running", by="ops", why=None)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+    assert bronze(ctx).where("op = 'r'").count() == 19
+
+
+def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = by_uri(spark, mongo_uri, database, tmp_path)
+    database.orders.insert_many([{"_id": number} for number in range(5)])
+    land(ctx)
+    order(ctx, "stopped", by="ops", why="a rebuild")
+    at = TableName("control", "rebuild_orders_00000000")
+    left = TableName("control", "rebuild_orders")
+    ctx.tables.create(left, schema_of("_key STRING"))
+    before = ctx.tables.version(ORDERS)
+
+    # a shadow that is there already, and says that it is complete
+    monkeypatch.setattr("pipelines.jobs.shadow.uuid.uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr("pipelines.jobs.shadow._remove", lambda *_: None)
+    SilverTable(ctx.tables, at).make_like(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
+    ctx.tables.set_properties(at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")})
+    for arguments in ({}, {"keys": ["3"]}, {"dry_run": True}):
+        with pytest.raises(ContractError, match=r"the rebuilt silver\.orders lacks [51] keys that bronze has.*strandline rebuild"):
+            run_rebuild(ctx, "silver.orders", **arguments)
+    assert ctx.tables.version(ORDERS) == before
+    monkeypatch.undo()
+    assert run_rebuild(ctx, "silver.orders").swapped
+    assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == [], "what killed rebuilds left is gone"
+    assert_equal_to_source(ctx, database, "orders")
+
+
+def test_tables_are_listed_and_removed_whatever_the_root_holds(spark: SparkSession, tmp_path: Path) -> None:
+    tables, table = Tables(spark, Lake(root=f"file://{tmp_path}/la'ke [x]{{*}}?/")), TableName("control", "t")
+    tables.create(table, schema_of("a INT"))
+    tables.create(TableName("control", "other"), schema_of("a INT"))
+    assert [each.name for each in tables.names("control")] == ["other", "t"]
+    discard(tables, table)
+    discard(tables, table)
+    assert [each.name for each in tables.names("control")] == ["other"]
+    tables.create(table, schema_of("b INT"))
+    assert tables.read(table).columns == ["b"]
