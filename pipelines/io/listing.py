@@ -14,20 +14,24 @@ from pipelines.model.tables import literal, quoted
 
 _FIRST_OR_CHECKPOINT: Final = "{00000000000000000000.json,*.checkpoint*}"
 """Files of a Delta log. Every log has one of them: the first commit is removed only below a checkpoint."""
-_GLOB: Final = re.compile(r"([*?\[\]{}\\])")
+_PATTERN: Final = re.compile(r"([*?\[\]{}\\])")
 
 
 def names_under(spark: SparkSession, folder: str) -> list[str]:
     """I/O: names of the Delta tables in *folder*, which may be missing. Spark lists each table's log; no file is read."""
-    literally = _GLOB.sub(r"\\\1", folder)
     reader = spark.read.format("text").option("pathGlobFilter", _FIRST_OR_CHECKPOINT)
     try:
-        files = reader.load(f"{literally}/*/_delta_log").inputFiles()
+        files = reader.load(f"{literal_path(folder)}/*/_delta_log").inputFiles()
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return []
     return sorted({unquote(file.split("/")[-3]) for file in files})
+
+
+def literal_path(path: str) -> str:
+    """Write *path* for one of Spark's readers, which otherwise takes some of its characters for a pattern."""
+    return _PATTERN.sub(r"\\\1", path)
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
@@ -44,6 +45,10 @@ class Tables:
         log = self._log(table)
         if log is not None and ((there := log.newest() >= 0) or not (log.path.exists() or is_remote())):
             return there
+        return self._spark_finds(table)
+
+    def _spark_finds(self, table: TableName) -> bool:
+        """True where Spark finds the table at its path, whatever this process sees there."""
         try:
             _ = self.read(table).schema
         except AnalysisException as error:
@@ -80,9 +85,8 @@ class Tables:
             sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
         if comment:
             sql += f" COMMENT {literal(comment)}"
-        create_beside_rivals(
-            lambda: self.spark.sql(sql), is_there=lambda: not self.lake.by_path or self.exists(table), path=self.lake.path(table)
-        )
+        is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
+        create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
 
     def _create_schema(self, table: TableName) -> None:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")

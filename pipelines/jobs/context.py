@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.session import build_session
+from pipelines.io.place import as_spark_sees_it, require_writable, unwritable
+from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake
 from pipelines.settings import Settings
@@ -37,10 +37,12 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
     Raises:
         ConfigurationError: The folder cannot be made or written, or two writers could overwrite each other there.
     """
-    _writable(settings.lake_location)
+    if is_local(settings.spark.master):
+        _require_writable(settings.lake_location)
     spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options)
-    refuse_unfenced(settings.lake_location, lambda key: spark.conf.get(key, None))
-    return JobContext(settings=settings, spark=spark, tables=Tables(spark, settings.lake_location))
+    lake = as_spark_sees_it(spark, settings.lake_location)
+    refuse_unfenced(lake, lambda key: spark.conf.get(key, None))
+    return JobContext(settings=settings, spark=spark, tables=Tables(spark, lake))
 
 
 def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
@@ -61,16 +63,12 @@ def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
     )
 
 
-def _writable(lake: Lake) -> None:
-    """Say so now, in one line, and not from the depth of the first commit."""
+def _require_writable(lake: Lake) -> None:
+    """Before a JVM is started for nothing."""
     if not lake.by_path or lake.in_object_store:
         return  # a catalog or an object store judges for itself
     root = Path(lake.root or "lake")
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            pass
+        require_writable(root)
     except OSError as error:
-        raise ConfigurationError(
-            f"the lake's folder {root} cannot be written ({error.strerror})", next_step="choose another lake.root"
-        ) from None
+        raise unwritable(str(root), error) from None

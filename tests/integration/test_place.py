@@ -1,0 +1,65 @@
+"""A process that looks at another file system than Spark: of a cluster, `fs.defaultFS` names the one that a path without a scheme is in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lakehouse import QUICK_JVM
+from pyspark.sql import SparkSession
+
+from pipelines.io.place import as_spark_sees_it
+from pipelines.model.tables import Lake
+
+# Opens a lake at {here}/lake, which Spark looks for in {here}/elsewhere.
+_OPEN = """
+import sys
+from pathlib import Path
+from pipelines.io.tables import Tables, schema_of
+from pipelines.jobs.context import open_context
+from pipelines.jobs.doctor import _lake
+from pipelines.model.tables import Lake, TableName
+from pipelines.settings import Settings
+here = sys.argv[1]
+link = f"spark.hadoop.fs.viewfs.mounttable.cluster.link.{here}/lake"
+conf = {"spark.hadoop.fs.defaultFS": "viewfs://cluster/", link: f"file://{here}/elsewhere"}
+ctx = open_context(Settings(lake={"root": f"{here}/lake"}, spark={"master": "local[1]", "conf": conf}))
+table = TableName("bronze", "mongo")
+for tables in (ctx.tables, Tables(ctx.spark, Lake(root=f"{here}/lake"))):  # the second one was told nothing of it
+    tables.create(table, schema_of("a INT"))
+assert ctx.tables.exists(table)
+print([ctx.tables.lake.root, _lake(ctx)["bronze"], list(map(str, ctx.tables.names("bronze")))])
+by_uri = open_context(Settings(lake={"root": f"file://{here}/elsewhere"}, spark={"master": "local[1]", "conf": conf}))
+print([by_uri.tables.lake.root, by_uri.tables.exists(table)])
+"""
+
+
+def test_a_table_that_only_spark_sees_is_there(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"} | QUICK_JVM
+    for _ in range(2):
+        command = [sys.executable, "-c", _OPEN, str(tmp_path)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, cwd=Path(__file__).parents[2])
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.splitlines() == [
+            str([f"viewfs://cluster{tmp_path}/lake", "there", ["bronze.mongo"]]),
+            str([f"file://{tmp_path}/elsewhere", True]),
+        ]
+        assert not (tmp_path / "lake").exists(), "no folder is left that Spark does not look at"
+    assert (tmp_path / "elsewhere" / "bronze" / "mongo" / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("name", ["lake", "la[k]e{*}?", "a:b", "a b%20c"])
+@pytest.mark.parametrize("scheme", ["", "file://", "file:"])
+def test_a_folder_that_both_see_is_a_folder(spark: SparkSession, tmp_path: Path, scheme: str, name: str) -> None:
+    assert as_spark_sees_it(spark, Lake(root=f"{scheme}{tmp_path}/{name}")) == Lake(root=f"{tmp_path}/{name}")
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+    assert list((tmp_path / name).iterdir()) == []
+
+
+@pytest.mark.parametrize("lake", [Lake(root="s3a://b/l"), Lake(root="file://host/l"), Lake(catalog="main")])
+def test_a_place_that_is_no_folder_stays_as_it_is(spark: SparkSession, lake: Lake) -> None:
+    assert as_spark_sees_it(spark, lake) == lake
