@@ -92,9 +92,9 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
     _store(writer, (*gaps_of(writer.tables.properties(writer.table)), gap))
 
 
-def standing_gaps(tables: Tables, bronze: TableName, version: int) -> tuple[Gap, ...]:
-    """I/O: the gaps of a *version*: one that was captured by then, after the position had been moved back, is none any more. One short job
-    for each of those."""
+def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
+    """I/O: the gaps of a *version* (default: the newest). One that was captured by then, after the position had been moved back, is none any
+    more. One short job for each of those."""
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 

@@ -10,14 +10,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.commits import Commit
-from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
 COMMITS_LOOKED_AT = 50
 """By `was_restored`, of the newest ones."""
-_RECENT_COMMITS = (8, 64, 512)
 _RECENT_BATCHES = (1_000, 100_000)
 
 
@@ -61,38 +59,27 @@ def _lineage() -> Column:
 
 
 def committed(tables: Tables, bronze: TableName, *, version: int | None = None) -> Committed | None:
-    """I/O: reads the newest commits of *bronze*, whatever its size; None before the first batch.
+    """I/O: reads the statistics of *bronze*'s files, and those files that hold the newest batch; None before the first batch.
 
-    Recent commits bound a file-pruned look at the table itself, which alone decides: after a RESTORE the newest commits may hold rows that
-    the table no longer has.
+    Neither old versions nor the change feed are read: Delta shows both for a limited time. The newest batch is nearly always one of the
+    newest lineage. It is not where a RESTORE left a larger one of an older lineage: then all ends of the newest lineage are read.
 
     Args:
-        version: As of that version of the table, so far as its log and files still reach; default: the newest.
+        version: As of that version of the table; default: the newest.
 
     Raises:
-        AnalysisException: The table has no such version, or no longer.
+        VersionGone: Delta no longer shows *version*.
     """
-    newest = tables.version(bronze) if version is None else version
-    for lower_bound in (_recent_batch(tables, bronze, newest), None):
-        rows = tables.read(bronze, version=version).where(ends())
-        if lower_bound is not None:
-            rows = rows.where(F.col("batch") >= lower_bound)
-        last = _committed(_newest_first(rows)).first()
-        if last is not None:
-            return Committed(*last)
-    return None
-
-
-def _recent_batch(tables: Tables, bronze: TableName, newest: int) -> int | None:
-    """The batch that ended last among recent commits, of a few, then of more: chunks of a snapshot may have landed since it ended."""
-    for commits in _RECENT_COMMITS:
-        recent = inserted(tables, bronze, max(0, newest - commits), newest).where(ends())
-        last = recent.agg(F.max(F.struct(_lineage().alias("lineage"), "batch")).alias("last")).select("last.batch").first()
-        if last is not None and last["batch"] is not None:
-            return int(last["batch"])
-        if commits >= newest:
+    rows = tables.read(bronze, version=version)
+    newest = rows.agg(F.max("batch").alias("batch"), F.max("lineage").alias("lineage")).first()  # of statistics alone: no file is opened
+    if newest is None or newest["batch"] is None:
+        return None
+    lineage, last = newest["lineage"] or 1, None
+    for among in (F.col("batch") == newest["batch"], F.col("lineage") == lineage, F.lit(True)):
+        last = _committed(_newest_first(rows.where(ends() & among))).first()
+        if last is not None and last["lineage"] == lineage:
             break
-    return None
+    return None if last is None else Committed(*last)
 
 
 def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:

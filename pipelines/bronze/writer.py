@@ -22,10 +22,11 @@ from pipelines.model.deployment import IDENTITY_PROPERTY, same_deployment
 from pipelines.model.tables import TableName
 from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
 
+_STATISTICS: Final = "delta.dataSkippingStatsColumns"
 PROPERTIES = {
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",
-    "delta.dataSkippingStatsColumns": ",".join(SKIPPED_BY),
+    _STATISTICS: ",".join(SKIPPED_BY),
     "delta.checkpointInterval": "100",
 }
 _SOURCE, _STREAM = "strandline.source", "strandline.stream"
@@ -92,6 +93,8 @@ class BronzeWriter:
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         self.tables.add_columns(self.table, schema)
+        if "lineage" not in found.get(_STATISTICS, "").split(","):  # of an older release
+            self.tables.set_properties(self.table, {_STATISTICS: PROPERTIES[_STATISTICS]})
         commits = self.tables.history(self.table, limit=COMMITS_LOOKED_AT)
         self._opened_at = commits[0].version
         if self.native_workers:

@@ -15,6 +15,7 @@ from pipelines.gold.cut import Cut
 from pipelines.gold.decision import Action, decide
 from pipelines.gold.graph import Graph, Node, parse
 from pipelines.io.tables import Tables
+from pipelines.io.versions import VersionGone, reading_version
 from pipelines.model.tables import TableName
 
 
@@ -88,6 +89,9 @@ def publish(
     Returns:
         One result per node, in dependency order. A node that failed or whose table is missing blocks its descendants and nothing else.
 
+    Raises:
+        VersionGone: Delta no longer shows a version that a node reads. The other nodes are built.
+
     Effects on failure:
         A failed node keeps its last good rows. Calling again is safe.
     """
@@ -140,10 +144,13 @@ def _build(cut: Cut, graph: Graph, node: Node) -> GoldResult:
         reason = decision.reason
         if decision.action in ("missing", "unchanged"):
             return GoldResult(node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason)
-        if decision.action == "view":
-            build_view(cut, graph, node)
-        else:
-            rows, reason = build_rows(cut, graph, node, decision)
+        with reading_version(f"what gold.{node.name} reads"):
+            if decision.action == "view":
+                build_view(cut, graph, node)
+            else:
+                rows, reason = build_rows(cut, graph, node, decision)
+    except VersionGone:  # another run can choose the newest version; this one cannot
+        raise
     except Exception as error:  # noqa: BLE001  # why: whatever is wrong with one node must not stop the others; the reason is reported
         return GoldResult(node.name, node.materialized, "failed", None, one_line(error), time.monotonic() - started)
     return GoldResult(node.name, node.materialized, "built", rows, reason, time.monotonic() - started)

@@ -6,6 +6,7 @@ Everything is asked in SQL or by DataFrames: Delta's own `DeltaTable` works in a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from pipelines.io.ddl import columns_ddl
 from pipelines.io.landed import Landed
 from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
+from pipelines.io.versions import reading_version
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
@@ -92,9 +94,17 @@ class Tables:
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
-        """The table as of its newest (or one) version; planned afresh at every call, never from a held handle."""
+        """The table as of its newest (or one) version; planned afresh at every call, never from a held handle.
+
+        Raises:
+            VersionGone: Delta no longer shows *version*.
+        """
         reader = self.spark.read.format("delta").options(**({} if version is None else {"versionAsOf": version}))
-        return reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
+        with reading_version(f"version {version} of {table}") if version is not None else nullcontext():
+            rows = reader.load(self.lake.path(table)) if self.lake.by_path else reader.table(self.lake.sql(table))
+            if version is not None:
+                _ = rows.schema  # a remote session has not looked at the version yet
+        return rows
 
     def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
         """A MERGE of *source* (``s``) into *table* (``t``) whose rows are one if *on* says so; nothing happens before its `execute`."""

@@ -102,7 +102,7 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
 
 def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
     """Whether events are lost and no complete snapshot has looked at everything since: every collection as a whole."""
-    gaps = standing_gaps(ctx.tables, bronze, ctx.tables.version(bronze))
+    gaps = standing_gaps(ctx.tables, bronze)
     if not gaps:
         return False
     snapshots = completed_snapshots(ctx.tables, bronze)

@@ -11,6 +11,7 @@ from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
 from pipelines.gold.publish import GoldResult, Planned, load_graph, plan, publish
+from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.quality import guard_gold
 from pipelines.model.tables import TableName
@@ -30,7 +31,7 @@ def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]
     Raises:
         QualityGateClosed: Gold stays as it is. Everything that `run_gold` raises, too.
     """
-    return run_gold(ctx, names, versions=guard_gold(ctx).versions)
+    return with_fresh_versions(lambda: _build(ctx, names, guard_gold(ctx).versions))
 
 
 def run_gold(ctx: JobContext, names: Sequence[str] = (), *, versions: Mapping[TableName, int] | None = None) -> list[GoldResult]:
@@ -48,7 +49,12 @@ def run_gold(ctx: JobContext, names: Sequence[str] = (), *, versions: Mapping[Ta
 
     Raises:
         ConfigurationError: The SQL files are wrong (all problems at once), or a name has no file. Nothing was built.
+        VersionGone: Delta no longer shows one of *versions*. The nodes that do not read it are built.
     """
+    return with_fresh_versions(lambda: _build(ctx, names, versions))
+
+
+def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
     settings = ctx.settings.gold
     results = publish(ctx.tables, graph_of(settings), names, versions=versions, max_threads=settings.max_threads)
     for result in results:

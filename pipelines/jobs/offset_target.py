@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError
+from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
 from pipelines.source.oplog import Oplog
@@ -100,8 +101,11 @@ def _token_of_version(ctx: JobContext, version: int) -> str:
     bronze = bronze_table(ctx.settings.source.name)
     try:
         last = committed(ctx.tables, bronze, version=version) if version <= ctx.tables.version(bronze) else None
-    except PySparkException:  # its files or its log are gone
-        raise ConfigurationError(f"{bronze} has no version {version} any more", next_step="strandline offsets history") from None
+    except (VersionGone, PySparkException):  # it is too old, or its files are gone
+        raise ConfigurationError(
+            f"version {version} of {bronze} cannot be read any more: Delta keeps old versions for delta.deletedFileRetentionDuration",
+            next_step="strandline offsets history, then --to with one of its tokens",
+        ) from None
     if last is None or last.resume_token is None:
         raise ConfigurationError(f"{bronze} held no offset at version {version}", next_step="strandline offsets history")
     return last.resume_token

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.bronze.gaps import standing_gaps
 from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, was_restored
 from pipelines.io.increments import inserted
+from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver_collection import table_of
 from pipelines.jobs.silver_history import known_collections
@@ -54,12 +55,13 @@ class Purge:
         bronze, hours = bronze_table(ctx.settings.source.name), ctx.settings.maintenance.tombstone_retention_hours
         if hours is None or not ctx.tables.exists(bronze):
             return None
-        through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
-        last = committed(ctx.tables, bronze, version=through.version)
+        # Before the version: what lands between the two looks is then news, and no later event is taken for committed.
+        last, gaps = committed(ctx.tables, bronze), standing_gaps(ctx.tables, bronze)
         if last is None:
             return None
+        through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
         bounds = (_stream(ctx, bronze, last, hours * 3600), *_snapshot(ctx, bronze, last))
-        return Purge(ctx, bronze, through, bounds, standing_gaps(ctx.tables, bronze, through.version))
+        return Purge(ctx, bronze, through, bounds, gaps)
 
     def run(self, table: TableName) -> Purged:
         """I/O: as `SilverTable.purge`; nothing happens to what is no collection's table, or is built from another bronze."""
@@ -78,7 +80,11 @@ class Purge:
         if after >= self.through.version:
             return
         if after not in self._unread:
-            (oldest,) = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version).agg(F.min("position")).collect()
+            try:
+                unread = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version)
+            except VersionGone:  # bronze was compacted beside; more rows than asked for keep more tombstones
+                unread = self.ctx.tables.read(self.bronze)
+            (oldest,) = unread.agg(F.min("position")).collect()
             self._unread[after] = oldest[0]
         position = self._unread[after]
         if position is not None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import schema_of
+from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import QUALITY, QUALITY_DDL
 from pipelines.quality.expectations import Checker
@@ -83,6 +84,10 @@ def latest_checks(ctx: JobContext) -> DataFrame:
 
 
 def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
+    return with_fresh_versions(lambda: _checked(ctx, suites, accept=accept, replay=replay))
+
+
+def _checked(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: bool) -> QualityReport:
     run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
     if not suites:
         return QualityReport(run_id, now, ())

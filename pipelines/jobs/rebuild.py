@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.increments import is_readable
 from pipelines.io.swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
@@ -30,6 +32,8 @@ from pipelines.silver.schema import SchemaChange
 from pipelines.silver.typed_table import Progress
 from pipelines.silver.writer import CLUSTERED_BY, SilverTable
 from pipelines.silver_settings import SilverSettings
+
+_log = logging.getLogger("strandline.silver")
 
 
 @dataclass(frozen=True)
@@ -176,12 +180,20 @@ def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]
 
 
 def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTable) -> tuple[int, str]:
-    """The version of bronze to which the table is complete, and bronze's id."""
-    bronze_id = ctx.tables.id(bronze_table(ctx.settings.source.name))
+    """The version of bronze to which the table is complete, and bronze's id.
+
+    The newest version where that one cannot be read any more: the rebuilt table then has what silver has not merged, too.
+    """
+    bronze = bronze_table(ctx.settings.source.name)
+    bronze_id = ctx.tables.id(bronze)
     ledger = Ledger.read(ctx.tables, bronze_id)
     version = ledger.reached(namespace, present.progress())
     if version < 0:
         raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
+    if not is_readable(ctx.tables, bronze, version):
+        newest = ctx.tables.version(bronze)
+        _log.warning("version %d of %s cannot be read any more: %s is built up to version %d", version, bronze, present.name, newest)
+        version = newest
     return version, bronze_id
 
 

@@ -11,6 +11,7 @@ from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
 from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
 from pipelines.io.tables import schema_of
+from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import only_maintained, publish_cut
 from pipelines.jobs.selection import selection_of
@@ -37,6 +38,11 @@ def run_silver(
     Effects on failure:
         All other tables are complete, but no cut is published; the failed one repeats its MERGE. Calling again is safe.
     """
+    return with_fresh_versions(lambda: _run_silver(ctx, collections, report))
+
+
+def _run_silver(ctx: JobContext, collections: Sequence[str], report: Callable[[SilverResult], None]) -> list[SilverResult]:
+    """The same, up to the version that is the newest one now."""
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")

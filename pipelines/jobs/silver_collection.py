@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from threading import Lock
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -71,6 +72,8 @@ class BronzeRange:
     """How updates ever came into it (`UpdateKind`)."""
     tables_at_once: int = 1
     """How many silver tables are merged at the same time."""
+    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _asking: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def catch_up(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, News]:
         """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
@@ -87,8 +90,8 @@ class BronzeRange:
 
     @cached_property
     def _ended(self) -> frozenset[Namespace]:
-        """Names that ended before the run: read once for all tables that are new in it, which all begin there."""
-        return namespaces_that_ended(self.tables, self.bronze, self.ledger.complete_through)
+        """Names that ended, in this run or before: read once for all tables that are new in it, which all begin there."""
+        return namespaces_that_ended(self.tables, self.bronze)
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
@@ -101,8 +104,11 @@ class BronzeRange:
         return "lookup" not in self.updates
 
     def rows(self, *, after: int = -1) -> DataFrame:
-        """What bronze got after version *after*; by default all of it."""
-        return inserted(self.tables, self.bronze, after + 1, self.through.version)
+        """What bronze got after version *after*; by default all of it. I/O: once for all tables: `inserted` looks at every file."""
+        with self._asking:
+            if after not in self._rows:
+                self._rows[after] = inserted(self.tables, self.bronze, after + 1, self.through.version)
+            return self._rows[after]
 
 
 def updates_of(ctx: JobContext) -> frozenset[str]:

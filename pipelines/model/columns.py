@@ -109,7 +109,7 @@ HISTORY_EXACT: Final = "_strandline_exact"
 CHANGE_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 """Delta's own, in the change feed of every table: it refuses a column of such a name."""
 
-SKIPPED_BY: Final = ("batch", "position", "op", "db", "collection", "snapshot_id")
+SKIPPED_BY: Final = ("batch", "lineage", "position", "op", "db", "collection", "snapshot_id")
 """Columns of bronze by whose smallest and largest value data files are skipped: for long ones (token, envelope) it would cost more."""
 
 CHANGE_OPS: Final = ("c", "u", "d", "r")

@@ -105,9 +105,9 @@ class News:
         return changed | ended | swept | {name for name in routed | arrived if admits(*name) and not name.is_temporary}
 
 
-def namespaces_that_ended(tables: Tables, bronze: TableName, through: int) -> frozenset[Namespace]:
-    """I/O: names that drops and renames up to version *through* of bronze speak of."""
-    rows = tables.read(bronze, version=through).where(_is_event()).select(F.struct("position", "envelope").alias("event")).collect()
+def namespaces_that_ended(tables: Tables, bronze: TableName) -> frozenset[Namespace]:
+    """I/O: names that the drops and renames in bronze speak of."""
+    rows = tables.read(bronze).where(_is_event()).select(F.struct("position", "envelope").alias("event")).collect()
     return frozenset(event.namespace for event in _events(rows))
 
 

@@ -1,0 +1,245 @@
+"""Every verb of the command on a lake that nobody has touched for a week, a month or a year.
+
+Delta shows old versions and the change feed of a table for a limited time: `delta.deletedFileRetentionDuration` is seven days, and
+`delta.logRetentionDuration` thirty. Nothing that Strandline remembers may depend on either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import bson
+import pytest
+import typer
+from bson.raw_bson import RawBSONDocument
+from command_line import parsed
+from idle_lake import clean_up_logs, idle_copy, logs_of
+from lakehouse import assert_equal_to_source, documents_in_source
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.cli import app
+from pipelines.errors import ConfigurationError
+from pipelines.io.tables import Tables
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.dead_letters import list_dead_letters
+from pipelines.model.columns import QUALITY
+from pipelines.model.tables import TableName
+from pipelines.settings import load_settings
+
+pytestmark = pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none")
+
+Db = Database[dict[str, Any]]
+Commands = tuple[str, ...]
+BRONZE: Final = TableName("bronze", "test")
+
+SQL: Final = """-- materialized: incremental
+-- keys: state
+select state, count(*) as orders from silver.orders where not _deleted group by state"""
+SUITE: Final = """table: silver.orders
+where: NOT _deleted
+rows: changed
+on_failure: quarantine
+expectations: [{type: expect_column_values_to_be_in_set, column: state, value_set: [open, paid]}]"""
+
+LOOKS: Final[Commands] = (
+    *("status", "status --json", "metrics", "doctor", "offsets show", "offsets history", "schema show", "schema history", "cuts list"),
+    *("snapshot list", "snapshot verify", "dead-letters list", "quality held", "gold --plan", "delete"),
+    *("sql 'select * from silver.orders_history'", "sql 'select * from bronze.test_debezium'", "offsets alter --to oldest --dry-run"),
+)
+MAINTENANCE: Final[Commands] = ("maintain",)
+REBUILD: Final[Commands] = ("stop", "rebuild silver.orders")
+MERGES: Final[Commands] = ("silver", "gold --no-quality", "quality run", "quality accept orders", "quality replay", "quality docs")
+ORDERS: Final[Commands] = (
+    *("start", "pause", "resume", "snapshot start --collection .*notes", "snapshot pause", "snapshot resume", "snapshot stop"),
+    "run --once",
+)
+LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
+RECONCILED: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
+BEGUN_ANEW: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
+ENDED: Final[Commands] = ("stop", "delete --yes")
+NOT_OF_A_LAKE: Final = {"demo", "version", "gold test"}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake, and the configuration that names it."""
+
+    folder: Path
+    ctx: JobContext
+    database: Db
+
+    def run(self, commands: Commands, **names: str) -> None:
+        """Call commands as a user does; all of them succeed."""
+        for command in commands:
+            import time
+
+            t0 = time.time()
+            words = shlex.split(command.format(database=self.database.name, **names))
+            assert app(["--conf", str(self.folder / "conf"), *words], standalone_mode=False) in (None, 0), command
+            with open("/tmp/w/t/log", "a") as f:
+                f.write(f"{self.folder.parent.name} {time.time() - t0:.1f} {command}\n")
+
+    @property
+    def orders(self) -> Any:
+        return self.database.orders
+
+
+def lake_in(folder: Path, spark: SparkSession, uri: str, database: Db, engine: str) -> Lake:
+    """I/O: writes a configuration whose lake is ``folder/lake``."""
+    for name in ("conf", "sql", "quality"):
+        (folder / name).mkdir(parents=True)
+    (folder / "sql" / "by_state.sql").write_text(SQL, encoding="utf-8")
+    (folder / "quality" / "orders.yml").write_text(SUITE, encoding="utf-8")
+    quick = {"engine": engine, "heartbeat_interval_ms": 100, "notification_enabled_channels": ["log"]}
+    conf = {
+        "source": {"name": "test", "uri": uri},
+        "capture": {"scope": "database", "target": database.name, **quick},
+        "lake": {"root": str(folder / "lake")},
+        "silver": {"history": "scd2", "history_collections": [f"{database.name}.orders"]},
+        "quality": {"suites_dir": str(folder / "quality"), "docs_dir": str(folder / "docs")},
+        "gold": {"sql_dir": str(folder / "sql")},
+    }
+    (folder / "conf" / "base.yml").write_text(json.dumps(conf), encoding="utf-8")
+    settings = load_settings("local", folder / "conf")
+    return Lake(folder, JobContext(settings, spark, Tables(spark, settings.lake_location)), database)
+
+
+def build(lake: Lake) -> None:
+    """Changes of every kind in more than ten commits. The last ones are in bronze alone, and those before them are not in gold."""
+    states = {number: "lost" if number == 3 else "open" for number in range(7)}  # the suite sets number 3 aside
+    lake.orders.insert_many([{"_id": number, "state": state, "n": 0} for number, state in states.items()])
+    poison = bson.encode({"_id": 1, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    lake.database.notes.insert_many([{"_id": 0}, RawBSONDocument(poison)])  # type: ignore[list-item]  # why: a raw document goes as it is
+    lake.run(("capture --once",))
+    lake.orders.update_one({"_id": 1}, {"$set": {"state": "paid"}})
+    lake.run(("run --once", "stop", "start"))
+    lake.orders.delete_one({"_id": 4})
+    lake.run(("capture --once", "silver"))
+    for _ in range(8):
+        lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
+        lake.run(("capture --once",))
+    lake.orders.delete_one({"_id": 5})
+    lake.run(("capture --once",))
+
+
+@pytest.fixture(scope="module", params=["spark", "native"])
+def idle_lake(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    mongo: MongoClient[dict[str, Any]],
+    mongo_uri: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Path, Path | None, float], Lake]]:
+    """A copy of one lake, or of another copy, that was idle for some days. All of them follow the same source."""
+    engine: str = request.param
+    database = mongo[f"t_calendar_{engine}"]
+    made = lake_in(tmp_path_factory.mktemp("calendar"), spark, mongo_uri, database, engine)
+    build(made)
+
+    def idle(folder: Path, of: Path | None, days: float) -> Lake:
+        copy = lake_in(folder, spark, mongo_uri, database, engine)
+        idle_copy((of or made.folder) / "lake", folder / "lake", days=days)
+        return copy
+
+    yield idle
+    mongo.drop_database(database.name)
+
+
+def assert_equal_to_everything(lake: Lake) -> None:
+    """Silver, its history and gold say what the source says."""
+    assert_equal_to_source(lake.ctx, lake.database, "orders", "notes")
+    history = lake.ctx.tables.read(TableName("silver", "orders_history"))
+    rows = history.where(F.col("_valid_to_position").isNull() & ~F.col("_deleted")).select("_key", "_document").collect()
+    assert len(rows) == len(documents := documents_in_source(lake.database, "orders"))
+    assert {row["_key"]: bytes(row["_document"]) for row in rows} == documents
+    assert history.where("_key = '1'").count() == 2 + bson.decode(documents["1"])["n"], "each update of it is a version"
+    assert history.where("_key IN ('4', '5') AND _deleted").count() == 2
+
+
+def assert_gold_shows_the_source(lake: Lake) -> None:
+    """All but what is in quarantine."""
+    states = Counter(order["state"] for order in lake.orders.find({"state": {"$ne": "lost"}}))
+    assert dict(map(tuple, lake.ctx.tables.read(TableName("gold", "by_state")).collect())) == states  # type: ignore[arg-type]  # why: pairs
+
+
+def scopes(lake: Lake) -> list[str]:
+    """Of the quality runs, oldest first."""
+    return [row["scope"] for row in lake.ctx.tables.read(QUALITY).orderBy("ran_at").collect()]
+
+
+def test_all_verbs_are_met() -> None:
+    met: set[str] = set()
+    for commands in (LOOKS, MAINTENANCE, REBUILD, MERGES, ORDERS, LETTERS, RECONCILED, BEGUN_ANEW, ENDED):
+        met |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}
+    assert met == set(verbs(typer.main.get_command(app))) - NOT_OF_A_LAKE
+
+
+def verbs(command: Any, *path: str) -> Iterator[str]:
+    """Every verb with its path."""
+    for name, verb in getattr(command, "commands", {}).items():
+        yield from verbs(verb, *path, name)
+    if not hasattr(command, "commands"):
+        yield " ".join(path)
+
+
+# scenario: T05
+@pytest.mark.usefixtures("signals_restored")
+@pytest.mark.parametrize("days", [6, 8, 31, 400])
+def test_every_verb_works_on_a_lake_that_was_idle(
+    spark: SparkSession, idle_lake: Callable[[Path, Path | None, float], Lake], tmp_path: Path, days: int
+) -> None:
+    lake = idle_lake(tmp_path / "first", None, days)
+    engine = lake.ctx.settings.capture.engine
+    if is_maintained := (engine == "spark") == (days in (8, 400)):  # then the lake is idle for as long again
+        lake.run(MAINTENANCE)
+    if days > 30:
+        clean_up_logs(spark, lake.folder / "lake")
+        assert not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
+    if is_maintained:
+        lake = idle_lake(tmp_path / "second", lake.folder, days)
+    is_shown = days < 7 and not is_maintained
+    version = lake.ctx.tables.version(BRONZE) - 3
+
+    # nothing has been written yet
+    lake.run(("stop", *LOOKS))
+    if is_maintained:
+        lake.run(REBUILD)
+    lake.run(MERGES)
+    (letter,) = list_dead_letters(lake.ctx)
+    assert scopes(lake)[1:3] == (["changed", "changed"] if is_shown else ["all", "changed"])
+
+    # somebody writes, so that what was the newest version no longer is
+    lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
+    lake.orders.insert_one({"state": "open", "days": days})
+    lake.run(ORDERS)
+    assert_equal_to_everything(lake)
+    assert_gold_shows_the_source(lake)
+    lake.run(RECONCILED)
+    lake.run(LETTERS, letter=letter["id"])
+
+    lake.run(("stop",))
+    to_version = f"offsets alter --to {version}"
+    if is_shown:
+        lake.run((f"{to_version} --dry-run",))
+    else:
+        with pytest.raises(ConfigurationError, match=rf"version {version} of bronze.test cannot be read any more.*offsets history"):
+            lake.run((to_version,))
+    lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
+    lake.orders.delete_one({"_id": 6})
+    lake.run(BEGUN_ANEW)
+    assert_equal_to_everything(lake)
+    if not is_maintained:
+        lake.run((*REBUILD, *MAINTENANCE))
+    assert_equal_to_everything(lake)
+    lake.run(ENDED)
+    assert not lake.ctx.tables.exists(BRONZE)
