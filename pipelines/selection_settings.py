@@ -99,7 +99,7 @@ class SelectionSettings(Section):
     def _consistent(self) -> SelectionSettings:
         """Every contradiction at once. No value is shown: an entry is named by its list and number."""
         problems = [*_list_problems(self), *self._field_problems()]
-        problems += parse_user_pipeline(self.cursor_pipeline, protects=self.field_policy.protects)[1]
+        problems += parse_user_pipeline(self.cursor_pipeline, protects=self.field_policy.protects)[1] or self._pipeline_problems()
         if self.cursor_pipeline is None and self.cursor_pipeline_order != "internal_first":
             problems.append("cursor_pipeline_order stands without a cursor_pipeline")
         if problems:
@@ -113,6 +113,15 @@ class SelectionSettings(Section):
         if self.field_renames and self.update_kind == "patch":
             problems.append(f"field_renames needs whole documents: by mode {self.mode} a patch cannot tell whether the new name is taken")
         return problems
+
+    def _pipeline_problems(self) -> list[str]:
+        """Of stages that are allowed as such."""
+        if self.user_pipeline.passes_all or self.update_kind != "patch":
+            return []
+        return [
+            f"cursor_pipeline may leave out changes, or change documents, and by mode {self.mode} silver folds patches onto the document "
+            "before them: choose mode change_streams_update_full, or filter by the lists of databases, collections and fields"
+        ]
 
     @property
     def update_kind(self) -> UpdateKind:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import TIME, Stamp, constant_source, constant_time, filled
 from pipelines.bronze.json_columns import json_columns
+from pipelines.model.columns import READ_CAPPED
 from pipelines.model.merge_key import document_merge_key
 from pipelines.model.position import snapshot_position
 
@@ -30,6 +31,8 @@ class ChunkStamp:
     """The cluster time L at which the chunk was read."""
     kind: Literal["true", "incremental"] = "true"
     """What stands in ``source.snapshot``."""
+    capped: bool = False
+    """The documents may be newer than L: no server reads the past of a capped collection."""
 
     @property
     def position(self) -> str:
@@ -79,7 +82,8 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
 @lru_cache(maxsize=4)
 def _read_columns(chunk: ChunkStamp, size: int) -> dict[str, object]:
     """Lists of one chunk have the same number of documents, but for the last; their memory is filled once."""
-    said = {"operation_type": pa.repeat(pa.scalar("read"), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
+    word = READ_CAPPED if chunk.capped else "read"
+    said = {"operation_type": pa.repeat(pa.scalar(word), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
     return _chunk_columns(chunk, size, "r") | said
 
 

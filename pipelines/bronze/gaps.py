@@ -15,7 +15,7 @@ from pipelines.bronze.envelope import Note
 from pipelines.bronze.offsets import Committed, newest_ends
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.tables import Tables
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.columns import DOCUMENT_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex, snapshot_position
@@ -60,13 +60,29 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
     Before the first event of one lands. Calling again is safe.
     """
     names = {collection.collection for collection in collections}
-    rows = writer.tables.read(writer.table).where(F.col("op").isin(*CHANGE_OPS) & F.col("collection").isin(*names))
+    rows = writer.tables.read(writer.table).where(F.col("op").isin(*DOCUMENT_OPS) & F.col("collection").isin(*names))
     newest = rows.groupBy("db", "collection").agg(F.max("position").alias("position")).collect()
     last_seen = {Namespace(row["db"], row["collection"]): row["position"] for row in newest}
     before = snapshot_position(*present)
     gaps = [Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen]
     if gaps:
         _remember(writer, gaps)
+
+
+def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -> None:
+    """I/O: one commit where a user's stages begin or cease to leave out changes: an open gap stands as long as they do.
+
+    Before the first event lands that these stages let through. Calling again is safe.
+
+    Args:
+        hides: The stages of this run may leave out a change, or a part of one.
+        present: The source's operation time, at which a gap that is open ends.
+    """
+    known = gaps_of(writer.tables.properties(writer.table))
+    if hides and not any(gap.is_open for gap in known):
+        _remember(writer, [Gap.open_from(_newest_position(writer))])
+    elif not hides and any(gap.is_open for gap in known):
+        _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in known])
 
 
 def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
@@ -93,8 +109,8 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
 
 
 def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
-    """I/O: the gaps of a *version* (default: the newest). One that was captured by then, after the position had been moved back, is none any
-    more. One short job for each of those."""
+    """I/O: the gaps of a *version* (default: the newest). One that was captured by then, after the position had been moved back, is none
+    any more. One short job for each of those."""
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 

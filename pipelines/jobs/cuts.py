@@ -56,7 +56,7 @@ def publish_cut(ctx: JobContext, before: Ledger, now: Ledger, news: News) -> Led
         bronze_version=now.complete_through,
         position=found.position,
         read_position=found.read_position,
-        because=tuple(_doubts(ctx, bronze, found)),
+        because=tuple(_doubts(ctx, bronze, found, now)),
         tables=now.versions,
         published_at=datetime.now(UTC),
     )
@@ -90,7 +90,7 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
+def _doubts(ctx: JobContext, bronze: TableName, found: Reach, now: Ledger) -> Iterator[str]:
     """Why the tables may show more, or less, than the source held at the position that they reach."""
     if found.snapshot_runs or (found.read_position or "") > (found.position or ""):
         yield "snapshot"  # documents of a later moment stand beside those of the stream
@@ -98,6 +98,7 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach) -> Iterator[str]:
         yield "gap"
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
+    yield from sorted({reason for reasons in now.doubts.values() for reason in reasons})
 
 
 def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:

@@ -59,7 +59,7 @@ def _of_silver(tables: list[TableStatus], held: dict[str, int]) -> Iterator[Metr
     for table in tables:
         name = str(table.table)
         kinds = {"live": table.live, "tombstone": table.tombstones, "rescued": table.rescued, "waiting": table.waiting}
-        for kind, count in (kinds | {"quarantined": held.get(name, 0)}).items():
+        for kind, count in (kinds | {"stale": table.stale, "quarantined": held.get(name, 0)}).items():
             rows.add_metric((name, kind), count)
         if (seconds := _seconds(table.newest_change)) is not None:
             newest.add_metric((name,), seconds)

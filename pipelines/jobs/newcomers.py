@@ -1,54 +1,110 @@
-"""Collections that the filters admit since the last run: no event has told what they hold, so they are read."""
+"""What this run captures otherwise than the last one: collections that are read, and gaps that no patch is folded across."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from pipelines.bronze.gaps import commit_absence, commit_hiding
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot_plan import captured_for_snapshots
+from pipelines.model.field_rules import NotedRule
 from pipelines.model.namespaces import Namespace
-from pipelines.source.client import Collection, captured_collections
+from pipelines.source.client import Collection, captured_collections, operation_time
 from pipelines.source.stages import Selection
 
 _FILTERS = ("databases", "collections", "excluded_databases", "excluded_collections", "match_mode", "skipped_operations")
+_FIELDS = "fields"
 
 
 def filters_of(selection: Selection) -> str:
-    """The namespaces and operations that *selection* admits, in words: kept beside the stream for the next run."""
-    return json.dumps({name: getattr(selection, name) for name in _FILTERS})
+    """The namespaces, operations and fields that *selection* admits, in words: kept beside the stream for the next run."""
+    return json.dumps({name: getattr(selection, name) for name in _FILTERS} | {_FIELDS: selection.fields.noted()})
 
 
 def earlier_selection(selection: Selection, filters: str) -> Selection:
-    """*selection* with the *filters* of an earlier run."""
-    stored: dict[str, Any] = {name: value if isinstance(value, str) else tuple(value) for name, value in json.loads(filters).items()}
+    """*selection* with the *filters* of an earlier run; its rules for fields are those of *selection*."""
+    known = {name: value for name, value in json.loads(filters).items() if name in _FILTERS}
+    stored: dict[str, Any] = {name: value if isinstance(value, str) else tuple(value) for name, value in known.items()}
     return replace(selection, **stored)
 
 
-def returning(means: Means) -> list[Namespace]:
-    """I/O: captured collections of which the filters of the last run left something out that these do not: what happened meanwhile is in no
-    event. Lists the source's collections where the filters differ."""
+@dataclass(frozen=True)
+class _Earlier:
+    """What the last run captured."""
+
+    means: Means
+    filters: str
+
+    @cached_property
+    def selection(self) -> Selection:
+        return earlier_selection(self.means.selection, self.filters)
+
+    def changed_rules(self, db: str, name: str) -> tuple[list[str], list[str]] | None:
+        """Fingerprints of the rules for fields of one collection, before and now; None where they are the same, or the last run noted
+        none."""
+        stored = json.loads(self.filters).get(_FIELDS)
+        if stored is None:  # an older release
+            return None
+        before, now = ([rule.fingerprint for rule in rules if rule.applies_to(db, name)] for rules in (self._noted(stored), self._now))
+        return None if before == now else (before, now)
+
+    @staticmethod
+    def _noted(stored: list[list[str]]) -> list[NotedRule]:
+        return [NotedRule(*entry) for entry in stored]
+
+    @cached_property
+    def _now(self) -> list[NotedRule]:
+        return self.means.selection.fields.noted()
+
+    def lacks(self, db: str, name: str) -> bool:
+        """Whether something of a collection may be missing in what was captured of it."""
+        return not self.selection.admits(db, name) or self.changed_rules(db, name) is not None
+
+    def is_read_again(self, db: str, name: str) -> bool:
+        """Whether a collection is read: it was left out, or a rule that kept a field out of it is gone. Where updates come as patches any
+        other rule is enough, for they wait until their document is read."""
+        if not self.selection.admits(db, name):
+            return True
+        if (rules := self.changed_rules(db, name)) is None:
+            return False
+        before, now = rules
+        return bool(set(before) - set(now)) or self.means.settings.update_kind == "patch"
+
+
+def note_gaps(means: Means) -> None:
+    """I/O: a gap for each collection of which the last run left something out, or captured other fields; one that stays open as long as a
+    user's stages may leave out changes. Before the first event lands. Lists the source's collections where the filters differ."""
+    present = means.ask(lambda: operation_time(means.client))
+    commit_hiding(means.writer, not means.selection.user_pipeline.passes_all, present)
+    if concerned := means.ask(lambda: _discontinued(means)):
+        commit_absence(means.writer, concerned, present)
+
+
+def _discontinued(means: Means) -> list[Namespace]:
+    """Captured collections of which no event tells all that happened meanwhile."""
     earlier = _earlier(means)
     if earlier is None:
         return []
-    of_all = bool(set(earlier.skipped_operations) - set(means.selection.skipped_operations))
+    of_all = bool(set(earlier.selection.skipped_operations) - set(means.selection.skipped_operations))
     captured = captured_collections(means.client, means.selection)
-    return [Namespace(where.db, where.name) for where in captured if of_all or not earlier.admits(where.db, where.name)]
+    return [Namespace(where.db, where.name) for where in captured if of_all or earlier.lacks(where.db, where.name)]
 
 
 def newcomers(means: Means) -> list[Collection]:
     """I/O: lists the source's collections where the filters differ from those of the last run; nothing where they do not.
 
-    A collection that was left out for a while comes anew.
+    A collection that was left out for a while comes anew; so does one of which a field was left out.
     """
     earlier = _earlier(means)
     if earlier is None or not means.settings.snapshot_policy.first:
         return []
-    return [where for where in captured_for_snapshots(means) if not earlier.admits(where.db, where.name)]
+    return [where for where in captured_for_snapshots(means) if earlier.is_read_again(where.db, where.name)]
 
 
-def _earlier(means: Means) -> Selection | None:
+def _earlier(means: Means) -> _Earlier | None:
     """What the last run captured; None where this one captures the same."""
     filters = means.writer.filters
-    return None if filters is None or filters == filters_of(means.selection) else earlier_selection(means.selection, filters)
+    return None if filters is None or filters == filters_of(means.selection) else _Earlier(means, filters)

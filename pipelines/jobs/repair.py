@@ -105,7 +105,8 @@ def _read(
     with asking(f"reading {namespace}"):
         if find_collection(client[namespace.db], namespace.collection) != collection:
             raise RetriableError(f"{namespace} was dropped or made anew while it was read", next_step="strandline reconcile, again")
-    chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, collection.uuid if collection is not None else None, *at)
+    uuid, capped = (None, False) if collection is None else (collection.uuid, collection.capped)
+    chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *at, capped=capped)
     there = {document_merge_key(document) for document in documents}
     absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in there]
     if documents:

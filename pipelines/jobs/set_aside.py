@@ -93,7 +93,7 @@ def reread_of(client: AnyClient, event: bytes, collection: Collection, selection
 def land_reread(writer: BronzeWriter, again: Reread) -> None:
     """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
     where = again.collection
-    stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment)
+    stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment, capped=where.capped)
     writer.append(read_table([again.document], stamp, stored_json=writer.stored_json))
 
 

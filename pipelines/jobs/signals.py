@@ -17,17 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.bronze.envelope import signal_table
-from pipelines.bronze.gaps import commit_absence
 from pipelines.bronze.signals import acted_upon
 from pipelines.control.signals import Inbox
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.means import Means
-from pipelines.jobs.newcomers import filters_of, newcomers, returning
+from pipelines.jobs.newcomers import filters_of, newcomers, note_gaps
 from pipelines.jobs.snapshot import SnapshotRun
 from pipelines.jobs.snapshot_plan import Plan, make_plan
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
-from pipelines.source.client import captured_collections, operation_time
+from pipelines.source.client import captured_collections
 
 _log = logging.getLogger("strandline.signals")
 _WAIT_SECONDS = 0.2
@@ -49,8 +48,7 @@ class SignalDesk:
         self._waiting: list[_Asked] = []
         self._rows: list[pa.Table] = []
         self._filters = filters_of(means.selection)
-        if returned := means.ask(lambda: returning(means)):
-            commit_absence(means.writer, returned, means.ask(lambda: operation_time(means.client)))
+        note_gaps(means)
         self._newcomers = means.ask(lambda: newcomers(means))
         if beside.run is not None and beside.run.is_whole_and_new:
             read = beside.run.plan.collections

@@ -61,7 +61,8 @@ def _run_silver(ctx: JobContext, collections: Sequence[str], report: Callable[[S
         of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx), at_once)
         results = on_each(pool, lambda namespace: _run_one(ctx, namespace, of_bronze, report), namespaces)
     if not collections and ledger.complete_through < through.version:
-        advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces))
+        doubts = {str(result.table): result.doubts for result in results}
+        advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces), doubts)
         # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
         if advanced.own and Ledger.read(ctx.tables, through.bronze_id) == ledger:
             open_cuts(ctx.tables)

@@ -30,10 +30,11 @@ from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
 from pipelines.silver.halves import Half, are_dense, halves_of, merge_by_halves
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
+from pipelines.silver.keys import Keys
+from pipelines.silver.latest import READS, as_changes, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News, namespaces_that_ended
-from pipelines.silver.patches import folded_per_key
+from pipelines.silver.patches import partly_folded
 from pipelines.silver.rows import typed_rows
 from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve
 from pipelines.silver.survey import Survey, census_of_state, survey_of
@@ -57,6 +58,8 @@ class SilverResult:
     seconds: float
     versions: int = 0
     """Of its history: added, changed or removed."""
+    doubts: tuple[str, ...] = ()
+    """Why a cut with the table is not exact."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +97,24 @@ class BronzeRange:
         return namespaces_that_ended(self.tables, self.bronze)
 
     @cached_property
-    def gaps(self) -> tuple[Gap, ...]:
-        """Across which no patch is folded."""
+    def _gaps(self) -> tuple[Gap, ...]:
         return standing_gaps(self.tables, self.bronze, self.through.version)
 
+    def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
+        """Across which no patch of a collection is folded."""
+        return tuple(gap for gap in self._gaps if gap.concerns(str(namespace)))
+
     @property
-    def exact_updates(self) -> bool:
+    def _exact_updates(self) -> bool:
         """Whether every document of an update is the one that it left."""
         return "lookup" not in self.updates
 
     def rows(self, *, after: int = -1) -> DataFrame:
-        """What bronze got after version *after*; by default all of it. I/O: once for all tables: `inserted` looks at every file."""
+        """Changes that bronze got after version *after*; by default all. I/O: once for all tables, because `inserted` opens every file."""
         with self._asking:
             if after not in self._rows:
                 self._rows[after] = inserted(self.tables, self.bronze, after + 1, self.through.version)
-            return self._rows[after]
+            return as_changes(self._rows[after], exact_updates=self._exact_updates)
 
 
 def updates_of(ctx: JobContext) -> frozenset[str]:
@@ -149,7 +155,7 @@ class CollectionRun:
         opened, through = self._opened, self.range.through
         after = self.range.ledger.reached(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run over this collection alone has been here
-            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started)
+            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started, doubts=self._doubts())
         after, news = self.range.catch_up(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(news.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow")
@@ -161,7 +167,8 @@ class CollectionRun:
             table.retire(lives, deletes=settings.deletes)
         swept = self._sweep(news, after)
         table.advance(through, lives)
-        return SilverResult(table.name, self.namespace, merged.inserted, merged.updated + swept, schema_changes, time.monotonic() - started)
+        counts = merged.inserted, merged.updated + swept, schema_changes
+        return SilverResult(table.name, self.namespace, *counts, time.monotonic() - started, doubts=self._doubts())
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
@@ -189,12 +196,11 @@ class CollectionRun:
         """Survey → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
         settings, table = self._settings, self._table
         survey = survey_of(changes, max_depth=settings.max_depth)
-        census, keys, folds = survey.census, survey.keys, self._folds(survey)
-        if folds:
-            gaps = [gap for gap in self.range.gaps if gap.concerns(str(self.namespace))]
+        census, keys, folding = survey.census, survey.keys, self._keys_to_fold(survey)
+        if folding is not None:
             held = self.ctx.tables.read(table.name).where(keys.among("_key"))
-            state = folded_per_key(changes, held, exact_updates=self.range.exact_updates, gaps=gaps)
-            census.merge(census_of_state(state, max_depth=settings.max_depth))
+            state, folded = partly_folded(changes, held, folding, self.range.gaps_of(self.namespace))
+            census.merge(census_of_state(folded, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
         if census.holds_poison:
@@ -203,16 +209,16 @@ class CollectionRun:
         if schema_changes:
             table.change_schema(shape, schema_changes, known=known)
             self._note(schema_changes)
-        if not survey.changes and not folds:  # the news is of names or snapshots alone, and no keys would mean any
+        if not survey.changes:  # the news is of names or snapshots alone, and no keys would mean any
             return shape, Merged(0, 0, 0), len(schema_changes)
         state = lives.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
         def typed(some: DataFrame) -> DataFrame:
-            return typed_rows(some, shape, exact_updates=self.range.exact_updates)
+            return typed_rows(some, shape)
 
-        halves = self._halves(changes, survey, shape) if keys.are_streamed and not folds else []
+        halves = self._halves(changes, survey, shape) if keys.are_streamed and folding is None else []
         if halves:
             merged = merge_by_halves(table, halves, state, typed, deletes=settings.deletes)
         else:
@@ -235,15 +241,17 @@ class CollectionRun:
                 f"{self._table.name}: {error}", next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze"
             ) from None
 
-    def _folds(self, survey: Survey) -> bool:
-        """Whether the table holds patches or gets its first ones. Where updates always were looked up there are none: a document that was
-        gone by then is followed by its delete."""
-        if self._opened.folds:
-            return True
-        if self.range.updates == {"lookup"} or not survey.holds_patches:
-            return False
-        self._table.note_folding()
-        return True
+    def _keys_to_fold(self, survey: Survey) -> Keys | None:
+        """The keys of patches, and of changes to rows in which patches wait; None: there are none. Every other key needs no look at its
+        row."""
+        known = self._opened.folds
+        if survey.holds_patches and not known:
+            self._table.note_folding()
+        return survey.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
+
+    def _doubts(self) -> tuple[str, ...]:
+        """I/O: why a cut with the table is not exact. Where updates are looked up now no cut is, and nothing is read."""
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.doubts()
 
     def _sweep(self, news: News, after: int) -> int:
         """Retire what complete snapshots no longer met."""

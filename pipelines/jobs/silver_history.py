@@ -85,7 +85,7 @@ class HistoryRun:
         return facts
 
     def _merge(self, facts: DataFrame, ends: Ends) -> int:
-        exact, hard = self.range.exact_updates, self.ctx.settings.silver.deletes == "hard"
+        hard, gaps = self.ctx.settings.silver.deletes == "hard", self.range.gaps_of(self.namespace)
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
         if oldest[0] is None:
@@ -93,7 +93,7 @@ class HistoryRun:
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: it may get columns
         current = self._table.since(since)
-        changes = history_changes(facts, current, shape, exact_updates=exact, ends=ends, gaps=self.range.gaps, hard_deletes=hard)
+        changes = history_changes(facts, current, shape, ends=ends, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
 

@@ -180,7 +180,7 @@ class SnapshotRun:
             return 0
         reading = Reading(self._selection.fields, query_document(chunk.query), self._means.settings.snapshot_fetch_size)
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
-        stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind)
+        stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind, now.capped)
         reader = ChunkReader(self._means.options, now, chunk.range, stamp, writer.stored_json, reading)
         try:
             landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")

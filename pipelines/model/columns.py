@@ -47,8 +47,10 @@ _deleted BOOLEAN COMMENT 'a tombstone: the document is gone',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT COMMENT 'version of the bronze table that brought it; in a table that is built anew: up to which it was read',
 _collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
-_exact BOOLEAN COMMENT 'the document is the one at _base_position; false: it was looked up later and may be newer',
-_pending ARRAY<STRUCT<position: STRING, patch: BINARY>> COMMENT 'updates that wait for a document they can be folded onto',
+_exact BOOLEAN COMMENT 'the document is the one at _base_position and lacks no later update; false: _inexact_because tells why',
+_inexact_because STRING COMMENT 'why _exact is false: lookup, capped, path, oversize, waiting (docs/columns.md)',
+_pending ARRAY<STRUCT<position: STRING, patch: BINARY>>
+    COMMENT 'updates that wait for a document they can be folded onto; one without a patch: its document was left out',
 _rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
 _document BINARY COMMENT 'the whole document as raw BSON'
 """
@@ -63,6 +65,7 @@ BOOKKEEPING: Final = (
     "_bronze_version",
     "_collection_uuid",
     "_exact",
+    "_inexact_because",
     "_pending",
     "_rescued",
     "_document",
@@ -78,7 +81,7 @@ _op STRING COMMENT 'c, u, d or r; b: known from the pre-image of the change that
 _deleted BOOLEAN COMMENT 'the document is gone; there are no values',
 _captured_at TIMESTAMP COMMENT 'when the capture first saw it; null: no event of its own (its collection ended, a snapshot met it no more)',
 _collection_uuid STRING COMMENT 'which incarnation of the collection it belongs to (hex); null from servers before 6.0',
-_exact BOOLEAN COMMENT 'the document is the one at _position; false: it was looked up later and may be newer; null: there is none',
+_exact BOOLEAN COMMENT 'the document is the one at _position; false: it may be newer, or a path had two readings; null: there is none',
 _patch BINARY COMMENT 'the updateDescription, where the update came without its document',
 _confirmed ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>> COMMENT 'snapshots that read this very document again',
 _rescued VARIANT COMMENT 'every value that does not fit its column, by path; null when all fit',
@@ -103,8 +106,7 @@ HISTORY_BOOKKEEPING: Final = (
 )
 
 HISTORY_ACTION: Final = "_strandline_action"
-HISTORY_EXACT: Final = "_strandline_exact"
-"""Stand beside a document's columns on the way into its history."""
+"""Stands beside a document's columns on the way into its history."""
 
 CHANGE_FEED: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 """Delta's own, in the change feed of every table: it refuses a column of such a name."""
@@ -115,6 +117,11 @@ SKIPPED_BY: Final = ("batch", "lineage", "position", "op", "db", "collection", "
 CHANGE_OPS: Final = ("c", "u", "d", "r")
 """Values of ``op`` that carry a document's state; all others are control rows."""
 
+DOCUMENT_OPS: Final = (*CHANGE_OPS, "oversize")
+"""Values of ``op`` of rows that tell of a change to a document, also where the document was left out."""
+
+READ_CAPPED: Final = "read_capped"
+"""``operation_type`` of a READ of a capped collection: no server reads the past of one, so the document may be newer than its position."""
 
 SCHEMA_CHANGES: Final = TableName("control", "schema_changes")
 SCHEMA_CHANGES_DDL: Final = """
@@ -202,7 +209,7 @@ read_position STRING COMMENT 'the newest position at which a snapshot read',
 cluster_time TIMESTAMP COMMENT 'of position, for people',
 published_at TIMESTAMP COMMENT 'when the silver run ended',
 exact BOOLEAN COMMENT 'the tables show the source as it was at position, all of them',
-because ARRAY<STRING> COMMENT 'why it is not exact: snapshot, gap, lookup',
+because ARRAY<STRING> COMMENT 'why it is not exact: snapshot, gap, lookup; and of single rows: oversize, path, waiting',
 tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'each silver table, and the version of it to read'
 """
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import lru_cache
+from hashlib import pbkdf2_hmac, sha256
+from typing import Literal, NamedTuple
 
 Action = Literal["exclude", "mask", "hash", "rename"]
 
@@ -45,6 +48,28 @@ def _matches(pattern: str, name: str) -> bool:
     return pattern == name or ("*" in pattern and re.fullmatch(wildcard_regex(pattern), name, re.DOTALL) is not None)
 
 
+class NotedRule(NamedTuple):
+    """A field rule as it is kept beside the stream."""
+
+    database: str
+    collection: str
+    fingerprint: str
+    """Differs where the rule does something else, also by another salt or mask."""
+
+    def applies_to(self, database: str, collection: str) -> bool:
+        return _matches(self.database, database) and _matches(self.collection, collection)
+
+
+def _fingerprint(rule: FieldRule, secret: str) -> str:
+    return sha256(json.dumps([rule.action, rule.path, rule.new_name, secret]).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=8)
+def _fingerprint_of_secret(secret: bytes) -> str:
+    """Too slow to try many secrets against, and so short that many different secrets have the same one."""
+    return pbkdf2_hmac("sha256", secret, b"strandline", 100_000, dklen=4).hex()
+
+
 @dataclass(frozen=True)
 class FieldPolicy:
     """Every rule of a source, in the order of the settings, with what hashing and masking need. Sent to executors as it is."""
@@ -56,6 +81,11 @@ class FieldPolicy:
     def for_collection(self, database: str, collection: str) -> FieldPolicy:
         """The rules of one collection only."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.applies_to(database, collection)))
+
+    def noted(self) -> list[NotedRule]:
+        """The rules in words that hold no secret, to compare with those of a later run."""
+        secrets = {"hash": _fingerprint_of_secret(self.salt), "mask": _fingerprint_of_secret(self.mask.encode())}
+        return [NotedRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, ""))) for rule in self.rules]
 
     @property
     def protects(self) -> bool:

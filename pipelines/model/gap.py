@@ -1,14 +1,17 @@
-"""A gap: a stretch of the source's history that bronze never got. Patches are not folded across one."""
+"""A gap: a stretch of the source's history that bronze lacks, or holds in part. Patches are not folded across one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 GAPS_PROPERTY: Final = "strandline.gaps"
 """Of the bronze table: its gaps as JSON, beside the ``gap`` rows, so that silver need not look for them."""
+
+_NO_END: Final = "~"
+"""Sorts above every position."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,22 @@ class Gap:
     """The only one that lost any (``database.collection``); None: any."""
     again_from: int | None = None
     """The position was moved back, and the batches above this one bring what was lost, in order. None: nobody does."""
+    hides: bool | None = None
+    """Events came meanwhile, but a user's stages may have left out others, or parts of them."""
+
+    @staticmethod
+    def open_from(after: str) -> Gap:
+        """A gap of all collections that goes on until `closed`."""
+        return Gap(after, _NO_END, hides=True)
+
+    @property
+    def is_open(self) -> bool:
+        """It still goes on."""
+        return self.before == _NO_END
+
+    def closed(self, before: str) -> Gap:
+        """The same gap, with its end."""
+        return replace(self, before=before)
 
     def concerns(self, collection: str) -> bool:
         return self.collection in (None, collection)
@@ -29,6 +48,10 @@ class Gap:
         """Whether something between a document and a patch upon it may be missing (all three are positions)."""
         is_behind = _own(patch) > self.after if self.again_from is None else _own(patch) >= self.before
         return _own(base) < self.before and is_behind
+
+    def blurs(self, position: str) -> bool:
+        """Whether an event at *position* may itself have come in part."""
+        return bool(self.hides) and self.after < _own(position) < self.before
 
 
 def _own(position: str) -> str:

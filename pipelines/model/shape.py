@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.model.columns import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING, HISTORY_EXACT
+from pipelines.model.columns import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
 from pipelines.model.tables import quoted
 
 _SPARK_TYPES = {
@@ -47,7 +47,7 @@ DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
 
 _DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
-_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, HISTORY_EXACT, *CHANGE_FEED}  # none has a capital letter
+_RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  # none has a capital letter
 
 
 @dataclass

@@ -27,6 +27,7 @@ CONTROL_OPERATIONS = ("drop", "rename", "dropDatabase", "invalidate")
 _ALLOWED = ("$addFields", "$match", "$project", "$redact", "$replaceRoot", "$replaceWith", "$set", "$unset")
 _FIXED = ("_id", "operationType", "clusterTime", "ns", "to", "documentKey", "collectionUUID")
 _CONTENT = ("fullDocument", "updateDescription")  # parts of them may go, they themselves may not
+_FOLDED = (*_CONTENT, "fullDocumentBeforeChange")  # silver folds patches of these
 _KEPT = {0, 1}
 
 
@@ -36,6 +37,20 @@ class UserPipeline:
 
     stages: tuple[Stage, ...] = ()
     order: Order = "internal_first"
+
+    @property
+    def passes_all(self) -> bool:
+        """Every event is known to pass, with its documents and its patch as the source sent them."""
+        return all(_is_harmless(*next(iter(stage.items()))) for stage in self.stages)
+
+
+def _is_harmless(name: str, content: Any) -> bool:
+    if name == "$project" and isinstance(content, dict) and not any(content.values()):
+        name = "$unset"
+    if name not in ("$addFields", "$set", "$unset"):
+        return False
+    touched = [content] if isinstance(content, str) else list(content)
+    return not any(path.partition(".")[0] in _FOLDED for path in touched)
 
 
 def parse_user_pipeline(text: str | None, *, protects: bool = False) -> tuple[tuple[Stage, ...], list[str]]:

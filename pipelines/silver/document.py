@@ -28,22 +28,14 @@ def with_id_first(document: bytes) -> bytes:
     return b"".join((document[:4], document[start:end], document[4:start], document[end:]))
 
 
-def is_exact(op: str | None, envelope: bytes | None) -> bool:
-    """Whether that document is the one at the row's position; an update's was looked up later, and may hold later changes already."""
-    if op != "u" or envelope is None:
-        return op is not None
-    span = rb.field(envelope, b"operationType")
-    return span is not None and rb.text(envelope, span[1], span[2]) == "replace"
-
-
 def before_in(event: bytes) -> bytes | None:
     """The pre-image that an event carries."""
     return _document(event, b"fullDocumentBeforeChange")
 
 
-def patch_in(event: bytes) -> bytes:
-    """The event's ``updateDescription``; an event without one changed nothing."""
-    return _document(event, b"updateDescription") or b"\x05\0\0\0\0"
+def patch_in(event: bytes) -> bytes | None:
+    """The event's ``updateDescription``. None: the event came without one, so that nobody knows what it changed."""
+    return _document(event, b"updateDescription")
 
 
 def _document(event: bytes, name: bytes) -> bytes | None:

@@ -32,10 +32,10 @@ def safe_floor(bounds: Iterable[Bound]) -> Bound:
 
 def gap_bounds(gaps: Iterable[Gap], namespace: Namespace, snapshots: Iterable[Completed]) -> Iterator[Bound]:
     """Events that bronze lacks may come after all, when the position is moved back. They are no news once a snapshot has read, behind the
-    gap, the whole collection."""
+    gap, the whole collection. An open gap sets no bound: it would keep every tombstone for as long as a user's stages stand."""
     healed = max((position for snapshot in snapshots if (position := snapshot.position_for(namespace)) is not None), default="")
     for gap in gaps:
-        if gap.concerns(str(namespace)) and gap.before > healed:
+        if gap.concerns(str(namespace)) and gap.before > healed and not gap.is_open:
             yield Bound(gap.after, f"a snapshot of {namespace}, which has a gap: strandline snapshot start")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import CHANGE_OPS, HISTORY_ACTION, HISTORY_EXACT
+from pipelines.model.columns import CHANGE_OPS, HISTORY_ACTION
 from pipelines.model.gap import Gap
 from pipelines.model.position import cluster_seconds
 from pipelines.model.shape import Shape
@@ -19,8 +19,8 @@ from pipelines.silver.rows import decoded_rows
 from pipelines.silver.sweep import Sweep
 from pipelines.silver.versions import Change, Fact, Version, changed_versions, fact_of
 
-HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope")
-"""Columns of bronze that tell facts."""
+HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope", "inexact")
+"""Columns of changes (`as_changes`) that tell facts."""
 
 _HELD: Final = ("_position", "_valid_to_position", "_op", "_collection_uuid", "_captured_at", "_document", "_exact", "_patch", "_confirmed")
 """Columns of the table that `Version` needs."""
@@ -42,7 +42,7 @@ _WRITTEN: Final = {
         "ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>>",
         pa.list_(pa.struct([("position", pa.string()), ("captured_at", _TIME)])),
     ),
-    HISTORY_EXACT: ("BOOLEAN", pa.bool_()),
+    "_exact": ("BOOLEAN", pa.bool_()),
 }
 _WRITTEN_DDL: Final = ", ".join(f"{name} {ddl}" for name, (ddl, _) in _WRITTEN.items())
 _DOCUMENT: Final = {"base_op": pa.string(), "envelope": pa.binary()}
@@ -55,7 +55,8 @@ def facts_in(changes: DataFrame) -> DataFrame:
 
 def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     """The facts that the life of each of *rows* (versions in force) ends at *position*."""
-    nothing = [F.lit(None).cast("TIMESTAMP").alias("captured_at"), F.lit(None).cast("BINARY").alias("envelope")]
+    kinds = {"captured_at": "TIMESTAMP", "envelope": "BINARY", "inexact": "STRING"}
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
     return rows.select(
         "_key", position.alias("position"), F.lit("d").alias("op"), F.col("_collection_uuid").alias("collection_uuid"), *nothing
     )
@@ -91,7 +92,6 @@ def history_changes(
     current: DataFrame,
     shape: Shape,
     *,
-    exact_updates: bool,
     ends: Ends = Ends(),
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
@@ -105,7 +105,7 @@ def history_changes(
         facts: As `facts_in` and `ends_at` return them; any number per key, in any order, repeated or not.
         current: The table.
         shape: Of the table.
-        exact_updates, ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
+        ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
 
     Returns:
         One row for each version that changes: the table's columns, and `HISTORY_ACTION`: ``write`` it whole, only its ``window`` and what
@@ -119,15 +119,12 @@ def history_changes(
     held = current.select("_key", F.struct(*_HELD).alias("held"), "_valid_to_position")
     joined = news.join(held, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("held").alias("held"))
-    changing = _changing(exact_updates, ends, tuple(gaps), hard_deletes)
+    changing = _changing(ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
-    decoded = decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL, exact_updates=True)
-    return decoded.drop("_exact").withColumnRenamed(HISTORY_EXACT, "_exact")
+    return decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
 
 
-def _changing(
-    exact_updates: bool, ends: Ends, gaps: tuple[Gap, ...], hard_deletes: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _changing(ends: Ends, gaps: tuple[Gap, ...], hard_deletes: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     types = {name: kind for name, (_, kind) in _WRITTEN.items()} | _DOCUMENT
     schema = pa.schema(list(types.items()))
 
@@ -135,7 +132,7 @@ def _changing(
         for batch in batches:
             rows: list[dict[str, Any]] = []
             for entry in batch.to_pylist():
-                news = [_fact(stored, exact_updates) for stored in entry["facts"]]
+                news = [_fact(stored, gaps) for stored in entry["facts"]]
                 held = [_version(stored) for stored in entry["held"]]
                 changes = changed_versions(held, news, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
                 rows += [_row(entry["key"], change) for change in changes]
@@ -144,9 +141,9 @@ def _changing(
     return run
 
 
-def _fact(stored: dict[str, Any], exact_updates: bool) -> Fact:
-    uuid, at = stored["collection_uuid"], stored["captured_at"]
-    return fact_of(stored["position"], stored["op"], uuid, at, stored["envelope"], exact_updates=exact_updates)
+def _fact(stored: dict[str, Any], gaps: tuple[Gap, ...]) -> Fact:
+    uuid, at, exact = stored["collection_uuid"], stored["captured_at"], stored["inexact"] is None
+    return fact_of(stored["position"], stored["op"], uuid, at, stored["envelope"], exact=exact, gaps=gaps)
 
 
 def _version(stored: dict[str, Any]) -> Version:
@@ -179,7 +176,7 @@ def _row(key: str | None, change: Change) -> dict[str, Any]:
         "_collection_uuid": version.uuid,
         "_patch": version.patch,
         "_confirmed": confirmed or None,
-        HISTORY_EXACT: version.exact,
+        "_exact": version.exact,
         "base_op": "r",
         "envelope": version.document if change.action == "write" else None,
     }

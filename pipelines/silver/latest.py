@@ -8,10 +8,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.columns import CHANGE_OPS, READ_CAPPED
 from pipelines.model.namespaces import Namespace
 
-READS: Final = ("key", "position", "op", "cluster_time", "collection_uuid", "document_size", "envelope", "_commit_version")
+READS: Final = ("key", "position", "op", "cluster_time", "collection_uuid", "document_size", "envelope", "_commit_version", "inexact")
+"""Columns of changes, as `as_changes` makes them of bronze."""
 
 NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid")
 """What a key's newest change tells; Python on the executors passes it through."""
@@ -19,6 +20,24 @@ NEWEST_DDL: Final = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, _collection_uuid STRING"
 )
 PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
+
+
+def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
+    """Bronze rows as changes, control rows included.
+
+    Args:
+        rows: Of bronze.
+        exact_updates: Documents of updates are post-images, not looked up.
+
+    Returns:
+        The same rows with ``inexact``: why the document of the row may not be the one at its position (`fold_step.Base`); null: it is. An
+        event whose document was left out (``oversize``) has the ``op`` of an insert or an update here, and no document.
+    """
+    op, kind = F.col("op"), F.col("operation_type")
+    looked_up = (op == "u") & ~kind.eqNullSafe("replace") & F.lit(not exact_updates)
+    inexact = F.when(looked_up, "lookup").when((op == "r") & (kind == READ_CAPPED), "capped")
+    left_out = (op == "oversize") & F.col("key").isNotNull()
+    return rows.withColumns({"inexact": inexact, "op": F.when(left_out, F.when(kind == "insert", "c").otherwise("u")).otherwise(op)})
 
 
 def latest_per_key(changes: DataFrame) -> DataFrame:
@@ -31,8 +50,9 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
         changes: Bronze rows of one collection, control rows included; reads `READS`.
 
     Returns:
-        At most one row per key: `NEWEST` of the newest change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document,
-        null where none came, or only from another incarnation of the collection; ``inserted``, whether an insert was among its changes.
+        At most one row per key: `NEWEST` of the newest change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document, and
+        ``_inexact_because``, why it may not be the one at that position; all null where no document came, or only from another incarnation
+        of the collection; ``inserted``, whether an insert was among its changes.
         Empty in, empty out.
 
     Raises:
@@ -48,7 +68,7 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     newest = F.max(F.struct("position", "op", "cluster_time", "collection_uuid", "_commit_version")).alias("newest")
     # max_by, not max: comparing rows would compare whole envelopes.
     base_position = F.max(F.when(has_document, F.col("position"))).alias("_base_position")
-    base = F.max_by(F.struct("op", "envelope", "collection_uuid"), F.when(has_document, F.col("position"))).alias("base")
+    base = F.max_by(F.struct("op", "envelope", "collection_uuid", "inexact"), F.when(has_document, F.col("position"))).alias("base")
     its_own = F.col("_base_position").isNotNull() & same_incarnation("newest.collection_uuid", "base.collection_uuid")
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
@@ -65,6 +85,7 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
             F.when(its_own, F.col("_base_position")).alias("_base_position"),
             F.when(its_own, F.col("base.op")).alias("base_op"),
             F.when(its_own, F.col("base.envelope")).alias("envelope"),
+            F.when(its_own, F.col("base.inexact")).alias("_inexact_because"),
             "inserted",
         )
     )
@@ -88,6 +109,6 @@ def same_incarnation(one: str, other: str) -> Column:
 def without_deleted_values(state: DataFrame) -> DataFrame:
     """``deletes: hard``: a tombstone keeps its position and nothing of the document."""
     keep = ~F.col("_deleted")
-    values = [name for name in ("_base_position", "base_op", "envelope", "_pending") if name in state.columns]
+    values = [name for name in ("_base_position", "base_op", "envelope", "_inexact_because", "_pending") if name in state.columns]
     cleared: dict[str, Column] = {name: F.when(keep, F.col(name)) for name in values}
     return state.withColumns(cleared)

@@ -45,6 +45,8 @@ class Ledger:
     versions: Mapping[str, int] = field(default_factory=dict)
     """As which version the last run left each table: one that still is at it needs no look at its progress."""
     cut: LastCut | None = None
+    doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By table, why a cut with it is not exact; of tables that have such rows."""
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> Ledger:
@@ -66,15 +68,22 @@ class Ledger:
         return self.effective(namespace, self.own_progress(progress))
 
     def advanced(
-        self, namespaces: Iterable[Namespace], through: int, moved: Mapping[str, Namespace], versions: Mapping[str, int]
+        self,
+        namespaces: Iterable[Namespace],
+        through: int,
+        moved: Mapping[str, Namespace],
+        versions: Mapping[str, int],
+        doubts: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Ledger:
         """The ledger after a run over all collections: *namespaces* had news, all others had none.
 
         Args:
             versions: As which the run left the tables that it touched.
+            doubts: Of the same tables; empty where there are none.
         """
         own = self.own | dict.fromkeys(namespaces, through)
-        return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions})
+        known = {table: reasons for table, reasons in {**self.doubts, **(doubts or {})}.items() if reasons}
+        return replace(self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions}, doubts=known)
 
     def store(self, tables: Tables) -> None:
         """I/O: one small commit to ``control.cuts``, which is there."""
@@ -88,6 +97,7 @@ class Ledger:
                 "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.moved.items())},
                 "versions": dict(sorted(self.versions.items())),
                 "cut": None if self.cut is None else asdict(self.cut),
+                "doubts": {table: list(reasons) for table, reasons in sorted(self.doubts.items())},
             }
         )
 
@@ -101,4 +111,5 @@ def _from_json(bronze_id: str, text: str) -> Ledger:
         moved={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
         versions=stored["versions"],
         cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
+        doubts={table: tuple(reasons) for table, reasons in stored.get("doubts", {}).items()},
     )

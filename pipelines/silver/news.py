@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.columns import DOCUMENT_OPS
 from pipelines.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from pipelines.model.tables import TableName
 from pipelines.silver.sweep import Completed, completed_snapshot
@@ -56,7 +56,7 @@ class News:
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
         is_end = F.col("resume_token").isNotNull()
-        found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*CHANGE_OPS) | is_event | is_completion | is_end)
+        found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end)
         rows = found.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
         changed: dict[Namespace, set[str]] = {}
         for row in rows:
@@ -125,7 +125,7 @@ def _reaching(is_end: Column) -> list[Column]:
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
     end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", "whole", "snapshot_id", "resume_token")
     return [
-        F.count_if(F.col("op").isin(*CHANGE_OPS)).alias("changes"),
+        F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
         F.max(F.when(F.col("op") == "r", F.col("position"))).alias("read"),
         F.max(F.when(is_end, end)).alias("end"),

@@ -12,65 +12,61 @@ from pyspark.sql import functions as F
 from pipelines.model.shape import Shape
 from pipelines.model.tables import quoted
 from pipelines.silver.decode import Decoder
-from pipelines.silver.document import document_in, is_exact
+from pipelines.silver.document import document_in
 from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_STATE = (*NEWEST, "_base_position")
-_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING"
+_STATE = (*NEWEST, "_base_position", "_inexact_because")
+_STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _inexact_because STRING"
 
 
-def typed_rows(state: DataFrame, shape: Shape, *, exact_updates: bool = False) -> DataFrame:
+def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
     """Decode each row's document into *shape*'s columns.
 
     Args:
         state: As `latest_per_key` or `folded_per_key` returns it.
-        exact_updates: Documents of updates are post-images, not looked up.
 
     Returns:
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
     waits = "_pending" in state.columns
     keeping, ddl = ((*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}") if waits else (_STATE, _STATE_DDL)
-    rows = decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl, exact_updates=exact_updates)
+    rows = decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl)
+    is_exact = F.when(F.col("_inexact_because").isNotNull(), F.lit(False)).when(F.col("_document").isNotNull(), F.lit(True))
+    rows = rows.withColumn("_exact", is_exact)
     return rows if waits else rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
 
 
-def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str, exact_updates: bool) -> DataFrame:
+def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str) -> DataFrame:
     """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
 
     Args:
         keeping: Columns that are passed on, with their types as *keeping_ddl*.
 
     Returns:
-        One row per row of *rows*: the shape's columns, those that are kept, then ``_exact``, ``_rescued`` and ``_document``.
+        One row per row of *rows*: the shape's columns, those that are kept, then ``_rescued`` and ``_document``.
     """
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
-    decoding = _decoding(shape, tuple(keeping), exact_updates)
-    decoded = rows.mapInArrow(decoding, f"{columns}{keeping_ddl}, _exact BOOLEAN, _rescued STRING, _document BINARY")
+    decoding = _decoding(shape, tuple(keeping))
+    decoded = rows.mapInArrow(decoding, f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
-    return decoded.select(*typed, *keeping, "_exact", F.parse_json("_rescued").alias("_rescued"), "_document")
+    return decoded.select(*typed, *keeping, F.parse_json("_rescued").alias("_rescued"), "_document")
 
 
-def _decoding(shape: Shape, keeping: Sequence[str], exact_updates: bool) -> Batches:
+def _decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(shape)
         types = [arrow_type(inner) for _, inner in shape.columns()]
         for batch in batches:
-            envelopes = list(zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True))
+            envelopes = zip(batch.column("base_op").to_pylist(), batch.column("envelope").to_pylist(), strict=True)
             documents = [document_in(op, envelope) for op, envelope in envelopes]
-            exact = [
-                None if document is None else exact_updates or is_exact(*envelope)
-                for document, envelope in zip(documents, envelopes, strict=True)
-            ]
             values, rescued = decoder.decode_all(documents)
             arrays = [pa.array(column, kind) for column, kind in zip(values, types, strict=True)]
             arrays += [batch.column(name) for name in keeping]
-            arrays += [pa.array(exact, pa.bool_())]
             arrays += [pa.array(rescued, pa.string()), pa.array(documents, pa.binary())]
-            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *keeping, "_exact", "_rescued", "_document"])
+            yield pa.RecordBatch.from_arrays(arrays, names=[*decoder.names, *keeping, "_rescued", "_document"])
 
     return decode
 

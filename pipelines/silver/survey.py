@@ -1,10 +1,10 @@
-"""What a batch holds, found in one job that looks at each row: the types in its documents, its keys, and whether there are patches."""
+"""What a batch holds, found in one job that looks at each row: the types in its documents, its keys, and those of its patches."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.silver.census import Census, CensusTaker
 from pipelines.silver.document import document_in
-from pipelines.silver.keys import Keys, KeyTally, tally
+from pipelines.silver.keys import LISTED, Keys, KeyTally, tally
 from pipelines.silver.patches import is_patch
 
-_DDL = "census STRING, keys STRING, patches BOOLEAN"
+_DDL = "census STRING, keys STRING, patched STRING"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,26 @@ class Survey:
     """How many rows."""
     census: Census
     keys: Keys
-    holds_patches: bool
+    patched: KeyTally
+    """Of the changes without their document."""
+
+    @property
+    def holds_patches(self) -> bool:
+        return self.patched.count > 0
+
+    def keys_to_fold(self, table: DataFrame | None) -> Keys | None:
+        """I/O: one small job over a silver table. The keys for which the table's row is needed; None: there are none.
+
+        Args:
+            table: May hold patches that wait; None: it holds none.
+        """
+        needed = replace(self.patched)
+        if table is not None and self.changes:
+            waiting = table.where(f"_pending IS NOT NULL AND {self.keys.among('_key')}").select("_key").limit(LISTED + 1).collect()
+            if len(waiting) > LISTED:
+                return Keys()
+            needed.merge(tally(["u"] * len(waiting), [row["_key"] for row in waiting]))
+        return needed.keys() if needed.count else None
 
 
 def survey_of(changes: DataFrame, *, max_depth: int) -> Survey:
@@ -39,24 +58,27 @@ def survey_of(changes: DataFrame, *, max_depth: int) -> Survey:
     """
 
     def surveyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counter, keys, patches = CensusTaker(max_depth), KeyTally(), False
+        counter, keys, patched = CensusTaker(max_depth), KeyTally(), KeyTally()
         for batch in batches:
             ops = batch["op"].to_pylist()
             found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
             counter.count(document for document in found if document is not None)
             keys.merge(tally(ops, batch["key"].to_pylist()))
-            patches = patches or any(batch["is_patch"].to_pylist())
-        part = {"census": [json.dumps(counter.census.to_json())], "keys": [json.dumps(asdict(keys))], "patches": [patches]}
+            found_patches = batch.filter(batch["is_patch"])
+            patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
+        told = {"keys": keys, "patched": patched}
+        part = {"census": [json.dumps(counter.census.to_json())], **{name: [json.dumps(asdict(some))] for name, some in told.items()}}
         yield pa.RecordBatch.from_pydict(part)
 
     document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
     wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
     parts = wanted.mapInArrow(surveyed, _DDL).collect()
-    census, keys = Census({"struct"}), KeyTally()
+    census, keys, patched = Census({"struct"}), KeyTally(), KeyTally()
     for part in parts:
         census.merge(Census.from_json(json.loads(part["census"])))
         keys.merge(KeyTally(**json.loads(part["keys"])))
-    return Survey(keys.count, census, keys.keys(), any(part["patches"] for part in parts))
+        patched.merge(KeyTally(**json.loads(part["patched"])))
+    return Survey(keys.count, census, keys.keys(), patched)
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

@@ -80,6 +80,7 @@ class TypedTable:
             )
         if found.get(CHANGE_FEED) != "true":  # a swap was cut off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
+        self.tables.add_columns(self.name, schema_of(ddl))
         return found
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:

@@ -13,11 +13,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from pipelines.model import raw_bson as rb
 from pipelines.model.gap import Gap
 from pipelines.model.position import BEFORE_ALL
-from pipelines.silver.document import before_in, document_in, is_exact, patch_in
-from pipelines.silver.fold import CannotFold, fold
+from pipelines.silver.document import before_in, document_in, patch_in
+from pipelines.silver.fold_step import LOOKUP, PATH, Base, fold_next
 from pipelines.silver.incarnations import Ends
 
 Confirmed = tuple[tuple[str, datetime], ...]
@@ -47,22 +46,34 @@ class Fact:
         return (self.document is None, not self.exact, self.patch is None, self.captured_at, self.document or self.patch or b"")
 
 
-def fact_of(position: str, op: str, uuid: str | None, captured_at: datetime | None, envelope: bytes | None, *, exact_updates: bool) -> Fact:
-    """What a bronze row tells. An update without its document, but with its pre-image, is folded onto that.
+def fact_of(
+    position: str,
+    op: str,
+    uuid: str | None,
+    captured_at: datetime | None,
+    envelope: bytes | None,
+    *,
+    exact: bool = True,
+    gaps: Sequence[Gap] = (),
+) -> Fact:
+    """What a change tells. An update without its document, but with its pre-image, is folded onto that.
 
     Args:
         envelope: None: the end of a life.
-        exact_updates: Documents of updates are post-images, not looked up.
+        exact: The document is the one at *position*.
+        gaps: Of bronze. In one that hides changes an event's pre-image and patch need not belong together.
     """
     document = document_in(op, envelope) if op != "d" else None
     before = before_in(envelope) if envelope is not None and op in ("u", "d") else None
     if document is not None:
-        return Fact(position, op, uuid, captured_at, document, exact_updates or is_exact(op, envelope), before=before)
+        return Fact(position, op, uuid, captured_at, document, exact, before=before)
     if op != "u" or envelope is None:
         return Fact(position, op, uuid, captured_at, before=before)
-    patch = patch_in(envelope)
-    folded = None if before is None else _folded(before, patch)
-    return Fact(position, op, uuid, captured_at, folded, None if folded is None else True, patch if folded is None else None, before)
+    patch, is_blurred = patch_in(envelope), any(gap.blurs(position) for gap in gaps)
+    folded = None if before is None or is_blurred else fold_next(Base(position, before), position, patch)
+    if folded is None:
+        return Fact(position, op, uuid, captured_at, patch=patch, before=before)
+    return Fact(position, op, uuid, captured_at, folded.document, folded.inexact is None, before=before)
 
 
 @dataclass(frozen=True)
@@ -217,10 +228,8 @@ class _Walk:
     def __init__(self, settled: Version | None, gaps: Sequence[Gap]) -> None:
         self.versions = [] if settled is None else [settled]
         self._gaps = gaps
-        self._known_at, self._is_exact = "", False  # where the newest version was seen last, and whether one may fold onto it
-        if settled is not None:
-            self._known_at = settled.confirmed[-1][0] if settled.confirmed else settled.position
-            self._is_exact = bool(settled.confirmed or settled.exact)
+        self._base = None if settled is None else _base_of(settled)
+        """The newest version, as far as a patch may be folded onto it."""
 
     def take(self, fact: Fact) -> None:
         newest = self.versions[-1] if self.versions else None
@@ -231,25 +240,23 @@ class _Walk:
         alive = newest if newest is not None and not newest.deleted and _same_life(newest.uuid, fact.uuid) else None
         if fact.before is not None and not self.versions:
             self.versions.append(Version(BEFORE_ALL, "b", fact.uuid, fact.captured_at, fact.before, exact=True))
-        document, exact = fact.document, fact.exact
-        if document is None and fact.patch is not None and alive is not None:
-            document = self._patched(alive, fact.position, fact.patch)
-            exact = None if document is None else True
-        if fact.op == "r" and alive is not None and fact.captured_at is not None and alive.document == document:
+        base = None if fact.document is None else Base(fact.position, fact.document, None if fact.exact else LOOKUP)
+        if base is None and alive is not None and self._base is not None:
+            base = fold_next(self._base, fact.position, fact.patch, self._gaps)
+        document = None if base is None else base.document
+        if fact.op == "r" and fact.exact and alive is not None and fact.captured_at is not None and alive.document == document:
             confirmed = (*alive.confirmed, (fact.position, fact.captured_at))
             self.versions[-1] = replace(alive, confirmed=confirmed)
         else:
+            exact = None if base is None else base.inexact is None
             self.versions.append(Version(fact.position, fact.op, fact.uuid, fact.captured_at, document, exact, fact.patch))
-        self._known_at, self._is_exact = fact.position, bool(exact)
-
-    def _patched(self, alive: Version, position: str, patch: bytes) -> bytes | None:
-        if alive.document is None or not self._is_exact or any(gap.parts(self._known_at, position) for gap in self._gaps):
-            return None
-        return _folded(alive.document, patch)
+        self._base = base
 
 
-def _folded(base: bytes, patch: bytes) -> bytes | None:
-    try:
-        return fold(base, patch)
-    except (CannotFold, rb.MalformedBson):
+def _base_of(version: Version) -> Base | None:
+    if version.document is None:
         return None
+    if version.confirmed:
+        return Base(version.confirmed[-1][0], version.document)
+    inexact = None if version.exact else LOOKUP if version.patch is None else PATH  # a document beside a patch was folded
+    return Base(version.position, version.document, inexact)

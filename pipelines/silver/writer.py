@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,12 +15,18 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName, literal, quoted
 from pipelines.silver.floor import is_below
+from pipelines.silver.fold_step import OVERSIZE, PATH, WAITING, reasons_in
 from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.keys import Keys
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
 _FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "strandline.floor"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
+
+_DOUBTS: Final = {
+    quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})" for name in ("_exact", "_inexact_because")
+}
+"""What a MERGE sets where the table's own document stays: a row without a document tells what is missing in that one now."""
 
 CLUSTERED_BY = ("_key",)
 
@@ -48,7 +54,7 @@ class SilverTable(TypedTable):
         Raises:
             ContractError: The table holds another collection, or another source's.
         """
-        found = self.create(SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY)
+        found = self.create(SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY, skipping=("_inexact_because",))
         return Opened(shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found)
 
     def make_like(self, other: SilverTable, namespace: str) -> None:
@@ -59,6 +65,14 @@ class SilverTable(TypedTable):
         """I/O: which collection the table holds; None where there is no such silver table."""
         owner = self.owner()
         return Namespace.parse(owner) if owner else None
+
+    def doubts(self) -> tuple[str, ...]:
+        """I/O: one small aggregate, of a table that folds. Why rows that live lack changes, or may show a field under another name."""
+        if _FOLDS not in self.tables.properties(self.name):
+            return ()
+        rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
+        found = {reason for row in rows.select("_inexact_because").distinct().collect() for reason in reasons_in(row[0])}
+        return tuple(sorted(found & {OVERSIZE, PATH, WAITING}))
 
     def note_folding(self) -> None:
         """I/O: one commit, before the first patch is merged. Idempotent."""
@@ -107,12 +121,12 @@ class SilverTable(TypedTable):
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
-        merge = merge.update(from_source(_BOOKKEEPING), when=newer)
+        merge = merge.update(from_source(_BOOKKEEPING) | _DOUBTS, when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.update(from_source([*document, "_pending"]), when=late)
         alive = "true" if deletes == "soft" else "NOT t._deleted"
         waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
-        return merge.update(from_source(["_pending"]), when=waits)  # a patch below the newest one came later
+        return merge.update(from_source(["_pending"]) | _DOUBTS, when=waits)  # a patch below the newest one came later
 
     def _inserting(self, merge: Merge, rows: DataFrame) -> Merge:
         may_be_new = f"s._position >= {literal(self.floor())}"  # asked last, for it should not rise until the MERGE begins

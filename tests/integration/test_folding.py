@@ -58,7 +58,7 @@ def test_patches_are_folded_onto_snapshots_inserts_and_earlier_patches(
     rows = silver(ctx, "a").selectExpr(
         "count_if(_pending IS NOT NULL)", "count_if(_exact)", "max(sum)", "count_if(_key = '7' AND _deleted)"
     )
-    assert rows.first() == (0, 30, 3, 1)
+    assert rows.first() == (0, 20, 3, 1), "a nested path has two readings before MongoDB 6.1"
 
 
 def silver_up_to(ctx: JobContext, version: int, collection: str) -> None:

@@ -170,7 +170,7 @@ def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
     assert (again.events, again.documents) == (0, 3)
 
 
-RESERVED = ("_Deleted", "_KEY", "_Op", "_Valid_To", "_commit_version", "_Change_Type", "_commit_timestamp", "_strandline_exact")
+RESERVED = ("_Deleted", "_KEY", "_Op", "_Valid_To", "_commit_version", "_Change_Type", "_commit_timestamp", "_strandline_action")
 AWKWARD = ("exact", "_action", "key", "position", "op", "end", "held", "facts", "since", "base_op", "envelope", "batch")
 
 

@@ -58,13 +58,13 @@ def random_changes(chance: random.Random, keys: int) -> list[tuple[Any, ...]]:
             if document is not None and chance.random() < 0.4:
                 rows.append(_row(key, f"{step:016x}:~", "r", document))
             if op == "u" and chance.random() < 0.2:  # the lookup came too late
-                rows[-1] = (*rows[-1][:5], None, bson.encode({"fullDocument": None}), 0) if rows[-1][2] == "u" else rows[-1]
+                rows[-1] = (*rows[-1][:5], None, bson.encode({"fullDocument": None}), 0, None) if rows[-1][2] == "u" else rows[-1]
     return rows
 
 
 def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -> tuple[Any, ...]:
     envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document} if document else {})
-    return (str(key), position, op, None, None, None if document is None else len(bson.encode(document)), envelope, 0)
+    return (str(key), position, op, None, None, None if document is None else len(bson.encode(document)), envelope, 0, None)
 
 
 def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:

@@ -25,14 +25,14 @@ from pipelines.silver.writer import SilverTable
 
 _SHAPE = Shape("struct", fields={"v": Shape("int")})
 
-Row = tuple[str | None, str, str, None, None, int | None, bytes, int]
+Row = tuple[str | None, str, str, None, None, int | None, bytes, int, None]
 Table = Callable[[str], SilverTable]
 
 
 def change(key: str | None, position: str, op: str, value: int | None = None) -> Row:
     document = {"_id": key, "v": value}
     event = {"operationType": "update"} if value is None else {"operationType": "replace", "fullDocument": document}
-    return (key, position, op, None, None, None if value is None else len(bson.encode(document)), bson.encode(event), 0)
+    return (key, position, op, None, None, None if value is None else len(bson.encode(document)), bson.encode(event), 0, None)
 
 
 OLD = (change("a", "1", "c", 1), change("b", "1", "c", 2), change("m", "1", "c", 3))

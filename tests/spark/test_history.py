@@ -16,7 +16,7 @@ from pipelines.silver.history import ends_at, facts_in, history_changes, unaccou
 from pipelines.silver.incarnations import Ends
 from pipelines.silver.sweep import Sweep
 
-_BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY"
+_BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY, inexact STRING"
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
 _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 _CHANGE = (
@@ -38,7 +38,7 @@ def change(key: int, second: int, op: str, v: int | None = None) -> tuple[Any, .
         "operationType": {"c": "insert", "u": "update", "d": "delete"}[op],
         "fullDocument": None if v is None else {"_id": key, "v": v},
     }
-    return (str(key), position(second), op, None, _CAPTURED, bson.encode(event))
+    return (str(key), position(second), op, None, _CAPTURED, bson.encode(event), "lookup" if op == "u" else None)
 
 
 def version(key: int, second: int, until: int | None, v: int | None) -> tuple[Any, ...]:
@@ -56,9 +56,9 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
         schema_of(SILVER_HISTORY_DDL),
     )
     assert table.columns == list(HISTORY_BOOKKEEPING)
-    bronze = [change(1, 30, "u", 5), change(2, 15, "u", 9), change(3, 30, "d"), change(3, 40, "c", 6), change(4, 10, "c", 4), (None,) * 6]
+    bronze = [change(1, 30, "u", 5), change(2, 15, "u", 9), change(3, 30, "d"), change(3, 40, "c", 6), change(4, 10, "c", 4), (None,) * 7]
     facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
-    changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=Ends(), hard_deletes=False)
+    changes = history_changes(facts, table, _SHAPE, ends=Ends(), hard_deletes=False)
     expected = [
         ("1", "window", position(10), position(30), time(10), time(30), False, True, None),
         ("1", "write", position(30), None, time(30), None, False, False, 5),
@@ -96,7 +96,7 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
         ("2", position(10)): position(15),
     }
     facts = ends_at(over.where("_key = '2'"), over["end"])
-    changes = history_changes(facts, table, _SHAPE, exact_updates=False, ends=ends, hard_deletes=True)
+    changes = history_changes(facts, table, _SHAPE, ends=ends, hard_deletes=True)
     assert sorted((row[HISTORY_ACTION], row["_position"]) for row in changes.collect()) == [
         ("remove", position(10)),
         ("write", position(15)),

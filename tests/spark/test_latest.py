@@ -17,13 +17,13 @@ from pipelines.silver.latest import latest_per_key, without_deleted_values
 EXPECTED = (
     "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, "
     "_collection_uuid STRING, "
-    "_base_position STRING, base_op STRING, envelope BINARY, inserted BOOLEAN"
+    "_base_position STRING, base_op STRING, envelope BINARY, _inexact_because STRING, inserted BOOLEAN"
 )
 Row = tuple[Any, ...]
 
 
 def change(key: str | None, position: str | None, op: str, document: bytes | None, version: int = 1) -> Row:
-    return (key, position, op, None, None, None if document is None else len(document), document or b"event", version)
+    return (key, position, op, None, None, None if document is None else len(document), document or b"event", version, None)
 
 
 def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
@@ -41,7 +41,7 @@ def state(
     *,
     inserted: bool = True,
 ) -> Row:
-    return (key, position, op, op == "d", None, version, None, base, base_op, document, inserted)
+    return (key, position, op, op == "d", None, version, None, base, base_op, document, None, inserted)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 
 def row(key: str | None, op: str, document: dict[str, Any] | None = None, **event: Any) -> Row:
     envelope = bson.encode(document or {}) if op == "r" else bson.encode(event | ({"fullDocument": document} if document else {}))
-    return (key, "1", op, None, None, None if document is None else len(bson.encode(document)), envelope, 0)
+    return (key, "1", op, None, None, None if document is None else len(bson.encode(document)), envelope, 0, None)
 
 
 INSERT, READ = row("a", "c", {"_id": 1, "n": 2}), row("c", "r", {"_id": 3, "t": "x"})

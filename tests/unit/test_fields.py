@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -224,6 +226,22 @@ def test_rules_travel_to_executors_and_the_salt_is_not_shown() -> None:
     rules = policy(hashed=["shop.people.a"])
     assert pickle.loads(pickle.dumps(rules)) == rules
     assert "salt" not in repr(rules)
+
+
+# scenario: A17, U03
+def test_rules_are_noted_without_their_secrets_and_differ_where_what_they_do_differs() -> None:
+    rules = policy(exclude=["shop.people.a"], mask=["shop.*.b"], hashed=["shop.people.c"])
+    noted = rules.noted()
+    assert [(rule.applies_to("shop", "people"), rule.applies_to("shop", "orders")) for rule in noted] == [
+        (True, False),
+        (True, True),
+        (True, False),
+    ]
+    assert SALT.decode() not in json.dumps(noted)
+    other_salt, other_mask = replace(rules, salt=b"another salt").noted(), replace(rules, mask="?").noted()
+    assert [one == other for one, other in zip(noted, other_salt, strict=True)] == [True, True, False]
+    assert [one == other for one, other in zip(noted, other_mask, strict=True)] == [True, False, True]
+    assert noted == policy(exclude=["shop.people.a"], mask=["shop.*.b"], hashed=["shop.people.c"]).noted()
 
 
 # scenario: M06

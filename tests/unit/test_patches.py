@@ -8,16 +8,16 @@ import bson
 import pytest
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.silver.document import document_in, is_exact
-from pipelines.silver.patches import Base, Outcome, fold_pending
+from pipelines.silver.fold_step import Base
+from pipelines.silver.patches import Outcome, fold_pending
 
 
 def patch(**fields: object) -> bytes:
     return bson.encode({"updatedFields": fields, "removedFields": []})
 
 
-def base(position: str, exact: bool = True, **fields: object) -> Base:
-    return Base(position, bson.encode({"_id": 1, **fields}), exact)
+def base(position: str, inexact: str | None = None, **fields: object) -> Base:
+    return Base(position, bson.encode({"_id": 1, **fields}), inexact)
 
 
 def document(outcome: Outcome) -> tuple[str, dict[str, object]]:
@@ -38,9 +38,33 @@ def test_patches_wait_for_their_document() -> None:
     assert document(fold_pending(base("b", n=1), waiting.pending)) == ("c", {"_id": 1, "n": 2})
 
 
-def test_nothing_is_folded_onto_a_document_that_was_looked_up() -> None:
-    looked_up = base("b", exact=False, n=5)
-    assert fold_pending(looked_up, {"a": patch(n=1), "c": patch(n=2)}) == Outcome(looked_up, {"c": patch(n=2)})
+@pytest.mark.parametrize("inexact", ["lookup", "capped"])
+def test_nothing_is_folded_onto_a_document_that_may_hold_later_changes(inexact: str) -> None:
+    newer = base("b", inexact, n=5)
+    outcome = fold_pending(newer, {"a": patch(n=1), "c": patch(n=2)})
+    assert outcome == Outcome(newer, {"c": patch(n=2)})
+    assert outcome.inexact_because == f"{inexact}, waiting"
+    assert fold_pending(newer, {"c": patch(n=2), "e": patch(n=3)}, deleted_at="d") == Outcome(newer, {"e": patch(n=3)})
+
+
+# scenario: J06
+def test_a_change_that_bronze_does_not_hold_keeps_all_later_ones_waiting_until_a_newer_document_comes() -> None:
+    outcome = fold_pending(base("a", n=1), {"b": patch(n=2), "c": None, "d": patch(m=1)})
+    assert (document(outcome), list(outcome.pending)) == (("b", {"_id": 1, "n": 2}), ["c", "d"])
+    assert outcome.inexact_because == "oversize, waiting"
+    healed = fold_pending(base("c", n=3), outcome.pending)
+    assert (document(healed), healed.inexact_because) == (("d", {"_id": 1, "n": 3, "m": 1}), None)
+    assert fold_pending(None, {"c": None}).inexact_because == "oversize"
+
+
+# scenario: B11: before MongoDB 6.1
+def test_a_path_with_two_readings_makes_the_document_inexact_and_folding_goes_on() -> None:
+    nested = bson.encode({"updatedFields": {"a.b": 2}, "removedFields": [], "truncatedArrays": []})
+    outcome = fold_pending(base("a", a={"b": 1}), {"b": nested, "c": patch(n=1)})
+    assert (document(outcome), outcome.pending) == (("c", {"_id": 1, "a": {"b": 2}, "n": 1}), {})
+    assert outcome.inexact_because == "path"
+    certain = bson.encode({"updatedFields": {"a.b": 2}, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": {}})
+    assert fold_pending(base("a", a={"b": 1}), {"b": certain}).inexact_because is None
 
 
 # promise 3: a later patch must not hide the loss of an earlier one
@@ -80,13 +104,3 @@ def test_reads_may_arrive_at_any_moment_among_the_patches() -> None:
         ends.append((document(outcome), outcome.pending))
     assert len(ends) == 120
     assert all(end == (("f", {"_id": 1, "n": 6, "m": 1}), {}) for end in ends)
-
-
-@pytest.mark.parametrize(
-    ("op", "operation", "exact"),
-    [("r", None, True), ("c", "insert", True), ("u", "replace", True), ("u", "update", False), ("u", None, False)],
-)
-def test_a_document_that_was_looked_up_is_not_exact(op: str, operation: str | None, exact: bool) -> None:
-    event = bson.encode({"fullDocument": {"_id": 1}} | ({"operationType": operation} if operation else {}))
-    assert is_exact(op, event) is exact
-    assert document_in(op, event) == (event if op == "r" else bson.encode({"_id": 1}))

@@ -72,6 +72,7 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
         ('{cursor_pipeline: \'[{"$project": {"_id": 0, "x": "%s"}}]\'}', "cursor_pipeline stage 1 would remove _id"),
         ('{cursor_pipeline: \'[{"$set": {"x": "$y"}}]\', field_mask_list: a.b.c}', "could copy one"),
         ("{cursor_pipeline_order: user_only}", "cursor_pipeline_order stands without a cursor_pipeline"),
+        ('{mode: change_streams, cursor_pipeline: \'[{"$match": {"fullDocument.a": "%s"}}]\'}', "cursor_pipeline may leave out changes"),
         ("{mode: snapshot}", "capture.mode: "),
     ],
 )
@@ -80,6 +81,11 @@ def test_a_contradiction_in_the_selection_is_refused_without_a_value(conf: Path,
     message = refusal(conf)
     assert reason in message
     assert _SECRET not in message
+
+
+def test_a_stage_that_passes_every_change_stands_beside_patches(conf: Path) -> None:
+    write(conf, "here", 'capture: {mode: change_streams, cursor_pipeline: \'[{"$set": {"seen": true}}]\'}')
+    assert load_settings("here", conf).capture.update_kind == "patch"
 
 
 def test_all_contradictions_of_the_selection_are_told_at_once(conf: Path) -> None:

@@ -304,6 +304,30 @@ def test_other_stages_pass(stage: Any) -> None:
     assert parse_user_pipeline(json.dumps([stage])) == ((stage,), [])
 
 
+# promise 3; scenario: H06
+@pytest.mark.parametrize(
+    ("stage", "passes"),
+    [
+        ({"$set": {"seen": True}}, True),
+        ({"$unset": "wallTime"}, True),
+        ({"$unset": ["wallTime", "lsid"]}, True),
+        ({"$project": {"wallTime": 0}}, True),
+        ({"$match": {"ns.coll": "orders"}}, False),
+        ({"$redact": "$$KEEP"}, False),
+        ({"$set": {"fullDocument.seen": True}}, False),
+        ({"$unset": "fullDocument.big"}, False),
+        ({"$unset": ["wallTime", "updateDescription.updatedFields.big"]}, False),
+        ({"$project": {"fullDocumentBeforeChange.big": 0}}, False),
+        ({"$project": {"_id": 1, **_ALL_KEPT}}, False),
+        ({"$replaceWith": {"$mergeObjects": ["$$ROOT", {"seen": True}]}}, False),
+    ],
+    ids=str,
+)
+def test_stages_that_may_hide_a_change_or_a_part_of_one_are_known(stage: Any, passes: bool) -> None:
+    assert UserPipeline((stage,)).passes_all is passes
+    assert UserPipeline().passes_all
+
+
 def test_where_values_are_hidden_no_stage_may_copy_one() -> None:
     copying = [{"$set": {"x": "$fullDocument.ssn"}}, {"$project": {"x": "$fullDocument.ssn", **_ALL_KEPT}}]
     copying.append({"$replaceWith": {"$mergeObjects": ["$$ROOT", {"x": "$fullDocument.ssn"}]}})

@@ -10,8 +10,9 @@ from pyspark.sql import Row
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
+from pipelines.silver.fold_step import Base
 from pipelines.silver.news import News
-from pipelines.silver.patches import Base, fold_pending
+from pipelines.silver.patches import fold_pending
 from pipelines.silver.sweep import Completed, certified
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
@@ -94,8 +95,17 @@ def test_a_snapshot_without_its_certificate_sweeps_nothing(rows: list[Row]) -> N
 def test_a_patch_behind_a_gap_waits_for_a_document_from_behind_it() -> None:
     empty = b"\x05\0\0\0\0"
     gaps = gaps_of({GAPS_PROPERTY: gaps_json([Gap("3", "6")])})
-    before, behind = Base("2", empty, exact=True), Base("6:~", empty, exact=True)
+    before, behind = Base("2", empty), Base("6:~", empty)
     assert list(fold_pending(before, {"3": empty, "5": empty, "7": empty}, gaps).pending) == ["5", "7"]
     assert list(fold_pending(behind, {"5": empty, "7": empty}, gaps).pending) == []
     assert gaps_of({}) == ()
+    still_open = gaps_of({GAPS_PROPERTY: gaps_json([Gap.open_from("3")])})
+    assert list(fold_pending(behind, {"7": empty}, still_open).pending) == ["7"]
+    (closed,) = [gap.closed("6") for gap in still_open]
+    assert list(fold_pending(behind, {"7": empty}, [closed]).pending) == []
+    assert [(gap.is_open, gap.blurs("5"), gap.blurs("3"), gap.blurs("7")) for gap in (*still_open, closed)] == [
+        (True, True, False, True),
+        (False, True, False, False),
+    ]
+    assert not Gap("3", "6").blurs("5"), "what comes out of a gap that hides nothing came whole"
     assert [Gap("3", "6", only).concerns("shop.a") for only in (None, "shop.a", "shop.b")] == [True, True, False]

@@ -156,11 +156,30 @@ def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> No
             "updateDescription": {"updatedFields": {"v": 2}, "removedFields": ["w"]},
         }
     )
-    fact = fact_of(at(3), "u", None, _AT, event, exact_updates=False)
+    fact = fact_of(at(3), "u", None, _AT, event)
     assert (fact.document, fact.exact, fact.patch) == (document(v=2), True, None)
     gone = bson.encode({"operationType": "delete", "fullDocumentBeforeChange": {"_id": 1, "v": 2}})
-    facts = [fact_of(at(4), "d", None, _AT, gone, exact_updates=False)]
+    facts = [fact_of(at(4), "d", None, _AT, gone)]
     assert told(versions_of(facts, ends=Ends())) == [(0, "b", 2), (4, "d", None)]
+
+
+# scenario: C06, J06, B11
+def test_what_is_folded_onto_what_is_asked_as_in_silver() -> None:
+    nested = Fact(at(2), "u", None, _AT, patch=bson.encode({"updatedFields": {"w.x": 2}, "removedFields": [], "truncatedArrays": []}))
+    table = Table()
+    table.merge([insert(1, v=1, w={"x": 1}), nested])
+    table.merge([patch(3, v=3)])
+    assert [version.exact for version in table.versions] == [True, False, False]
+    assert bson.decode(table.versions[-1].document or b"") == {"_id": 1, "v": 3, "w": {"x": 2}}
+    left_out = bson.encode({"operationType": "update", "_leftOut": ["fullDocument"]})
+    table.merge([fact_of(at(4), "u", None, _AT, left_out), patch(5, v=5)])
+    assert told(table.versions)[-2:] == [(4, "u", None), (5, "u", None)]
+    newer = replace(read(6, v=6), exact=False)  # of a capped collection
+    table.merge([newer, patch(7, v=7)])
+    assert told(table.versions)[-2:] == [(6, "r", 6), (7, "u", None)]
+    hidden = bson.encode({"fullDocumentBeforeChange": {"_id": 1, "v": 1}, "updateDescription": {"updatedFields": {"v": 2}}})
+    assert fact_of(at(8), "u", None, _AT, hidden).document == document(v=2)
+    assert fact_of(at(8), "u", None, _AT, hidden, gaps=[Gap.open_from(at(7))]).document is None
 
 
 def test_the_end_of_a_life_ends_its_documents_and_no_others() -> None:
