@@ -1,4 +1,4 @@
-"""The only importer of great_expectations: suites in, plain results and Data Docs out."""
+"""The adapter to Great Expectations: suites in, plain results and Data Docs out. `data_docs` alone imports the library beside it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ try:
         from great_expectations.expectations.expectation import ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation
         from great_expectations.expectations.expectation import Expectation as GxExpectation
         from great_expectations.expectations.registry import get_expectation_impl, list_registered_expectation_implementations
+
+        from pipelines.quality.data_docs import site_config
 except SystemExit as stopped:
     # why: it imports pyspark.sql.connect, which ends `python -c` with code 0 where grpc is missing
     raise ImportError("great_expectations cannot be imported from `python -c`; run a file or a module") from stopped
@@ -85,14 +87,7 @@ class Checker:
         self._context = gx.get_context(mode="ephemeral")
         self._context.enable_analytics(False)
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        self._context.add_data_docs_site(
-            site_name=_SITE,
-            site_config={
-                "class_name": "SiteBuilder",
-                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(self._docs_dir)},
-                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-            },
-        )
+        self._context.add_data_docs_site(site_name=_SITE, site_config=site_config(self._docs_dir))
         self._source = self._context.data_sources.add_spark("lake", persist=False)
 
     def check(self, suite: Suite, rows: DataFrame) -> list[Check]:

@@ -45,7 +45,7 @@ def test_it_runs_on_every_platform(wheel: Path) -> None:
 
 
 def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
-    of_git = {".py", ".sql", ".yml", ".properties"}
+    of_git = {".py", ".sql", ".yml", ".properties", ".j2", ".css"}
     expected = {file.relative_to(ROOT).as_posix() for file in (ROOT / "pipelines").rglob("*") if file.suffix in of_git}
     assert expected <= set(content)
     assert "pipelines/io/log4j2.properties" in expected

@@ -1,0 +1,140 @@
+"""The look of the Data Docs: Great Expectations' content in templates of our own, in which every text is escaped.
+
+The library's own templates escape some texts only, so markup in a document's value would run in the browser of a reader. Here Jinja
+escapes every text. Each page forbids scripts and other hosts (Content-Security-Policy), and needs neither.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+from great_expectations.render import RenderedDocumentContent
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
+from jinja2 import ChoiceLoader, FileSystemLoader, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+_PARAMETER: Final = re.compile(r"(?<!\$)\$(?:(?P<name>[A-Za-z_][A-Za-z_0-9]*)|\{(?P<braced>[A-Za-z_][A-Za-z_0-9]*)\})")
+_TAG: Final = re.compile(r"[a-z][a-z0-9]*")
+_ATTRIBUTE: Final = re.compile(r"(?!on)[a-z][a-z-]*")
+_ICON: Final = "html_success_icon"
+_SCHEMA: Final = "formatted_json"
+
+
+def site_config(folder: Path) -> dict[str, object]:
+    """The configuration of a Data Docs site in *folder*."""
+    view = {"class_name": Page.__name__, "module_name": __name__}
+    return {
+        "class_name": "SiteBuilder",
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder)},
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": view},
+        "site_section_builders": {
+            "expectations": {"view": view},
+            "validations": {"view": view, "renderer": {"class_name": Results.__name__, "module_name": __name__}},
+            "profiling": "None",
+        },
+    }
+
+
+class Results(ValidationResultsPageRenderer):  # type: ignore[misc]  # why: the library is published without types
+    """The content of a page of results."""
+
+    def render(self, validation_results: ExpectationSuiteValidationResult, suite_parameters: Any = None) -> RenderedDocumentContent:
+        """Complete the results that the library's own renderer cannot show, then render them."""
+        for result in validation_results.results:
+            _complete(result.result)
+        return super().render(validation_results, suite_parameters)
+
+
+def _complete(found: dict[str, Any] | None) -> None:
+    """Show the number of unexpected values as the observed value where the result has no percentage of rows.
+
+    ``expect_column_distinct_values_to_be_in_set`` counts values, not rows. The library's renderer needs the percentage wherever there is a
+    count. Without it the page lost the section (KeyError: 'unexpected_percent').
+    """
+    if found and found.get("unexpected_count") and not {"unexpected_percent", "element_count"} <= found.keys():
+        if found.get("observed_value") is None:
+            found["observed_value"] = f"{found['unexpected_count']} unexpected values"
+        found["unexpected_count"] = 0
+
+
+class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is published without types
+    """Every page, the index too. A text is data unless one of our templates says otherwise."""
+
+    def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
+        super().__init__(custom_styles_directory, custom_views_directory)
+        ours = FileSystemLoader(Path(__file__).with_name("pages"))
+        self.env.loader = ChoiceLoader([ours, self.env.loader])
+        self.env.autoescape = True
+
+    @pass_context
+    def render_content_block(self, jinja_context: Context, content_block: Any, index: Any = None, content_block_id: Any = None) -> Any:
+        """A part of a page: markup where a template made it, else a text, which the calling template escapes."""
+        if isinstance(content_block, list):
+            parts = (self.render_content_block(jinja_context, each, index, content_block_id) for each in content_block)
+            return Markup("\n").join(Markup("<div>{}</div>").format("" if part is None else part) for part in parts)
+        if not isinstance(content_block, Mapping) or content_block.get("content_block_type") is None:
+            return "" if content_block is None else content_block
+        return Markup(super().render_content_block(jinja_context, content_block, index, content_block_id))
+
+    def render_string_template(self, template: Any) -> Any:
+        """A text with parameters, each in an element of its own where the template styles it."""
+        if not isinstance(template, Mapping):
+            return template
+        styling = template.get("styling") or {}
+        looks, default = styling.get("params") or {}, styling.get("default")
+        parameters = {}
+        for name, value in (template.get("params") or {}).items():
+            look = looks.get(name, default)
+            parameters[name] = escape(_text(name, value)) if look is None else self._element(look, _text(name, value))
+        content = _filled(str(template.get("template") or ""), parameters)
+        if "tooltip" in template:
+            content += Markup('<span class="tooltip">{}</span>').format(template["tooltip"].get("content", ""))
+        return self._element({**styling, "tag": template.get("tag", "span")}, content)
+
+    def _element(self, look: Mapping[str, Any], content: object) -> Markup:
+        tag = str(look.get("tag", "span"))
+        known = tag if _TAG.fullmatch(tag) else "span"
+        return Markup("<{} {}>{}</{}>").format(Markup(known), self.render_styling(look), content, Markup(known))
+
+    def render_styling(self, styling: Mapping[str, Any]) -> Markup:
+        """Attributes of an element: class, style and others that are no event handlers."""
+        wanted = {str(name): value for name, value in (styling.get("attributes") or {}).items() if _ATTRIBUTE.fullmatch(str(name))}
+        wanted["class"] = " ".join(map(str, styling.get("classes") or ())) or None
+        wanted["style"] = " ".join(f"{name}:{value};" for name, value in (styling.get("styles") or {}).items()) or None
+        return Markup(" ").join(Markup('{}="{}"').format(Markup(name), value) for name, value in wanted.items() if value is not None)
+
+    def attributes_dict_to_html_string(self, attributes_dict: Mapping[str, Any], prefix: str = "") -> Markup:
+        return self.render_styling(
+            {"attributes": {f"{prefix}-{name}" if prefix else name: value for name, value in attributes_dict.items()}}
+        )
+
+    def render_markdown(self, markdown: Any) -> Any:
+        """Notes of a suite, as they are written."""
+        return markdown
+
+
+def _text(name: str, value: Any) -> object:
+    """A parameter as text. The library hands over two as markup: an icon, and a JSON schema that is escaped already."""
+    if name == _ICON:
+        return Markup('<span class="{}"></span>').format("passed" if "text-success" in str(value) else "failed")
+    if name == _SCHEMA:
+        return html.unescape(str(value).removeprefix("<pre>").removesuffix("</pre>"))
+    return value
+
+
+def _filled(template: str, parameters: Mapping[str, Markup]) -> Markup:
+    """*template* with its parameters in it, everything else escaped."""
+    filled, end = Markup(), 0
+    for match in _PARAMETER.finditer(template):
+        found = parameters.get(match["name"] or match["braced"])
+        if found is not None:
+            filled += escape(template[end : match.start()]) + found
+            end = match.end()
+    return filled + escape(template[end:])
