@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from pipelines.model.plain_yaml import holds_itself
+
 
 class _KeyTwice(yaml.MarkedYAMLError):
     """YAML's last one would win in silence."""
@@ -45,6 +47,12 @@ def read_sections(file: Path, problems: list[str]) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         what = error.problem if isinstance(error, _KeyTwice) else "not YAML"  # other messages may quote a value
         problems.append(f"{file}: {what}" + (f" at line {mark.line + 1}" if mark else ""))
+        return {}
+    except Exception:  # noqa: BLE001  # why: a constructor raises whatever a value with an explicit tag meets (!!int x, !!bool x)
+        problems.append(f"{file}: a value does not fit its tag, or is nested too deeply")
+        return {}
+    if holds_itself(content):
+        problems.append(f"{file}: an alias stands inside what it names")
         return {}
     if content is None:
         return {}

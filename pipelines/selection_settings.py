@@ -74,6 +74,11 @@ class SelectionSettings(Section):
     field_hash_salt: SecretStr | None = Field(None, min_length=8, description="What is hashed before every value of field_hash_list.")
     field_mask_list: Names = Field((), description="Fields whose values are replaced by a fixed text.")
     field_mask_text: str = Field(DEFAULT_MASK, description="The text for field_mask_list.")
+    sharded_ids_are_unique: bool = Field(
+        False,
+        description="Capture sharded collections whose shard key is not `_id`. Set it where the application makes `_id`s that are unique "
+        "in the whole cluster, such as ObjectIds. No server checks that: of two documents with one `_id` silver keeps one.",
+    )
     cursor_pipeline: str | None = Field(None, description="JSON list of stages that are added to the change stream's pipeline.")
     cursor_pipeline_order: Literal["internal_first", "user_first", "user_only"] = Field(
         "internal_first", description="Whether those stages stand after, before or instead of the ones that these settings make."

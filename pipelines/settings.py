@@ -60,14 +60,26 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
         60, ge=0, description="`stop` and `pause` are refused, and `status` warns, when the source forgets the position sooner than that."
     )
     start_at: str | None = Field(
-        None, description="Where the very first run starts, as an ISO 8601 time; default: now. After `offsets reset` capture starts at now."
+        None,
+        description="Where the very first run starts, as an ISO 8601 time (UTC where it names no zone); default: now. "
+        "After `offsets reset` capture starts at now.",
     )
-    connect_max_attempts: int = Field(16, ge=1, description="Attempts in a row in which nobody answers, until the capture ends.")
+    connect_max_attempts: int = Field(
+        16, ge=1, description="Maximum attempts without progress in which nobody answers, before the capture ends. Elections do not count."
+    )
+    connect_backoff_initial_delay_ms: int = Field(
+        1000, ge=1, description="Delay before the first retry, in ms. It doubles with each failure."
+    )
     errors_max_retries: int = Field(
-        -1, ge=-1, description="Failures in a row that may pass (an election, a killed cursor), until the capture ends; -1: no limit."
+        -1,
+        ge=-1,
+        description="Maximum failures without progress in which a server answered (an election, a killed cursor), before the capture "
+        "ends; -1: no limit; 0: the first one ends it. Attempts in which nobody answered do not count.",
     )
-    errors_retry_limit: int = Field(0, ge=0, description="How often one event that cannot be sent is asked for again, before it is passed.")
-    errors_retry_delay_max_ms: int = Field(120_000, ge=1, description="Longest wait between two attempts; the first is one second.")
+    errors_retry_limit: int = Field(
+        0, ge=-1, description="Maximum repeated reads of one event that cannot be sent, before the event is passed; -1: no limit."
+    )
+    errors_retry_delay_max_ms: int = Field(120_000, ge=1, description="Maximum delay between two retries, in ms.")
     errors_tolerance: Literal["none", "all"] = Field(
         "all", description="Whether a streamed document that JSON cannot show lands as bytes with a dead letter, or stops the capture."
     )

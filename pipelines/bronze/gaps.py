@@ -19,6 +19,7 @@ from pipelines.model.columns import DOCUMENT_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex, snapshot_position
+from pipelines.model.resume_token import ResumeToken
 from pipelines.model.tables import TableName
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
@@ -47,7 +48,7 @@ def commit_gap(
     Effects on failure:
         After the first commit alone patches wait longer than they need; calling again is safe.
     """
-    gap = Gap(_newest_position(writer), snapshot_position(*present))
+    gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*present))
     _remember(writer, [gap])
     content = {"from": last.resume_token, "to": to_token, "after": gap.after, "before": gap.before, **said}
     note = Note("gap", kind, json.dumps(content, default=str))
@@ -80,7 +81,7 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
     """
     known = gaps_of(writer.tables.properties(writer.table))
     if hides and not any(gap.is_open for gap in known):
-        _remember(writer, [Gap.open_from(_newest_position(writer))])
+        _remember(writer, [Gap.open_from(newest_position(writer.tables, writer.table))])
     elif not hides and any(gap.is_open for gap in known):
         _store(writer, [gap.closed(snapshot_position(*present)) if gap.is_open else gap for gap in known])
 
@@ -88,7 +89,7 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
 def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
     """I/O: after a reset the stream begins at the cluster time *begins*: a gap from what bronze knew up to there; one commit, or none where
     the stream begins before it. Before the first event lands. Calling again is safe."""
-    gap = Gap(_newest_position(writer), snapshot_position(*begins))
+    gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*begins))
     if gap.after < gap.before:
         _remember(writer, [gap])
 
@@ -102,15 +103,20 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
     """
     row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.min("position")).first()
     oldest = row[0] if row is not None else None
-    if oldest is None or json.loads(to_token)["_data"] >= oldest.rpartition(":")[2]:
+    if oldest is None or ResumeToken.parse(to_token).data >= oldest.rpartition(":")[2]:
         return
     gap = Gap("" if begins is None else cluster_time_hex(*begins), oldest, again_from=batch)
     _store(writer, (*gaps_of(writer.tables.properties(writer.table)), gap))
 
 
 def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
+<<<<<<< ours
     """I/O: the gaps of a *version* (default: the newest). One that was captured by then, after the position had been moved back, is none
     any more. One short job for each of those."""
+=======
+    """I/O: the gaps of a *version* (default: the newest). A gap that was captured by then, after the position had been moved back, is none.
+    One short job for each of those."""
+>>>>>>> theirs
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 
@@ -151,7 +157,7 @@ def losses_in_a_row(newest_first: Sequence[Row]) -> int:
     return lost
 
 
-def _newest_position(writer: BronzeWriter) -> str:
-    """The largest position that was ever streamed: whatever was lost comes after it."""
-    row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.max("position")).first()
+def newest_position(tables: Tables, bronze: TableName) -> str:
+    """I/O: the largest position that was ever streamed; empty where none was."""
+    row = tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("position")).first()
     return str(row[0]) if row is not None and row[0] is not None else ""

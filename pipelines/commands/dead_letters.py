@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows
+from pipelines.errors import ConfigurationError
+from pipelines.model.moments import TIME_EXAMPLE, parse_time
 
 dead_letters = typer.Typer(help="What could not be taken as it is, and why.", no_args_is_help=True)
 
@@ -53,10 +54,14 @@ def replay_(
 @dead_letters.command("purge")
 def purge_(
     context: typer.Context,
-    before: Annotated[datetime | None, typer.Option(help="Only those noted before this time.")] = None,
+    before: Annotated[str | None, typer.Option(help="Only those noted before this ISO 8601 time, UTC where it names no zone.")] = None,
     everything: Annotated[bool, typer.Option("--open", help="Those that are still open, too.")] = False,
 ) -> None:
     """Delete what is replayed or gone."""
     from pipelines.jobs.dead_letters import purge
 
-    out.print(f"{purge(open_pipeline(context), before=before, everything=everything):,} dead letters deleted")
+    try:
+        moment = None if before is None else parse_time(before)
+    except ValueError:
+        raise ConfigurationError(f"--before is no ISO 8601 time: {before!r}", next_step=TIME_EXAMPLE) from None
+    out.print(f"{purge(open_pipeline(context), before=moment, everything=everything):,} dead letters deleted")

@@ -41,7 +41,9 @@ def history(
 @offsets.command("alter")
 def alter(
     context: typer.Context,
-    to: Annotated[str, typer.Option(help="A token, an ISO 8601 time, a version of the bronze table, now, or oldest.")],
+    to: Annotated[
+        str, typer.Option(help="A token, an ISO 8601 time (UTC where it names no zone), a version of the bronze table, now, or oldest.")
+    ],
     by: By,
     why: Why = None,
     dry_run: DryRun = False,

@@ -15,7 +15,8 @@ def rebuild(
     table: Annotated[str, typer.Argument(help="silver.NAME")],
     key: Annotated[list[str] | None, typer.Option(help="Only this row, by its _key; may be repeated. Default: the whole table.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only rows that changed in the source since then, like 2026-01-31T12:00:00+00:00.")
+        str | None,
+        typer.Option(help="Only rows that changed in the source since then, like 2026-01-31T12:00:00+00:00. UTC where it names no zone."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only compare; the source need not be stopped.")] = False,
     as_json: AsJson = False,

@@ -71,7 +71,7 @@ class DeadLetters:
         never = F.lit(None).cast("timestamp")
         complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
         with metrics.LETTER_FAILURES.count_exceptions():
-            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), key="id")
+            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), "id")
         metrics.LETTERS_PRODUCED.inc(noted)
         metrics.count_failures(noted, logged=noted)
 

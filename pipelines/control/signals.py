@@ -26,7 +26,7 @@ def send(tables: Tables, source: str, signals: Iterable[Signal]) -> None:
     schema = schema_of(SIGNALS_DDL)
     rows = {each.key: (each.key, each.type, each.data, each.at, each.by, source, each.channel) for each in signals}
     _create(tables)
-    tables.insert_missing(SIGNALS, tables.spark.createDataFrame(list(rows.values()), schema), key="id")
+    tables.insert_missing(SIGNALS, tables.spark.createDataFrame(list(rows.values()), schema), "id")
 
 
 def _create(tables: Tables) -> None:

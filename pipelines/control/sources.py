@@ -50,16 +50,22 @@ def deleted_at(tables: Tables, source: str) -> datetime | None:
 
 
 def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:
-    """I/O: one commit that appends a row; none where the source is in that state already."""
-    before = state_of(tables, source)
-    if before.state == state:
-        return before
+    """I/O: one commit that inserts a row; none where the source is in that state already.
+
+    Every state may follow every other, as KIP-875 has it: a paused source may be stopped, and a stopped one paused. Of two operators who ask
+    at once the second one's row comes after the first one's.
+    """
     schema = schema_of(SOURCES_DDL)
-    tables.create(SOURCES, schema, comment="What operators asked of the sources: running, paused or stopped")
-    now = SourceState(source, state, datetime.now(UTC), by, why, before.number + 1)
-    row = (now.number, now.source, now.state, now.at, now.by, now.why)
-    tables.append(SOURCES, tables.spark.createDataFrame([row], schema))
-    return now
+    while True:
+        before = state_of(tables, source)
+        if before.state == state:
+            return before
+        tables.create(SOURCES, schema, comment="What operators asked of the sources: running, paused or stopped")
+        now = SourceState(source, state, datetime.now(UTC), by, why, before.number + 1)
+        row = (now.number, now.source, now.state, now.at, now.by, now.why)
+        rows = tables.spark.createDataFrame([row], schema)
+        if tables.insert_missing(SOURCES, rows, "source", "number"):  # nobody has taken the number since
+            return now
 
 
 class Gate:

@@ -213,16 +213,17 @@ class Tables:
                 return Landed(int(commit.metrics["numOutputRows"]), restored_at)
         return None
 
-    def insert_missing(self, table: TableName, rows: DataFrame, *, key: str) -> int:
+    def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
 
         Args:
             rows: Unique by *key*.
+            key: One or more columns, not null.
 
         Returns:
             How many rows were inserted.
         """
-        merge = self.merge(table, rows, f"t.{quoted(key)} = s.{quoted(key)}").insert_all()
+        merge = self.merge(table, rows, " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)).insert_all()
         return retrying()(merge.execute).inserted
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:

@@ -87,7 +87,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
             before = last
             last = means.ask(lambda: _begin(writer, before, oplog, settings))
         else:
-            recovery.refuse_future(last.resume_token)
+            last = recovery.usable(last, last.resume_token)
             last = _again(writer, last) if settings.snapshot_policy.every else last
         target = means.ask(lambda: _present(oplog)) if once else None
         while True:
@@ -95,7 +95,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
                 raw_client,
                 selection,
                 resume_point(committed_token=last.resume_token, last_event=last.last_event),
-                limits=stream_limits(settings),
+                limits=stream_limits(settings, sharded=deployment.sharded),
                 patience=waiting,
                 expanded_events=deployment.shows_expanded_events,
             )
@@ -242,7 +242,7 @@ def connection_options(settings: Settings) -> ConnectionOptions:
     )
 
 
-def stream_limits(settings: CaptureSettings) -> StreamLimits:
+def stream_limits(settings: CaptureSettings, *, sharded: bool = False) -> StreamLimits:
     return StreamLimits(
         settings.max_batch_size,
         settings.max_queue_size_in_bytes,
@@ -252,6 +252,7 @@ def stream_limits(settings: CaptureSettings) -> StreamLimits:
         skip_threshold=settings.cursor_oversize_skip_threshold,
         retry_limit=settings.errors_retry_limit,
         strict=settings.errors_tolerance == "none",
+        unique_ids=settings.sharded_ids_are_unique or not sharded,
     )
 
 
@@ -259,5 +260,6 @@ def patience(settings: CaptureSettings) -> Patience:
     return Patience(
         max_retries=settings.errors_max_retries,
         connect_max_attempts=settings.connect_max_attempts,
+        initial_delay_ms=settings.connect_backoff_initial_delay_ms,
         max_delay_ms=settings.errors_retry_delay_max_ms,
     )

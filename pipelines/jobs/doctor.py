@@ -10,14 +10,13 @@ from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import NO_GOLD, graph_of
 from pipelines.jobs.quality import NO_SUITES, suites_of
-from pipelines.jobs.selection import guardrail, inspect_selection, selection_of
+from pipelines.jobs.selection import check_ids, guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import last_offset
 from pipelines.model.columns import bronze_table
+from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import inspect, open_client, operation_time
-from pipelines.source.errors import RESET_OR_HEAL
 from pipelines.source.oplog import Oplog
-from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 
 
@@ -35,6 +34,7 @@ def _source(ctx: JobContext) -> dict[str, str]:
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect(client)
         selection = selection_of(capture)
+        identifiers = check_ids(capture, selection, client, deployment)
         selected = inspect_selection(selection, client, deployment)
         seconds, _ = operation_time(client)
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
@@ -46,6 +46,7 @@ def _source(ctx: JobContext) -> dict[str, str]:
         "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
         "captured": "; ".join([f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]),
         "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
+        "_ids": identifiers,
         "images": _images(selection),
         "change stream": "can be opened",
         "position": position,
@@ -62,13 +63,13 @@ def _position(ctx: JobContext, oplog: Oplog) -> str:
         return "none yet"
     if last.resume_token is None:
         return "reset: the next capture starts at the present"
-    if oplog.reaches(ResumePoint(token=last.resume_token)):
+    if (why := oplog.why_unusable(last.resume_token)) is None:
         return f"of batch {last.batch}: the source still has the history behind it"
-    return _lost(last.batch, ctx.settings.capture)
+    return _lost(last.batch, why, ctx.settings.capture)
 
 
-def _lost(batch: int, capture: CaptureSettings) -> str:
-    lost = f"of batch {batch}: the source no longer has the history behind it"
+def _lost(batch: int, why: str, capture: CaptureSettings) -> str:
+    lost = f"of batch {batch}: {why}"
     if capture.lost_history_policy == "fail":
         raise ResumePointLost(f"the position {lost}", next_step=RESET_OR_HEAL)
     return f"{lost}; the next capture goes on by capture.on_history_lost ({capture.lost_history_policy})"

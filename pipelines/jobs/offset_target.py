@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 from bson import json_util
 from pyspark.errors import PySparkException
 
 from pipelines.bronze.offsets import committed
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import bronze_table
+from pipelines.model.moments import TIME_EXAMPLE, parse_time
+from pipelines.model.resume_token import ResumeToken
+from pipelines.source.client import token_json
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 
@@ -36,7 +38,7 @@ def offset_target(ctx: JobContext, to: str, oplog: Oplog) -> ResumePoint:
     if (seconds := seconds_of(to)) is None:
         raise ConfigurationError(
             f"{to!r} is no token, time or table version",
-            next_step='write --to like 2026-01-31T12:00:00+00:00, 17, now, oldest or \'{"_data": "82…"}\'',
+            next_step=f'{TIME_EXAMPLE}; or 17, now, oldest, or \'{{"_data": "82…"}}\'',
         )
     found = _cluster_time(seconds, oplog, named=repr(to), next_step="strandline offsets alter --to now")
     return _present(oplog) if found is None else ResumePoint(cluster_time=found)
@@ -51,7 +53,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     """
     if start_at is None:
         return None
-    seconds, example = seconds_of(start_at), "write it like 2026-01-31T12:00:00+00:00, or leave it out to start now"
+    seconds, example = seconds_of(start_at), f"{TIME_EXAMPLE}; or leave it out to start now"
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
     found = _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
@@ -64,9 +66,9 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
 
 
 def seconds_of(text: str) -> int | None:
-    """Of an ISO 8601 time, since the epoch; None where it is none, or one that a source cannot have."""
+    """Of an ISO 8601 time (UTC where it names no zone), since the epoch; None where it is none, or one that a source cannot have."""
     try:
-        seconds = int(datetime.fromisoformat(text).timestamp())
+        seconds = int(parse_time(text).timestamp())
     except (ValueError, OverflowError):  # the first and the last day of the calendar are none in every zone
         return None
     return seconds if seconds > 0 else None
@@ -88,12 +90,9 @@ def _present(oplog: Oplog) -> ResumePoint:
 
 def _token(text: str) -> str:
     try:
-        token = json_util.loads(text)
-        if not isinstance(token.get("_data"), str):
-            raise ValueError("no _data")
-    except (ValueError, TypeError):
+        return token_json(ResumeToken.parse(text).document)
+    except ResumePointLost:
         raise ConfigurationError("the token is no document with _data", next_step="copy it whole from strandline offsets history") from None
-    return json_util.dumps(token, json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 def _token_of_version(ctx: JobContext, version: int) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
-from pipelines.bronze.gaps import commit_gap, commit_way_back
+from pipelines.bronze.gaps import commit_gap, commit_way_back, newest_position
 from pipelines.bronze.offsets import Committed, Ended, history, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
@@ -25,7 +25,8 @@ from pipelines.jobs.selection import selection_of, stream_of
 from pipelines.jobs.sources import required_offset
 from pipelines.model.columns import CHANGE_OPS, bronze_table
 from pipelines.model.moments import utc
-from pipelines.source.client import AnyClient, inspect, open_client, token_data
+from pipelines.model.resume_token import is_readable
+from pipelines.source.client import AnyClient, inspect, open_client, token_data, token_json
 from pipelines.source.oplog import Oplog
 
 _COUNTED_AT_MOST = 1_000_000
@@ -155,16 +156,26 @@ def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tu
 def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
     bronze, there = bronze_table(ctx.settings.source.name), token_data(to_token)
     here = last.resume_token or last_token(ctx.tables, bronze)
+    is_lost = here is not None and not (is_readable(here) and token_data(here) <= oplog.present())
+    start = _last_streamed(ctx) if is_lost else here
     move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0)
-    if last.resume_token is not None and token_data(last.resume_token) == there:
+    if last.resume_token is not None and not is_lost and token_data(last.resume_token) == there:
         return move
-    if here is not None and token_data(here) < there:
-        return replace(move, direction="forward", events=oplog.count(here, there, _COUNTED_AT_MOST))
+    if start is not None and token_data(start) < there:
+        return replace(move, direction="forward", events=oplog.count(start, there, _COUNTED_AT_MOST))
+    if is_lost and start is None:  # nobody knows which events lie between: a gap says so
+        return replace(move, direction="forward", events=None)
     token_of_row = F.substring_index("position", ":", -1)
     rows = ctx.tables.read(bronze).where(F.col("batch").isNotNull() & (token_of_row > there))
     found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
     assert found is not None  # an aggregate has one row
     return replace(move, direction="back", events=found[0], first_at=utc(found[1]), last_at=utc(found[2]))
+
+
+def _last_streamed(ctx: JobContext) -> str | None:
+    """The token of the newest streamed event, in place of a committed one that is lost. None: no event was streamed."""
+    position = newest_position(ctx.tables, bronze_table(ctx.settings.source.name))
+    return token_json({"_data": position.rpartition(":")[2]}) if position else None
 
 
 def _said(move: Move, by: str, why: str | None) -> str:

@@ -19,6 +19,7 @@ from pipelines.jobs.offset_target import seconds_of
 from pipelines.jobs.shadow import new_shadow, require_all_keys
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of, updates_of
 from pipelines.model.columns import CHANGE_OPS, bronze_table
+from pipelines.model.moments import TIME_EXAMPLE
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex
 from pipelines.model.tables import TableName, literals
@@ -156,7 +157,7 @@ def _part(keys: Sequence[str], since: str | None) -> Part:
     if since is not None and (seconds is None or keys):
         raise ConfigurationError(
             "--key and --since exclude each other" if keys else f"--since is no ISO 8601 time since 1970: {since!r}",
-            next_step="rebuild one after the other" if keys else "write it like 2026-01-31T12:00:00+00:00",
+            next_step="rebuild one after the other" if keys else TIME_EXAMPLE,
         )
     return Part(tuple(keys), "" if seconds is None else cluster_time_hex(min(seconds, 2**32 - 1), 0))
 

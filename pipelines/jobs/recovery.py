@@ -6,12 +6,14 @@ import logging
 import uuid
 from dataclasses import dataclass
 
-from pipelines.bronze.gaps import commit_gap, consecutive_losses
+from pipelines.bronze.gaps import commit_gap, consecutive_losses, newest_position
 from pipelines.bronze.offsets import Committed, committed
-from pipelines.errors import ResumePointLost
+from pipelines.errors import ResumePointLost, RetriableError
 from pipelines.jobs.means import Means
+from pipelines.model.position import cluster_time_of
+from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.source.client import token_data
-from pipelines.source.oplog import Oplog
+from pipelines.source.oplog import IN_THE_FUTURE, Oplog
 from pipelines.source.resume import ResumePoint
 
 _log = logging.getLogger("strandline.capture")
@@ -25,18 +27,19 @@ class Recovery:
     means: Means
     oplog: Oplog
 
-    def refuse_future(self, token: str) -> None:
-        """I/O: a token that is later than the source's present comes from another cluster, or from one that went back in time. The server
-        accepts it, and then nothing ever comes.
+    def usable(self, last: Committed, token: str) -> Committed:
+        """I/O: *last*, or the position to go on from where its *token* cannot be read or is later than the source's present. A server
+        accepts a later one, and then no event ever comes.
 
         Raises:
-            ResumePointLost: It is later.
+            ResumePointLost: As `recover`.
         """
-        if token_data(token) > self.means.ask(self.oplog.present):
-            raise ResumePointLost(
-                "the committed token lies in the source's future: it is another cluster, or one that was restored to an earlier time",
-                next_step="strandline stop, then strandline offsets reset: the next capture reads everything again",
-            )
+        try:
+            if token_data(token) > self.means.ask(self.oplog.present):
+                raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
+        except ResumePointLost as lost:
+            return self.recover(lost)
+        return last
 
     def recover(self, lost: ResumePointLost) -> Committed:
         """I/O: by policy, a gap row with both ends and the position to go on from.
@@ -55,11 +58,22 @@ class Recovery:
             ) from lost
         if policy == "restart_at_oldest":
             return self._restart_at_oldest(last, lost)
-        present = self.means.ask(self.oplog.present_time)
+        present = self.means.ask(self._present_after_bronze)
         token = self.means.ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=present)))
         snapshot_id = uuid.uuid4().hex
         _log.warning("the source has forgotten the history behind batch %d; snapshot %s heals the gap", last.batch, snapshot_id)
         return commit_gap(writer, last, "heal", to_token=token, present=present, snapshot_id=snapshot_id, reason=lost.message)
+
+    def _present_after_bronze(self) -> tuple[int, int]:
+        """I/O: the source's operation time. What a snapshot reads at an earlier time than that of bronze's newest event would be ignored.
+
+        Raises:
+            RetriableError: It is earlier: the source was restored a moment ago. An idle primary moves on every ten seconds.
+        """
+        present, newest = self.oplog.present_time(), newest_position(self.means.writer.tables, self.means.writer.table)
+        if newest and cluster_time_of(newest) > present:
+            raise RetriableError("the source's operation time is earlier than that of the newest event in bronze", next_step="wait")
+        return present
 
     def _restart_at_oldest(self, last: Committed, lost: ResumePointLost) -> Committed:
         token = self.means.ask(lambda: self.oplog.token_at(ResumePoint(cluster_time=(self.oplog.oldest(), 0))))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pipelines.errors import ConfigurationError
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
+from pipelines.source.sharding import refuse_shared_ids, shard_keys
 from pipelines.source.stages import Images, Selection
 
 _NAMED = 20
@@ -52,15 +53,30 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     """I/O: lists the source's collections, where a filter, an image or a limit is asked for; logs what selects nothing.
 
     Raises:
-        ConfigurationError: As `selection_of` and `inspect_selection`, or more collections are captured than there may be.
+        ConfigurationError: As `selection_of`, `check_ids` and `inspect_selection`, or more collections are captured than there may be.
     """
     selection = selection_of(capture)
+    check_ids(capture, selection, client, deployment)
     limited = capture.guardrail_collections_max > 0
     if limited or selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
         found = inspect_selection(selection, client, deployment)
         for warning in (*found.warnings, *guardrail(capture, found)):
             log.warning("%s", warning)
     return selection
+
+
+def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:
+    """I/O: on a sharded cluster, ask for the shard keys of the captured collections. What can be said of their `_id`s.
+
+    Raises:
+        ConfigurationError: An `_id` of one of them may stand on several shards, and ``sharded_ids_are_unique`` is not set.
+    """
+    if not deployment.sharded:
+        return "unique (replica set)"
+    if capture.sharded_ids_are_unique:
+        return "taken for unique (capture.sharded_ids_are_unique)"
+    refuse_shared_ids(shard_keys(client, captured_collections(client, selection)))
+    return "unique (the shard key of every sharded collection is _id)"
 
 
 def guardrail(capture: CaptureSettings, found: SelectionReport) -> list[str]:

@@ -81,7 +81,8 @@ class SignalDesk:
         for asked in list(self._waiting):
             if asked in self._waiting and not (isinstance(asked.order, Execute) and self._is_busy):
                 try:
-                    self._act_upon(asked)
+                    if not self._act_upon(asked):
+                        break  # whatever came after it waits, too
                 except RetriableError as error:  # nothing was committed: it is asked again before the next batch
                     _log.warning("signal %s waits: %s", asked.signal.key, error)
                     break
@@ -115,7 +116,8 @@ class SignalDesk:
         if not self._newcomers:
             self._means.writer.change_filters_to(self._filters)
 
-    def _act_upon(self, asked: _Asked) -> None:
+    def _act_upon(self, asked: _Asked) -> bool:
+        """False where the signal must wait."""
         signal = asked.signal
         match asked.order:
             case Refused(reason):
@@ -124,20 +126,28 @@ class SignalDesk:
                 _log.info("signal %s: %s", signal.key, " ".join(message.split()))  # one line, whatever comes from outside
                 self._note(signal, "logged")
             case Hold(paused):
-                self._hold(signal, paused)
+                return self._hold(signal, paused)
             case Stop() as order:
                 self._stop(asked, order)
             case Execute() as order:
                 self._execute(signal, order)
+        return True
 
-    def _hold(self, signal: Signal, paused: bool) -> None:
+    def _hold(self, signal: Signal, paused: bool) -> bool:
+        """Chunks in hand land before a pause is told. False while there are any."""
         run, word = self._beside.run, "paused" if paused else "resumed"
-        if run is None:
-            self._skip(signal, "no snapshot runs")
-            return
-        run.paused = paused
-        run.progress.tell("PAUSED" if paused else "RESUMED", signal=signal.key)
+        if run is None or (paused and run.progress.all_claimed):
+            self._skip(signal, "no snapshot runs" if run is None else "nothing is left of the snapshot that runs")
+            return True
+        if not paused:
+            run.resume()
+            run.progress.tell("RESUMED", signal=signal.key, paused_seconds=run.paused_seconds)
+        elif run.pause():
+            run.progress.tell("PAUSED", signal=signal.key)
+        else:
+            return False
         self._note(signal, word, run.said(word, json.dumps({"signal": signal.key})))
+        return True
 
     def _stop(self, asked: _Asked, order: Stop) -> None:
         """What was asked for before it, and waits, is part of a stop of everything."""
@@ -154,8 +164,9 @@ class SignalDesk:
         rows = run.said("discarded", reason, [chunk.number for chunk in withdrawn])
         if names is None:
             rows += run.said("stopped", reason)
-            run.tell_end("ABORTED", signal=signal.key)
-            self._beside.end()
+            paused = run.paused_seconds
+            self._beside.end()  # what is in hand lands before the end is told
+            run.tell_end("ABORTED", signal=signal.key, paused_seconds=paused)
         self._note(signal, "stopped", rows, chunks=len(withdrawn))
 
     def _execute(self, signal: Signal, order: Execute) -> None:

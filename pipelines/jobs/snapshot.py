@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
 
@@ -24,8 +25,9 @@ from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.chunk_attempts import patiently
 from pipelines.jobs.chunk_reader import ChunkReader
 from pipelines.jobs.means import Means
-from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan
+from pipelines.jobs.snapshot_plan import Chunk, Plan, is_held, make_plan, paused_seconds
 from pipelines.jobs.snapshot_progress import Progress
+from pipelines.model.moments import utc
 from pipelines.model.snapshot_policy import SnapshotHook, query_document
 from pipelines.source.client import asking, find_incarnation, open_client
 from pipelines.source.ranges import Reading
@@ -38,11 +40,20 @@ class SnapshotRun:
     """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
 
     def __init__(
-        self, means: Means, snapshot_id: str, plan: Plan, done: dict[int, int], *, paused: bool = False, ended: bool = False
+        self,
+        means: Means,
+        snapshot_id: str,
+        plan: Plan,
+        done: dict[int, int],
+        *,
+        paused: bool = False,
+        ended: bool = False,
+        marks: Sequence[tuple[str, datetime]] = (),
     ) -> None:
         self._means, self._writer, self._selection = means, means.writer, means.selection
         self.id, self.plan, self._ended = snapshot_id, plan, ended
-        self.progress = Progress(snapshot_id, plan, done, means.notifications)
+        self.progress = Progress(snapshot_id, plan, done, means.notifications, held=paused)
+        self._marks = list(marks)
         self._resumes = len(done)
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
@@ -58,7 +69,7 @@ class SnapshotRun:
             return None
         writer = means.writer
         rows = writer.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == last.snapshot_id))
-        found = rows.select("operation_type", "chunk", "after").orderBy("captured_at").collect()
+        found = rows.select("operation_type", "chunk", "after", "captured_at").orderBy("captured_at").collect()
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if not plans:
             plan = means.ask(lambda: make_plan(means, sweeps=last.batch > 1))
@@ -67,7 +78,8 @@ class SnapshotRun:
         done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
         words = [row["operation_type"] for row in found]
         plan = Plan.from_json(plans[0])
-        return SnapshotRun(means, last.snapshot_id, plan, done, paused=is_held(words), ended="completed" in words)
+        marks = [(row["operation_type"], utc(row["captured_at"])) for row in found]
+        return SnapshotRun(means, last.snapshot_id, plan, done, paused=is_held(words), ended="completed" in words, marks=marks)
 
     @staticmethod
     def begin(means: Means, snapshot_id: str, plan: Plan, *, paused: bool = False) -> SnapshotRun:
@@ -75,7 +87,7 @@ class SnapshotRun:
         _append_manifest(means.writer, snapshot_id, "plan", -1, plan.to_json())
         if paused:
             _append_manifest(means.writer, snapshot_id, "paused", -1, "{}")
-        return SnapshotRun(means, snapshot_id, plan, {}, paused=paused)
+        return SnapshotRun(means, snapshot_id, plan, {}, paused=paused, marks=[("paused", datetime.now(UTC))] if paused else ())
 
     def start(self) -> None:
         """Idempotent."""
@@ -106,11 +118,11 @@ class SnapshotRun:
             content = {"chunks": len(self.plan.chunks), "documents_of_this_run": self.documents}
             _append_manifest(self._writer, self.id, "completed", len(self.plan.chunks), json.dumps(content))
             self._ended = True
-        self.tell_end("COMPLETED")
+        self.tell_end("COMPLETED", paused_seconds=self.paused_seconds)
         self._means.notifications.flush()
         return True
 
-    def tell_end(self, kind: Literal["COMPLETED", "ABORTED"], **more: str) -> None:
+    def tell_end(self, kind: Literal["COMPLETED", "ABORTED"], **more: object) -> None:
         """Tell the notifications, and the hooks of a snapshotter, how the snapshot ended. A hook that fails stops nothing."""
         self.progress.tell(kind, data_collections=self.plan.collections, **more)
         settings = self._means.settings
@@ -123,6 +135,23 @@ class SnapshotRun:
         except Exception as error:  # noqa: BLE001  # why: it is somebody else's code, and the snapshot has ended all the same
             name = settings.snapshot_mode_custom_name
             _log.error("%s of the snapshotter %s failed: %s: %s", hook, name, type(error).__name__, error)
+
+    def pause(self) -> bool:
+        """Claim no more chunks. False while one is in hand, which still lands: call again."""
+        if not self.paused and self.progress.hold():
+            self.paused = True
+            self._marks.append(("paused", datetime.now(UTC)))
+        return self.paused
+
+    def resume(self) -> None:
+        """Claim chunks again."""
+        self._marks.append(("resumed", datetime.now(UTC)))
+        self.paused = self.progress.held = False
+
+    @property
+    def paused_seconds(self) -> float:
+        """Of all pauses until now, those of earlier runs included."""
+        return round(paused_seconds(self._marks, datetime.now(UTC)), 3)
 
     @property
     def documents(self) -> int:
@@ -144,11 +173,7 @@ class SnapshotRun:
         documents = 0
         self._stop.wait(self._means.settings.snapshot_delay_ms / 1000)
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
-            while self.paused and not self.progress.is_taken(chunk) and not self._stop.wait(_PAUSED_SECONDS):
-                pass
-            if not self._may_go_on():
-                break
-            if self.progress.claim(chunk):
+            if self._claimed(chunk):
                 try:
                     documents += patiently(partial(self._land, chunk, lane), self._means.patience, self._stop)
                 except RetriableError:
@@ -156,6 +181,15 @@ class SnapshotRun:
                         break
                     raise
         return documents
+
+    def _claimed(self, chunk: Chunk) -> bool:
+        """Whether this lane is to read *chunk*, once neither the snapshot nor its source is paused."""
+        while not self._stop.is_set() and not self.progress.is_taken(chunk):
+            if self.progress.held:
+                self._stop.wait(_PAUSED_SECONDS)
+            elif self._may_go_on() and self.progress.claim(chunk):
+                return True
+        return False
 
     def _may_go_on(self) -> bool:
         """False once this run is to end. Where the source is stopped it ends by the stream's loop; if that has not looked before the source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 from pipelines.errors import ConfigurationError
@@ -132,6 +133,21 @@ def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None
 def is_held(words: Sequence[str]) -> bool:
     """Whether a snapshot waits: what its control rows say (``operation_type``), oldest first."""
     return next((word == "paused" for word in reversed(words) if word in ("paused", "resumed")), False)
+
+
+def paused_seconds(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
+    """How long a snapshot was paused, all pauses together; one that goes on ends *now*. Pure.
+
+    Args:
+        marks: Its control rows (``operation_type``, time), oldest first.
+    """
+    total, began = 0.0, None
+    for word, at in marks:
+        if word == "paused":
+            began = began or at
+        elif word in ("resumed", "stopped", "completed") and began is not None:
+            total, began = total + (at - began).total_seconds(), None
+    return total if began is None else total + max(0.0, (now - began).total_seconds())
 
 
 def captured_for_snapshots(means: Means) -> list[Collection]:

@@ -20,7 +20,10 @@ class Progress:
         done: What earlier runs have done: chunk → documents.
     """
 
-    def __init__(self, snapshot_id: str, plan: Plan, done: Mapping[int, int], notifications: Notifications) -> None:
+    def __init__(self, snapshot_id: str, plan: Plan, done: Mapping[int, int], notifications: Notifications, *, held: bool = False) -> None:
+        self.held = held
+        """Chunks in hand end, and no other is claimed."""
+        self._in_hand = 0
         self._id, self._plan, self._notifications = snapshot_id, plan, notifications
         self._lock = threading.Lock()
         self._taken = set(done)
@@ -32,11 +35,19 @@ class Progress:
             self._documents[str(chunk.collection)] += done.get(chunk.number, 0)
 
     def claim(self, chunk: Chunk) -> bool:
-        """Whether the caller is to read it: nobody else will, nor withdraw it."""
+        """Whether the caller is to read it: nobody else will, nor withdraw it. Never while the snapshot is held."""
         with self._lock:
-            fresh = chunk.number not in self._taken
+            if self.held or chunk.number in self._taken:
+                return False
             self._taken.add(chunk.number)
-            return fresh
+            self._in_hand += 1
+            return True
+
+    def hold(self) -> bool:
+        """From now on no chunk is claimed. Whether none is in hand either, so that nothing more lands."""
+        with self._lock:
+            self.held = True
+            return not self._in_hand
 
     def is_taken(self, chunk: Chunk) -> bool:
         return chunk.number in self._taken
@@ -56,6 +67,8 @@ class Progress:
             rows_scanned=documents,
         )
         self._close(name, skipped)
+        with self._lock:
+            self._in_hand -= 1
 
     def withdraw(self, wanted: Callable[[str], bool]) -> list[Chunk]:
         """Chunks of the collections that are *wanted* and that no lane has claimed; they are done from now on."""
@@ -82,6 +95,10 @@ class Progress:
     def remaining(self) -> list[Chunk]:
         """What another snapshot must take over from one that was closed."""
         return [chunk for chunk in self._plan.chunks if chunk.number not in self._done]
+
+    @property
+    def all_claimed(self) -> bool:
+        return len(self._taken) == len(self._plan.chunks)
 
     @property
     def is_complete(self) -> bool:

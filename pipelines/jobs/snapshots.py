@@ -6,14 +6,14 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.snapshot_plan import Plan, is_held
+from pipelines.jobs.snapshot_plan import Plan, is_held, paused_seconds
 from pipelines.model.columns import bronze_table
 from pipelines.model.moments import utc
 from pipelines.source.ranges import tiles_completely
@@ -35,6 +35,8 @@ class SnapshotState:
     landed: int
     discarded: int
     documents: int
+    paused_seconds: float
+    """All its pauses together; one that goes on counts until now."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def _control_rows(ctx: JobContext) -> list[Row]:
 
 def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
     plan = Plan.from_json(planned["after"])
-    words = [row["operation_type"] for row in sorted(rows, key=lambda row: row["captured_at"])]
+    marks = [(row["operation_type"], utc(row["captured_at"])) for row in sorted(rows, key=lambda row: row["captured_at"])]
+    words = [word for word, _ in marks]
     going_on = "paused" if is_held(words) else "running"
     ended = next((word for word in ("completed", "stopped") if word in words), None)
     completed = next((row["captured_at"] for row in rows if row["operation_type"] == "completed"), None)
@@ -151,4 +154,5 @@ def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
         landed=len(landed),
         discarded=sum(row["operation_type"] == "discarded" for row in rows),
         documents=sum(landed),
+        paused_seconds=round(paused_seconds(marks, datetime.now(UTC) if newest else marks[-1][1]), 3),
     )

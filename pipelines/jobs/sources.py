@@ -39,6 +39,9 @@ def _refuse_where_soon_forgotten(ctx: JobContext) -> None:
     except StrandlineError as error:
         _log.warning("how long the source will remember its position cannot be told: %s", error)
         return
+    if reach is not None and reach.why_lost is not None:  # a stop loses nothing more, and is the first step of the remedy
+        _log.warning("the position of %s is lost: %s", ctx.settings.source.name, reach.why_lost)
+        return
     if reach is None or reach.headroom_seconds is None:
         return
     if reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60:

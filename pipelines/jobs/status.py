@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.offsets import Committed, newest_times
 from pipelines.control.sources import State, state_of
-from pipelines.errors import StrandlineError
+from pipelines.errors import ResumePointLost, StrandlineError
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.sources import reach_of, required_offset
 from pipelines.model.columns import BOOKKEEPING, SCHEMA_CHANGES, bronze_table
 from pipelines.model.moments import utc
+from pipelines.model.resume_token import RESET_OR_HEAL, ResumeToken
 from pipelines.model.tables import TableName
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 
@@ -88,7 +89,17 @@ def show_offset(ctx: JobContext) -> Offset:
         captured_at=captured_at,
         table_version=ctx.tables.version(bronze),
     )
-    return offset if ctx.settings.source.uri is None else _held_against_source(ctx, offset, last)
+    if ctx.settings.source.uri is not None:
+        return _held_against_source(ctx, offset, last)
+    return replace(offset, warning=_unreadable(last))
+
+
+def _unreadable(last: Committed) -> str | None:
+    try:
+        _ = None if last.resume_token is None else ResumeToken.parse(last.resume_token)
+    except ResumePointLost as lost:
+        return str(lost)
+    return None
 
 
 def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Offset:
@@ -99,8 +110,8 @@ def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Of
     if reach is None:
         return offset
     warning = None
-    if reach.position is None:
-        warning = "the source no longer has the history behind this position → strandline capture says what helps"
+    if reach.why_lost is not None:
+        warning = f"{reach.why_lost} → {RESET_OR_HEAL}"
     elif reach.headroom_seconds is not None and reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60:
         minutes = reach.headroom_seconds // 60
         warning = f"the source forgets this position in about {minutes} minutes → enlarge the oplog, or let the capture catch up"

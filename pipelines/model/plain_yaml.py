@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -31,8 +32,38 @@ def parse_yaml(text: str) -> Any:
         ValueError: One line: what is wrong, and where.
     """
     try:
-        return yaml.load(text, _Loader)  # why: a SafeLoader with fewer booleans
+        value = yaml.load(text, _Loader)  # why: a SafeLoader with fewer booleans
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise ValueError(f"not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}") from None
+    except Exception:  # noqa: BLE001  # why: a constructor raises whatever a value with an explicit tag meets (!!int x, !!bool x)
+        raise ValueError("not YAML: a value does not fit its tag, or is nested too deeply") from None
+    if holds_itself(value):
+        raise ValueError("not YAML that means something: an alias stands inside what it names")
+    return value
+
+
+def holds_itself(value: Any) -> bool:
+    """Whether a list or mapping stands inside itself, as an alias may make it; whoever walks it would never end."""
+    open_, done = set[int](), set[int]()
+    path: list[tuple[Any, Iterator[Any]]] = [(value, _parts(value))]
+    open_.add(id(value))
+    while path:
+        holder, parts = path[-1]
+        part = next(parts, None)
+        if part is None:
+            path.pop()
+            open_.discard(id(holder))
+            done.add(id(holder))
+        elif id(part) in open_:
+            return True
+        elif id(part) not in done:
+            open_.add(id(part))
+            path.append((part, _parts(part)))
+    return False
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (each for each in inner if isinstance(each, dict | list))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import bson
 from bson import json_util
-from bson.errors import BSONError
+
+from pipelines.model.json_input import parse_extended_json
 
 SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_needed", "configuration_based", "custom"]
 
@@ -104,13 +104,12 @@ def query_problems(query: str, *, from_outside: bool = False) -> list[str]:
         from_outside: Somebody else than the operator wrote it.
     """
     try:
-        parsed = json_util.loads(query)
-        if not isinstance(parsed, dict):
-            return ["is no document"]
-        bson.encode(parsed)
-        names = _names(parsed)
-    except (ValueError, TypeError, ArithmeticError, RecursionError, BSONError):
+        parsed = parse_extended_json(query)
+    except ValueError:
         return ["is no JSON of a document"]
+    if not isinstance(parsed, dict):
+        return ["is no document"]
+    names = _names(parsed)
     problems = [f"uses {name}, which runs code in the server" for name in _CODE if name in names]
     return problems + [f"uses {name}, which a signal may not" for name in _OUTSIDE if from_outside and name in names]
 

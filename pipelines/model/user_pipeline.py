@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import bson
-from bson import json_util
-from bson.errors import BSONError
 from bson.regex import Regex
 
+from pipelines.model.json_input import parse_extended_json
 from pipelines.model.patterns import pattern_problem
 
 Order = Literal["internal_first", "user_first", "user_only"]
@@ -73,10 +71,9 @@ def _parsed(text: str | None, protects: bool) -> tuple[tuple[Stage, ...], list[s
     if text is None:
         return (), []
     try:
-        parsed = json_util.loads(text)
-        bson.encode({"stages": parsed})
-    except (ValueError, TypeError, ArithmeticError, BSONError):
-        return (), ["cursor_pipeline is not valid JSON, or holds what BSON cannot"]
+        parsed = parse_extended_json(text)
+    except ValueError as error:
+        return (), [f"cursor_pipeline {error}"]
     if not isinstance(parsed, list):
         return (), ["cursor_pipeline is no list of stages"]
     problems = []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
+from pipelines.errors import ResumePointLost
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.columns import DOCUMENT_OPS
 from pipelines.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
+from pipelines.model.resume_token import ResumeToken
 from pipelines.model.tables import TableName
 from pipelines.silver.sweep import Completed, completed_snapshot
 
@@ -138,7 +140,7 @@ def reach_of(rows: Sequence[Row]) -> Reach:
     end = max((row["end"] for row in rows if row["end"] is not None), key=lambda end: (end["lineage"], end["batch"]), default=None)
     whole = True
     if newest is not None and newest["txn_number"] is not None:
-        token, event = "" if end is None else json.loads(end["resume_token"])["_data"], newest["position"].rpartition(":")[2]
+        token, event = _token_data(end), newest["position"].rpartition(":")[2]
         whole = token > event or (token == event and end is not None and bool(end["whole"]))
     return Reach(
         None if newest is None else newest["position"],
@@ -146,6 +148,13 @@ def reach_of(rows: Sequence[Row]) -> Reach:
         whole,
         snapshot_runs=end is None or end["snapshot_id"] is not None,
     )
+
+
+def _token_data(end: Row | None) -> str:
+    """Empty, which sorts before every token, where nothing ends a batch or its token cannot be read."""
+    with suppress(ResumePointLost):
+        return "" if end is None else ResumeToken.parse(end["resume_token"]).data
+    return ""
 
 
 def _later(positions: Iterable[str | None]) -> str | None:

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
-from tenacity import AttemptManager
 
 from pipelines.errors import StrandlineError
 from pipelines.model.position import cluster_time_hex
@@ -23,9 +23,10 @@ from pipelines.source.filling import Filling
 from pipelines.source.intake import Intake
 from pipelines.source.opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
 from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
-from pipelines.source.patience import Patience, made_progress
+from pipelines.source.patience import Failures, Patience
 from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
+from pipelines.source.sharding import refuse_shared_id
 from pipelines.source.stages import Selection
 
 _SILENCE_SECONDS = 1.0
@@ -81,6 +82,7 @@ class StreamReader:
         self._client = client
         self._selection = selection
         self._fields = FieldRewriter(selection.fields)
+        self._unique_ids = limits.unique_ids
         self._start = start
         self._limits = limits
         self._patience = patience
@@ -133,13 +135,12 @@ class StreamReader:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                for attempt in self._patience.attempts(self._stop):
-                    with attempt:
-                        self._read_until_error(attempt)
+                failures = Failures()
+                self._patience.call(partial(self._read_until_error, failures), self._stop, failures)
         except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
             self._put(error)
 
-    def _read_until_error(self, attempt: AttemptManager) -> None:
+    def _read_until_error(self, failures: Failures) -> None:
         """Until the stream is closed by an invalidate (the next round goes on with startAfter) or by an event that is too large."""
         if self._stop.is_set():
             return
@@ -155,7 +156,7 @@ class StreamReader:
             while self._is_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._hand_over(batch):
-                    made_progress(attempt)
+                    failures.clear()
                     self._narrowing.lost_connections = 0
                 if failure is not None:
                     self._meet_oversize(failure)
@@ -177,6 +178,10 @@ class StreamReader:
         self._start = ResumePoint(token=batch.resume_token, last_event=batch.last_event or self._start.last_event)
         return moved
 
+    def _rewritten(self, raw: bytes) -> bytes:
+        """An event by the field rules. Raises where its document may stand on several shards."""
+        return self._fields.event(raw if self._unique_ids else refuse_shared_id(raw))
+
     def _meet_oversize(self, failure: Exception) -> None:
         """Read on in smaller steps, or pass the event where it is certain which one it is.
 
@@ -186,7 +191,8 @@ class StreamReader:
         """
         if not self._narrowing.suspects(failure):
             raise failure
-        if self._narrowing.refused() > self._limits.retry_limit and self._passed(failure):
+        repeated = self._narrowing.refused()
+        if 0 <= self._limits.retry_limit < repeated and self._passed(failure):
             return
         if self._narrowing.is_lost_connection(failure):
             raise failure
@@ -201,7 +207,7 @@ class StreamReader:
             raise (key_too_large() if self._narrowing.suspects(error) else error) from None
         if event is None:
             return False
-        light = light_event(self._fields.event(bytes(event.raw)))
+        light = light_event(self._rewritten(bytes(event.raw)))
         explained = self._narrowing.explains(failure, light)
         if explained:
             self._hand_over(ChangeBatch((light,), token_json(token), (SetAside(light, self._narrowing.refusals, None),)))
@@ -215,7 +221,7 @@ class StreamReader:
         """
         limits, caught_up = self._limits, False
         filling = Filling(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
-        intake = Intake(self._fields.event, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
+        intake = Intake(self._rewritten, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
         token, is_past, failure = stream.resume_token, False, None  # past: the stream is behind what the batch holds
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
         while not self._stop.is_set():

@@ -7,7 +7,7 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 
 from pipelines.model.snapshot_policy import ChunkSize
-from pipelines.source.client import AnyClient, Collection, asking
+from pipelines.source.client import AnyClient, Collection, asking, read_command
 from pipelines.source.ranges import Range, can_bound, tile
 
 _SAMPLES_A_CHUNK = 20
@@ -55,7 +55,7 @@ def bounds_beyond(client: AnyClient, collection: Collection, bound: bytes, docum
     """
     database, found = client[collection.db], [bound]
     find = {"find": collection.name, "hint": {"_id": 1}, "sort": {"_id": 1}, "projection": {"_id": 1}, "skip": documents, "limit": 1}
-    while further := list(database.cursor_command(find | {"min": RawBSONDocument(found[-1])}, codec_options=database.codec_options)):
+    while further := list(read_command(database, find | {"min": RawBSONDocument(found[-1])})):
         found.append(bytes(further[0].raw))
         if found[-1] == found[-2] or not can_bound(found[-1]):  # one `_id` on several shards; MaxKey, in a clustered collection
             break

@@ -19,6 +19,7 @@ from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.model.deployment import SHARDED, deployment_identity
+from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
 from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
@@ -186,11 +187,24 @@ def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
 
 
 def operation_time(client: AnyClient) -> tuple[int, int]:
-    """I/O: the cluster's present operation time (seconds, increment)."""
-    with asking("ping"):
-        reply = client.admin.command("ping")
+    """I/O: the primary's operation time (seconds, increment), whatever member the client reads from."""
+    reply = _ping(client)
     time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
     return time.time, time.inc
+
+
+def next_cluster_time(client: AnyClient) -> tuple[int, int]:
+    """I/O: a cluster time (seconds, increment) after every event that is committed now. A member that lags has not come to it."""
+    reply = _ping(client)
+    known = [reply.get("operationTime"), reply.get("$clusterTime", {}).get("clusterTime")]
+    time = max(time for time in known if time is not None)
+    return time.time, time.inc + 1
+
+
+def _ping(client: AnyClient) -> dict[str, Any]:
+    """A command that names no read preference goes to the primary."""
+    with asking("ping"):
+        return dict(client.admin.command("ping"))
 
 
 def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
@@ -199,6 +213,12 @@ def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
     if collection.capped:
         return {"level": "majority", "afterClusterTime": Timestamp(*at)}
     return {"level": "snapshot", "atClusterTime": Timestamp(*at)}
+
+
+def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[Any]:
+    """I/O: the documents that *command* finds, from a member that the URI's ``readPreference`` admits. Left alone, the driver would ask the
+    primary."""
+    yield from database.cursor_command(command, read_preference=database.read_preference, codec_options=database.codec_options)
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
@@ -276,5 +296,5 @@ def token_json(token: Any) -> str:
 
 
 def token_data(token: str) -> str:
-    """``_data`` of a token in Extended JSON: the string that sorts in stream order."""
-    return str(json_util.loads(token)["_data"])
+    """``_data`` of a token in Extended JSON: the string that sorts in stream order. Raises as `ResumeToken.parse`."""
+    return ResumeToken.parse(token).data

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.model.resume_token import RESET_OR_HEAL
 
 Verdict = Literal["retriable", "history_lost", "invalid_token", "oversize", "configuration", "terminal"]
 Phase = Literal["opening", "resuming", "reading"]
@@ -64,8 +65,6 @@ CODES: dict[int, Verdict] = {
 _DAMAGED = [*range(40646, 40650), *range(50788, 50798), *range(50806, 50836), 50854, 50855, 50870, 50872, *range(51055, 51058)]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
-RESET_OR_HEAL: Final = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
-"""What helps where the history is lost."""
 _UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 

@@ -15,6 +15,7 @@ from pymongo.change_stream import ChangeStream
 
 from pipelines.errors import ResumePointLost, RetriableError
 from pipelines.model.position import cluster_time_of
+from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, asking, token_data, token_json
 from pipelines.source.errors import classify
@@ -36,9 +37,11 @@ class StreamLimits:
     skip_threshold: int = 0
     """Bytes of a document that are left out when skipping; 0: as much as MongoDB can send."""
     retry_limit: int = 0
-    """How often an event that the server cannot send is asked for again, before it is passed."""
+    """Maximum repeated reads of an event that the server cannot send, before it is passed; -1: no limit."""
     strict: bool = False
     """Stop at a document that JSON cannot show."""
+    unique_ids: bool = True
+    """`_id`s are unique in the deployment. False: stop at an event that shows another shard key."""
 
 
 ANSWER_EVENTS = 16_384
@@ -95,12 +98,16 @@ def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint
 
     Raises:
         ResumePointLost: There is none at that time, and the source is past it.
-        RetriableError: The source has not come so far yet: a secondary that lags, or one that was restored a moment ago.
+        RetriableError: The member that answers has not come so far yet: a secondary that lags.
         PyMongoError: As the server says.
     """
     if start.last_event is None:
         return
-    seconds, increment = cluster_time_of(start.last_event)
+    try:
+        seconds, increment = cluster_time_of(start.last_event)
+        at = Timestamp(seconds, increment)
+    except ValueError:
+        raise ResumePointLost("the time of the last captured event cannot be read", next_step=RESET_OR_HEAL) from None
     options = {"batch_size": 1, **ResumePoint(cluster_time=(seconds, increment)).watch_options}
     stages: list[Stage] = [{"$project": {"clusterTime": 1}}]
     try:
@@ -108,25 +115,31 @@ def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint
             event = stream.try_next()
             if event is None:
                 behind = ResumePoint(cluster_time=(seconds, increment + 1))
-                event = _awaited(stream, token_data(token_at(client, selection, behind, expanded_events=expanded_events)))
+                event = _awaited(stream, token_data(token_at(client, selection, behind, expanded_events=expanded_events)), at)
     except mongo.OperationFailure as error:
         if classify(error) == "history_lost":
             return
         raise
-    if event is None or event["clusterTime"] != Timestamp(seconds, increment):
-        at = datetime.fromtimestamp(seconds, UTC).isoformat()
+    if event is None or event["clusterTime"] != at:
         raise ResumePointLost(
-            f"the source no longer has the last event that it sent ({at}): it was restored to an earlier time",
+            f"the source no longer has the last event that it sent ({_time(at)}): it was restored to an earlier time",
             next_step="set capture.on_history_lost: heal, which reads everything again; or strandline stop, then strandline offsets reset",
         )
 
 
-def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str) -> RawBSONDocument | None:
-    """The next event, or None as soon as the stream is past the token data *beyond*."""
+def _time(at: Timestamp) -> str:
+    return datetime.fromtimestamp(at.time, UTC).isoformat()
+
+
+def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str, at: Timestamp) -> RawBSONDocument | None:
+    """The next event, or None as soon as the stream is past the token data *beyond*. *at*: cluster time of the event."""
     deadline = time.monotonic() + _LOOKING_SECONDS
     while (event := stream.try_next()) is None and token_data(token_json(stream.resume_token)) < beyond:
         if time.monotonic() > deadline:
-            raise RetriableError("the source has not come up to the last event that it sent", next_step="wait, or strandline doctor")
+            raise RetriableError(
+                f"the member of the source that is read lags: it has not come to the last captured event ({_time(at)})",
+                next_step="wait until it has, or choose another member by readPreference in STRANDLINE_SOURCE__URI",
+            )
     return event
 
 

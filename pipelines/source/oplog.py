@@ -15,8 +15,10 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 
+from pipelines.errors import ResumePointLost
+from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.user_pipeline import Stage
-from pipelines.source.client import AnyClient, asking, operation_time, token_data
+from pipelines.source.client import AnyClient, asking, next_cluster_time, operation_time, token_data
 from pipelines.source.errors import classify
 from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.resume import ResumePoint
@@ -26,6 +28,7 @@ _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
 _TOKEN_ALONE: Final[Stage] = {"$project": {"_id": 1}}
 _LOOKING_SECONDS = 1.0
+IN_THE_FUTURE: Final = "it lies in the source's future: this is another cluster, or one that was restored to an earlier time"
 _OVERTAKEN = 136  # CappedPositionLost: what the server looked at fell off before it had read on
 
 
@@ -37,7 +40,9 @@ class OplogReach:
     """None: the oplog has not rolled over yet, it holds everything."""
     present: int
     position: int | None
-    """Where the asked-for token stands; None where it has fallen off."""
+    """Where the asked-for token stands; None where no stream can go on from it."""
+    why_lost: str | None = None
+    """The reason why no stream can go on from the token; None: one can."""
 
     @property
     def headroom_seconds(self) -> int | None:
@@ -89,8 +94,19 @@ class Oplog:
         return token_data(self.token_at(ResumePoint(cluster_time=(seconds, 0))))
 
     def present(self) -> str:
-        """I/O: ``_data`` of a token that is later than every event that is committed now."""
-        return token_data(self.token_at())
+        """I/O: ``_data`` of a token that is later than every event that is committed now. The primary's time decides: a member that lags
+        would call tokens later that are not."""
+        with asking("the cluster's time"):
+            return token_data(self.token_at(ResumePoint(cluster_time=next_cluster_time(self._client))))
+
+    def why_unusable(self, token: str) -> str | None:
+        """I/O: the reason why no stream can go on from *token*; None: one can."""
+        try:
+            if token_data(token) > self.present():
+                return IN_THE_FUTURE
+        except ResumePointLost as lost:
+            return lost.message
+        return None if self.reaches(ResumePoint(token=token)) else "the source no longer has the history behind it"
 
     def present_time(self) -> tuple[int, int]:
         """I/O: the source's operation time: seconds since the epoch, and increment."""
@@ -108,8 +124,8 @@ class Oplog:
             oldest = self.oldest()
             data = token_data(token)
             first_after = _first(oldest, present + 1, lambda seconds: self._data_at(seconds) > data)
-            fallen_off = not self.reaches(ResumePoint(token=token))
-        return OplogReach(oldest if oldest > 1 else None, present, None if fallen_off else first_after - 1)
+            why_lost = self.why_unusable(token)
+        return OplogReach(oldest if oldest > 1 else None, present, None if why_lost else first_after - 1, why_lost)
 
     def _open(self, start: ResumePoint, limits: StreamLimits) -> ChangeStream[RawBSONDocument]:
         """The events' tokens alone: most events that are too large to be sent do not stand in the way."""
@@ -138,7 +154,13 @@ class Oplog:
         return found
 
     def silent(self, after: str, through: tuple[int, int]) -> bool:
-        """I/O: whether the source has no captured event between the token *after* and cluster time *through*, that time's own included."""
+        """I/O: whether the source has no captured event between the token *after* and cluster time *through*, that time's own included.
+
+        Raises:
+            ResumePointLost: The token cannot be read, or is later than the source's present, and so tells of no time.
+        """
+        if token_data(after) > self.present():
+            raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         seconds, increment = through
         end = token_data(self.token_at(ResumePoint(cluster_time=through)))
         beyond = token_data(self.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))

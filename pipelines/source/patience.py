@@ -1,14 +1,12 @@
-"""How long a source that does not answer is waited for: exponential delays, a bounded count, and a count that progress resets."""
+"""Retries of an operation on the source: exponential delays, and a bound for each kind of failure, which progress resets."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from tenacity import AttemptManager, RetryCallState, Retrying, retry_if_exception_type, retry_if_not_exception_type
+from typing import TypeVar
 
 from pipelines.errors import RetriableError
 from pipelines.io.landed import WriterEnded
@@ -19,77 +17,80 @@ T = TypeVar("T")
 log = logging.getLogger("strandline.source")
 
 
+@dataclass
+class Failures:
+    """Failures of one operation since its last progress, counted by kind."""
+
+    unanswered: int = 0
+    """Nobody answered: no server was reached, or the connection broke."""
+    others: int = 0
+    """A server answered with a failure that may pass, such as an election."""
+
+    @property
+    def total(self) -> int:
+        return self.unanswered + self.others
+
+    def add(self, error: RetriableError) -> None:
+        if isinstance(error, NoAnswer):
+            self.unanswered += 1
+        else:
+            self.others += 1
+
+    def clear(self) -> None:
+        """The operation made progress: earlier failures count no more."""
+        self.unanswered = self.others = 0
+
+
 @dataclass(frozen=True)
 class Patience:
-    """What is tried again after a `RetriableError`, how often and when: after 1, 2, 4, … seconds, the longest `max_delay_ms`.
+    """Retry after a `RetriableError`; every other error ends an operation at once.
 
-    Everything else ends at once: it would repeat for ever.
+    The delay doubles from *initial_delay_ms* to *max_delay_ms*.
     """
 
     max_retries: int = -1
-    """Failures in a row without progress; -1: no limit."""
+    """Maximum failures without progress in which a server answered; -1: no limit."""
     connect_max_attempts: int = 16
-    """Attempts in a row in which nobody answered."""
+    """Maximum attempts without progress in which nobody answered."""
     initial_delay_ms: int = 1000
     max_delay_ms: int = 120_000
 
-    def attempts(self, stop: threading.Event | None = None) -> Iterator[AttemptManager]:
-        """Use as ``for attempt in …: with attempt: …``; `made_progress` inside resets the count.
+    def call(self, operation: Callable[[], T], stop: threading.Event | None = None, failures: Failures | None = None) -> T:
+        """I/O: return the result of *operation*, which is repeated while its failures are within the bounds.
 
         Args:
-            stop: Ends a wait early, and the attempts with the next failure.
+            operation: Called again after each failure.
+            stop: Ends a delay early, and the retries with the next failure.
+            failures: Shared with *operation*, which clears it when it makes progress. Default: no progress before the result.
 
         Raises:
-            RetriableError: The last one, once the attempts are used up.
+            RetriableError: The last failure, when a bound is reached.
         """
-        waiting = stop or threading.Event()
-        return iter(
-            Retrying(
-                retry=retry_if_exception_type(RetriableError) & retry_if_not_exception_type(WriterEnded),
-                wait=lambda state: self.delay_seconds(state.attempt_number),
-                stop=lambda state: waiting.is_set() or self._exhausted(state),
-                sleep=lambda seconds: _wait(waiting, seconds),
-                before_sleep=_log_retry,
-                reraise=True,
-            )
-        )
-
-    def call(self, question: Callable[[], T], stop: threading.Event | None = None) -> T:
-        """I/O: the answer to *question*, asked as often as `attempts` allows."""
-        for attempt in self.attempts(stop):
-            with attempt:
-                return question()
-        raise AssertionError("attempts end with an answer or an error")
+        waiting, failures = stop or threading.Event(), failures or Failures()
+        while True:
+            try:
+                return operation()
+            except WriterEnded:
+                raise
+            except RetriableError as error:
+                failures.add(error)
+                if waiting.is_set() or self._exhausted(failures, error):
+                    raise
+                delay = self.delay_seconds(failures.total)
+                _log_retry(error, failures.total, delay)
+            waiting.wait(delay)
 
     def delay_seconds(self, failures: int) -> float:
-        """The wait after so many failures in a row; none after none."""
+        """Delay after *failures* in a row; 0 after none."""
         return 0.0 if failures < 1 else min(self.initial_delay_ms * 2.0 ** min(failures - 1, 30), self.max_delay_ms) / 1000
 
-    def _exhausted(self, state: RetryCallState) -> bool:
-        error = state.outcome.exception() if state.outcome is not None else None
-        unanswered = isinstance(error, NoAnswer) and state.attempt_number >= self.connect_max_attempts
-        return unanswered or 0 <= self.max_retries < state.attempt_number
+    def _exhausted(self, failures: Failures, error: RetriableError) -> bool:
+        if isinstance(error, NoAnswer):
+            return failures.unanswered >= self.connect_max_attempts
+        return 0 <= self.max_retries < failures.others
 
 
-def made_progress(attempt: AttemptManager) -> None:
-    """The stream moved on: the failures before count no more."""
-    attempt.retry_state.attempt_number = 1
-
-
-def _wait(stop: threading.Event, seconds: float) -> None:
-    stop.wait(seconds)
-
-
-def _log_retry(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome is not None else None
-    delay = state.next_action.sleep if state.next_action is not None else 0.0
+def _log_retry(error: RetriableError, failures: int, delay: float) -> None:
     count_failures(1, logged=1, retries=1)
-    context: dict[str, Any] = {
-        "stage": "read",
-        "class": type(error).__name__,
-        "attempt": state.attempt_number,
-        "next_attempt_in_seconds": delay,
-    }
-    log.warning(
-        "%s; attempt %d follows in %.0f s", getattr(error, "message", error), state.attempt_number + 1, delay, extra={"context": context}
-    )
+    context = {"stage": "read", "class": type(error).__name__, "attempt": failures, "next_attempt_in_seconds": delay}
+    log.warning("%s; attempt %d follows in %.0f s", error.message, failures + 1, delay, extra={"context": context})

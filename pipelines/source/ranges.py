@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.merge_key import document_merge_key
-from pipelines.source.client import AnyClient, Collection, asking, find_collection, read_concern
+from pipelines.source.client import AnyClient, Collection, asking, find_collection, read_command, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
@@ -152,14 +152,14 @@ def _documents(
     if projection := projection or exclusion_projection(reading.fields, collection.db, collection.name):
         find["projection"] = projection
     document = None
-    for document in database.cursor_command(find, codec_options=database.codec_options):
+    for document in read_command(database, find):
         yield document
     if chunk.lower is not None and chunk.upper is None and (document is None or document.raw[_TYPE] != _MAX_KEY):
         # An open upper bound ends *before* MaxKey, which is a legal `_id`; but not in a clustered collection.
         only = {"_id": MaxKey()}
         filtered = {"$and": [only, reading.query]} if reading.query else only
         last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": filtered}
-        yield from database.cursor_command(last, codec_options=database.codec_options)
+        yield from read_command(database, last)
 
 
 def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[str, Any]:

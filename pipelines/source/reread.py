@@ -10,7 +10,7 @@ from bson.raw_bson import RawBSONDocument
 
 from pipelines.model import raw_bson as rb
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import AnyClient, Collection, asking, find_incarnation, operation_time, read_concern
+from pipelines.source.client import AnyClient, Collection, asking, find_incarnation, operation_time, read_command, read_concern
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.stages import Selection
@@ -67,6 +67,5 @@ def read_at(
         find["projection"] = projection
     rules = FieldRewriter(fields).collection(collection.db, collection.name)
     with asking(f"reading documents of {collection}"):
-        database = client[collection.db]
-        found = [bytes(document.raw) for document in database.cursor_command(find, codec_options=database.codec_options)]
+        found = [bytes(document.raw) for document in read_command(client[collection.db], find)]
     return found if rules is None else [rules.document(document) for document in found]

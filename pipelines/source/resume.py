@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bson import json_util
 from bson.timestamp import Timestamp
 
+from pipelines.model.resume_token import ResumeToken
 from pipelines.source.errors import Phase
 
 
@@ -24,9 +24,13 @@ class ResumePoint:
 
     @property
     def watch_options(self) -> dict[str, Any]:
-        """Arguments of ``watch``. Always ``startAfter``, never ``resumeAfter``: it survives an ``invalidate``."""
+        """Arguments of ``watch``. Always ``startAfter``, never ``resumeAfter``: it survives an ``invalidate``.
+
+        Raises:
+            ResumePointLost: The token cannot be read.
+        """
         if self.token is not None:
-            return {"start_after": json_util.loads(self.token, json_options=json_util.CANONICAL_JSON_OPTIONS)}
+            return {"start_after": ResumeToken.parse(self.token).document}
         if self.cluster_time is not None:
             return {"start_at_operation_time": Timestamp(*self.cluster_time)}
         return {}

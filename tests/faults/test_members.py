@@ -63,6 +63,14 @@ class Cluster:
         self.server.resume(member)
         self.wait_for(members=3)
 
+    def tag(self, member: int, name: str) -> str:
+        """A URI that reads from *member* alone, which will not become the primary."""
+        config = self.client.admin.command("replSetGetConfig")["config"]
+        config["members"][member] |= {"tags": {"name": name}, "priority": 0}
+        self.client.admin.command("replSetReconfig", config | {"version": config["version"] + 1})
+        self.wait_for(members=3)
+        return f"{self.server.uri}&readPreference=secondary&readPreferenceTags=name:{name}"
+
     def remove_and_add(self, member: int) -> None:
         everybody = self.client.admin.command("replSetGetConfig")["config"]["members"]
         for members in ([each for each in everybody if each["_id"] != member], everybody):
@@ -105,34 +113,82 @@ def writing(client: Client) -> Iterator[list[int]]:
         writer.join()
 
 
-# scenario: F11, without clock jumps, which need another kernel's clock
-@pytest.mark.long
-def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
     with EmbeddedMongod(members=3, set_parameters={"enableTestCommands": "1"}) as server:
         cluster = Cluster(server)
-        ctx = spark_pipeline(spark, server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
-        stop = threading.Event()
-        capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
-        with writing(cluster.client) as acknowledged:
-            capturing.start()
-            try:
-                time.sleep(5)
-                cluster.cut_off_and_kill_the_primary()
-                cluster.hang(cluster.primary())
-                cluster.hang((cluster.primary() + 1) % 3)
-                cluster.remove_and_add((cluster.primary() + 1) % 3)
-                assert capturing.is_alive()
-            finally:
-                stop.set()
-                capturing.join()
-        land(ctx)
-        database = cluster.client.get_database("shop", read_concern=ReadConcern("majority"))
-        kept = {document["_id"] for document in database.log.find()}
-        rolled_back = set(acknowledged) - kept
-        assert len(rolled_back) > 10
-        seen = {int(row["key"]) for row in bronze(ctx).where("collection = 'log' and op in ('c', 'r')").select("key").collect()}
-        assert seen & rolled_back == set()
-        assert seen == kept
-        assert_streamed_exactly_once(ctx)
-        assert_equal_to_source(ctx, database, "log", "a")
+        yield cluster
         cluster.client.close()
+
+
+def finds(cluster: Cluster, member: int, namespace: str) -> int:
+    """Reads of *namespace* by our clients that one member has served since its profiler runs."""
+    with Client(f"mongodb://127.0.0.1:{cluster.server.ports[member]}/?directConnection=true") as direct:
+        reads = {"ns": namespace, "appName": "strandline", "op": {"$in": ["query", "getmore"]}, "command.isMaster": {"$exists": False}}
+        return direct.shop["system.profile"].count_documents(reads)
+
+
+def test_a_member_that_lags_is_waited_for_and_serves_the_snapshots_reads(
+    spark: SparkSession, tmp_path: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    primary = cluster.primary()
+    slow = (primary + 1) % 3
+    shop = cluster.client.shop
+    from_primary = spark_pipeline(spark, cluster.server.uri, "shop", tmp_path)
+    from_slow = spark_pipeline(spark, cluster.tag(slow, "slow"), "shop", tmp_path, errors_retry_delay_max_ms=1000)
+    shop.a.insert_many([{"_id": number} for number in range(2000)])
+    for member in range(3):
+        with Client(f"mongodb://127.0.0.1:{cluster.server.ports[member]}/?directConnection=true") as direct:
+            direct.shop.command("profile", 2)
+    assert run_capture(from_slow, once=True).documents == 2000
+    assert (finds(cluster, primary, "shop.a"), finds(cluster, slow, "shop.a") > 0) == (0, True)
+
+    ended: list[int] = []
+    capturing = threading.Thread(target=lambda: ended.append(run_capture(from_slow, once=True).events))
+    with cluster.not_replicating([slow]):
+        time.sleep(1)
+        for number in range(2000, 2005):
+            shop.a.insert_one({"_id": number})
+            time.sleep(0.3)
+        run_capture(from_primary, once=True)
+        shop.a.insert_one({"_id": 3000})
+        with caplog.at_level("WARNING", "strandline.source"):
+            capturing.start()
+            capturing.join(timeout=12)
+        assert capturing.is_alive(), "a lagging member was taken for a lost position"
+        assert "lags: it has not come to the last captured event" in caplog.text
+    capturing.join(timeout=120)
+    assert ended == [1]
+    land(from_primary)
+    assert_streamed_exactly_once(from_primary)
+    assert_equal_to_source(from_primary, shop, "a")
+
+
+# scenario: F11, without clock jumps, which need another kernel's clock
+@pytest.mark.long
+def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
+    ctx = spark_pipeline(spark, cluster.server.uri, "shop", tmp_path, errors_retry_delay_max_ms=1000)
+    stop = threading.Event()
+    capturing = threading.Thread(target=run_capture, args=(ctx,), kwargs={"stop": stop})
+    with writing(cluster.client) as acknowledged:
+        capturing.start()
+        try:
+            time.sleep(5)
+            cluster.cut_off_and_kill_the_primary()
+            cluster.hang(cluster.primary())
+            cluster.hang((cluster.primary() + 1) % 3)
+            cluster.remove_and_add((cluster.primary() + 1) % 3)
+            assert capturing.is_alive()
+        finally:
+            stop.set()
+            capturing.join()
+    land(ctx)
+    database = cluster.client.get_database("shop", read_concern=ReadConcern("majority"))
+    kept = {document["_id"] for document in database.log.find()}
+    rolled_back = set(acknowledged) - kept
+    assert len(rolled_back) > 10
+    seen = {int(row["key"]) for row in bronze(ctx).where("collection = 'log' and op in ('c', 'r')").select("key").collect()}
+    assert seen & rolled_back == set()
+    assert seen == kept
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "log", "a")

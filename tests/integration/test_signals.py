@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from stream_reading import failing, needs_failpoints
 
 from pipelines.control.signals import send
 from pipelines.errors import ConfigurationError
@@ -26,7 +28,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.send_signal import conditions_of, send_signal
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
-from pipelines.model.columns import NOTIFICATIONS, SIGNALS
+from pipelines.model.columns import NOTIFICATIONS, SIGNALS, bronze_table
 from pipelines.model.signal import Signal
 
 Db = Database[dict[str, Any]]
@@ -192,6 +194,59 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
     assert_equal_to_source(ctx, database, "a", "b")
     assert_streamed_exactly_once(ctx)
     assert sorted(database.list_collection_names()) == ["a", "b", "c"], "something was written to the source"
+
+
+class AtPaused(logging.Handler):
+    """READ rows in bronze at the moment at which PAUSED is told."""
+
+    def __init__(self, ctx: JobContext) -> None:
+        super().__init__()
+        self.ctx, self.reads = ctx, list[int]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "PAUSED" in record.args:  # type: ignore[operator]  # why: the arguments of this logger are a tuple
+            self.reads.append(read(self.ctx).total())
+
+
+# scenario: N04, N09
+@needs_failpoints
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[Any],
+    database: Db,
+    tmp_path: Path,
+    engine: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 20, "snapshot_max_threads": 4, "engine": engine}
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, **quick)
+    database.a.insert_many([{"_id": number, "text": "x" * 1000} for number in range(2000)])
+    logger, heard = logging.getLogger("strandline.notifications"), AtPaused(ctx)
+    logger.addHandler(heard)
+    try:
+        paused = ask(ctx, "pause-snapshot")  # found while the first chunks are being read
+        slow = failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=700)
+        with caplog.at_level("INFO", logger.name), slow, capturing(ctx):
+            wait_until(lambda: ctx.tables.exists(bronze_table("test")) and acted(ctx)[paused], seconds=120)
+    finally:
+        logger.removeHandler(heard)
+    began = time.monotonic()
+    assert heard.reads == [read(ctx).total()], "a chunk landed after PAUSED was told"
+    assert heard.reads[0] < 2000
+    assert list_snapshots(ctx)[0].state == "paused"
+    with capturing(ctx):
+        time.sleep(1)
+        resumed = ask(ctx, "resume-snapshot")
+        waited = time.monotonic() - began
+        wait_until(lambda: acted(ctx)[resumed])
+        wait_until(lambda: list_snapshots(ctx)[0].state == "completed", seconds=180)
+    longest = time.monotonic() - began + 120
+    ends = {kind: more for _, _, kind, more in told(ctx) if kind in ("RESUMED", "COMPLETED")}
+    for seconds in (ends["RESUMED"]["paused_seconds"], ends["COMPLETED"]["paused_seconds"], list_snapshots(ctx)[0].paused_seconds):
+        assert waited <= seconds <= longest
+    assert read(ctx) == {"a": 2000}
 
 
 # scenario: C10, N08, N10

@@ -141,6 +141,18 @@ def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_ur
         assert [(aside.refused_by_server, aside.attempts) for aside in asides] == [(True, 3), (True, 3)]
 
 
+def test_without_a_retry_limit_an_event_that_cannot_be_sent_is_read_until_it_can_be(mongo_uri: str, database: Db) -> None:
+    database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    with reading(mongo_uri, database, StreamLimits(retry_limit=-1), images=Images("updateLookup", "whenAvailable")) as stream:
+        database.a.insert_one({"_id": 1, "heavy": "x" * (9 * 1024 * 1024)})
+        database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+        stream.until(1)
+        time.sleep(2)  # the reader asks for the event again and again
+        database.a.update_one({"_id": 1}, {"$unset": {"heavy": 1}})  # the lookup finds a small document from now on
+        assert stream.until(3) == [1, 1, 1]
+        assert [aside for batch in stream.landed for aside in batch.set_aside] == []
+
+
 # scenario: J09
 def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: str, database: Db) -> None:
     with reading(mongo_uri, database) as stream:

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigurationError, ContractError, ResumePointLost,
 from pipelines.io.landed import WriterEnded
 from pipelines.jobs.chunk_attempts import patiently
 from pipelines.source.errors import CODES, NoAnswer, Phase, as_strandline_error, classify
-from pipelines.source.patience import Patience, made_progress
+from pipelines.source.patience import Failures, Patience
 
 
 class Clock(threading.Event):
@@ -32,15 +32,35 @@ class Clock(threading.Event):
 
 
 def run(patience: Patience, outcomes: Iterator[Exception | None], *, progress: bool = False) -> tuple[list[float], Exception | None]:
-    clock = Clock()
+    """The waits of an operation that meets *outcomes*, and the error that ends it. *progress*: it makes some before each."""
+    clock, failures = Clock(), Failures()
+
+    def operation() -> None:
+        error = next(outcomes)
+        if progress:
+            failures.clear()
+        if error is not None:
+            raise error
+
     try:
-        for attempt in patience.attempts(clock):
-            with attempt:
-                error = next(outcomes)
-                if progress:
-                    made_progress(attempt)
-                if error is not None:
-                    raise error
+        patience.call(operation, clock, failures)
+    except RetriableError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+def run_sequence(patience: Patience, happens: list[str]) -> tuple[list[float], Exception | None]:
+    """The waits of an operation that meets what *happens*, and the error that ends it."""
+    clock, failures, left = Clock(), Failures(), iter(happens)
+
+    def operation() -> None:
+        while (event := next(left)) == PROGRESS:
+            failures.clear()
+        if event != SUCCESS:
+            raise NoAnswer("x") if event == AWAY else RetriableError("x")
+
+    try:
+        patience.call(operation, clock, failures)
     except RetriableError as error:
         return clock.waits, error
     return clock.waits, None
@@ -57,22 +77,35 @@ def test_waits_double_up_to_the_longest() -> None:
     assert error is None
 
 
+ELECTION, AWAY, PROGRESS, SUCCESS = "election", "away", "progress", "success"
+
+
 # scenario: P04, P07
 @pytest.mark.parametrize(
-    ("patience", "error", "failures", "retries"),
+    ("patience", "happens", "retries", "ends_with"),
     [
-        (Patience(max_retries=3), RetriableError("x"), 9, 3),
-        (Patience(max_retries=0), RetriableError("x"), 9, 0),
-        (Patience(max_retries=-1), RetriableError("x"), 50, 50),
-        (Patience(), NoAnswer("x"), 50, 15),
-        (Patience(connect_max_attempts=2), NoAnswer("x"), 9, 1),
-        (Patience(max_retries=3), NoAnswer("x"), 9, 3),
+        (Patience(), [ELECTION] * 50, 50, None),
+        (Patience(), [AWAY] * 15, 15, None),
+        (Patience(), [AWAY] * 16, 15, AWAY),
+        (Patience(), [*[ELECTION] * 15, AWAY], 16, None),
+        (Patience(), [*[ELECTION] * 40, *[AWAY] * 15, ELECTION], 56, None),
+        (Patience(), [*[AWAY, ELECTION] * 15, AWAY], 30, AWAY),
+        (Patience(), [*[AWAY] * 15, PROGRESS, *[AWAY] * 15], 30, None),
+        (Patience(connect_max_attempts=2), [AWAY] * 2, 1, AWAY),
+        (Patience(connect_max_attempts=2), [AWAY, *[ELECTION] * 9, AWAY], 10, AWAY),
+        (Patience(max_retries=3), [ELECTION] * 3, 3, None),
+        (Patience(max_retries=3), [ELECTION] * 4, 3, ELECTION),
+        (Patience(max_retries=0), [ELECTION], 0, ELECTION),
+        (Patience(max_retries=0), [AWAY] * 5, 5, None),
+        (Patience(max_retries=3), [AWAY, AWAY, AWAY, ELECTION, ELECTION, ELECTION], 6, None),
+        (Patience(max_retries=3), [ELECTION] * 3 + [PROGRESS] + [ELECTION] * 3, 6, None),
+        (Patience(max_retries=3), [ELECTION, AWAY] * 3 + [ELECTION], 6, ELECTION),
     ],
 )
-def test_the_count_is_bounded_by_who_failed(patience: Patience, error: Exception, failures: int, retries: int) -> None:
-    waits, last = run(patience, failing(error, failures))
+def test_each_bound_counts_the_failures_that_it_names(patience: Patience, happens: list[str], retries: int, ends_with: str | None) -> None:
+    waits, error = run_sequence(patience, [*happens, SUCCESS])
     assert len(waits) == retries
-    assert (last is None) == (retries == failures)
+    assert ends_with == (None if error is None else {NoAnswer: AWAY, RetriableError: ELECTION}[type(error)])
 
 
 # scenario: G04

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.control.notifications import Notifications
 from pipelines.control.sources import Gate, State
 from pipelines.jobs.means import Means
 from pipelines.jobs.snapshot import SnapshotRun
-from pipelines.jobs.snapshot_plan import Chunk, Plan
+from pipelines.jobs.snapshot_plan import Chunk, Plan, paused_seconds
 from pipelines.jobs.snapshot_progress import Progress
 from pipelines.settings import CaptureSettings
 from pipelines.source.client import Collection, ConnectionOptions
@@ -49,6 +50,33 @@ def test_chunks_are_claimed_once_and_what_no_lane_has_claimed_can_be_withdrawn()
     assert ends == [("shop.b", 5, "STOPPED"), ("shop.a", 7, "SUCCEEDED")]
     assert {(aggregate, more["id"], more["snapshot_id"]) for aggregate, _, more in heard.told} == {("Incremental Snapshot", "s1", "id")}
     assert [more["chunks_done"] for _, kind, more in heard.told if kind == "IN_PROGRESS"] == [3, 4]
+
+
+def test_a_held_snapshot_claims_no_chunk_and_is_paused_once_none_is_in_hand() -> None:
+    progress = Progress("id", Plan(CHUNKS, 2), {0: 7}, Heard())
+    assert progress.claim(CHUNKS[1])
+    assert not progress.hold()
+    assert not progress.claim(CHUNKS[2])
+    progress.finish(CHUNKS[1], 1)
+    assert progress.hold()
+    progress.held = False
+    assert progress.claim(CHUNKS[2])
+    assert not progress.all_claimed
+
+
+def test_pauses_add_up_through_restarts() -> None:
+    times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds) for seconds in range(0, 100, 10)]
+    marks = [
+        ("plan", times[0]),
+        ("paused", times[1]),
+        ("chunk", times[1]),
+        ("resumed", times[3]),
+        ("paused", times[5]),
+        ("paused", times[6]),
+    ]
+    assert paused_seconds(marks, times[9]) == 20 + 40
+    assert paused_seconds([*marks, ("stopped", times[7])], times[9]) == 20 + 20
+    assert paused_seconds([], times[9]) == 0
 
 
 def test_what_is_withdrawn_as_a_whole_was_stopped_and_what_is_empty_was_empty() -> None:

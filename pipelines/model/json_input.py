@@ -1,0 +1,38 @@
+"""MongoDB Extended JSON that people write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+from bson import json_util
+
+MAX_DEPTH = 100
+"""Levels of nesting that MongoDB stores."""
+
+
+def parse_extended_json(text: str) -> Any:
+    """Read one value. Pure.
+
+    Raises:
+        ValueError: It is no Extended JSON, BSON cannot hold it, or it is nested too deeply. The message holds no value.
+    """
+    try:
+        value = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+        bson.encode({"value": value})
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except Exception:  # noqa: BLE001  # why: the parts of a value raise whatever they like (decimal, date, binary, ObjectId, …)
+        raise ValueError("is not valid JSON, or holds what BSON cannot") from None
+    if _depth(value) > MAX_DEPTH:
+        raise ValueError("is nested too deeply")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Without recursion, which a value may exhaust."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())]
+    return depth

@@ -1,0 +1,41 @@
+"""A resume token as bronze stores it: Extended JSON of the document that the server sent. The server alone knows what stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.errors import ResumePointLost
+from pipelines.model.json_input import parse_extended_json
+
+RESET_OR_HEAL = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
+"""The next step where the position is lost."""
+
+
+@dataclass(frozen=True)
+class ResumeToken:
+    """A token that a stream can be opened with; whether the server still knows it is another question."""
+
+    document: Mapping[str, Any]
+    data: str
+    """``_data``: the string that sorts in stream order."""
+
+    @staticmethod
+    def parse(text: str) -> ResumeToken:
+        """Raise ResumePointLost where *text* is no document with a text ``_data``, or one that BSON cannot hold."""
+        try:
+            document = parse_extended_json(text)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict) or not isinstance(document.get("_data"), str):
+            raise ResumePointLost("the committed position cannot be read: it is no resume token", next_step=RESET_OR_HEAL)
+        return ResumeToken(document, document["_data"])
+
+
+def is_readable(text: str) -> bool:
+    """Whether `ResumeToken.parse` accepts *text*."""
+    with suppress(ResumePointLost):
+        return bool(ResumeToken.parse(text).document)
+    return False

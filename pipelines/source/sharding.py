@@ -1,0 +1,71 @@
+"""Collections in which an `_id` may stand twice: each shard keeps its own index of `_id`s.
+
+A cluster keeps `_id`s apart where the shard key is `_id`, ranged or hashed: then one shard holds all documents of an `_id`.
+Source: mongodb.com/docs/manual/core/sharding-shard-key (unique indexes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError
+from pipelines.model import raw_bson as rb
+from pipelines.source.client import AnyClient, Collection, asking
+
+_UNAUTHORIZED = 13
+_SAY_SO = "set capture.sharded_ids_are_unique: true where the application makes unique _ids, such as ObjectIds; or leave the collection out"
+
+ShardKeys = Mapping[str, Sequence[str] | None]
+"""By ``db.collection`` of each sharded one: the fields of its shard key, None where the user may not read them."""
+
+
+def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKeys:
+    """I/O: ask ``config.collections``; where the user may not read it, the statistics of each collection.
+
+    Args:
+        client: Connected to a mongos.
+    """
+    names = {str(collection): collection for collection in collections}
+    with asking("reading the shard keys"):
+        try:
+            found = list(client.config.collections.find({"_id": {"$in": list(names)}, "dropped": {"$ne": True}}, {"key": 1}))
+            return {str(each["_id"]): list(each.get("key", {})) for each in found}
+        except mongo.OperationFailure as error:
+            if error.code != _UNAUTHORIZED:
+                raise
+        stated = {name: client[each.db].command("collStats", each.name) for name, each in names.items()}
+        return dict.fromkeys(name for name, statistics in stated.items() if statistics.get("sharded"))
+
+
+def refuse_shared_ids(keys: ShardKeys) -> None:
+    """Pure. Raise ConfigurationError where a collection may hold one `_id` on several shards."""
+    unsafe = sorted(name for name, fields in keys.items() if fields is None or list(fields) != ["_id"])
+    if not unsafe:
+        return
+    first = unsafe[0]
+    more = f" (and of {len(unsafe) - 1} more collections)" if len(unsafe) > 1 else ""
+    fields = keys[first]
+    key = "a shard key that this user may not read in config.collections" if fields is None else f"the shard key {', '.join(fields)}"
+    raise ConfigurationError(f"an _id of {first}{more} may stand on several shards: the collection has {key}", next_step=_SAY_SO)
+
+
+def refuse_shared_id(event: bytes) -> bytes:
+    """*event*, whose document key is `_id` alone. Pure.
+
+    Raises:
+        ConfigurationError: Its document key holds other fields: those of a shard key.
+    """
+    span = rb.field(event, b"documentKey")
+    fields = [name.decode("utf-8", "replace") for _, name, _, _ in rb.elements(event, span[1])] if span is not None else []
+    others = [name for name in dict.fromkeys(fields) if name != "_id"]
+    if others:
+        namespace = rb.field(event, b"ns")
+        parts = [rb.text(event, value, end) for _, _, value, end in rb.elements(event, namespace[1])] if namespace else ["?"]
+        raise ConfigurationError(
+            f"an _id of {'.'.join(parts)} may stand on several shards: its shard key holds {', '.join(others)}; "
+            "nothing has landed from this event on",
+            next_step=_SAY_SO,
+        )
+    return event

@@ -1,0 +1,96 @@
+"""A committed position that cannot be used is lost history, however it is recognised; the verbs that help work with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, bronze, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import ResumePointLost, StrandlineError
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.doctor import diagnose
+from pipelines.jobs.metrics import exposition
+from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
+from pipelines.jobs.reconcile import run_reconcile
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+from pipelines.jobs.status import show_offset
+from pipelines.model.columns import bronze_table
+
+Db = Database[dict[str, Any]]
+UNREADABLE = ("garbage", "{}")
+REFUSED_BY_SERVER = ('{"_data": "0"}',)
+IN_THE_FUTURE = '{"_data": "zzzz"}'
+
+
+def commit_position(ctx: JobContext, token: str, last_event: str | None = None) -> None:
+    writer = BronzeWriter(ctx.tables, "test", "damaged", lambda: 0)
+    last = writer.open(ctx.tables.properties(bronze_table("test"))["strandline.cluster"], None)
+    assert last is not None
+    writer.commit([], batch=last.batch + 1, resume_token=token, snapshot_id=None, last_event=last_event)
+
+
+# promise 3; scenario: G05
+def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_breaks(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    run_capture(ctx, once=True)
+    database.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    database.a.insert_one({"_id": 3})
+    for damaged in (*UNREADABLE, *REFUSED_BY_SERVER, IN_THE_FUTURE):
+        commit_position(ctx, damaged)
+        with pytest.raises(ResumePointLost, match=r"offsets reset.*on_history_lost: heal") as lost:
+            run_capture(ctx, once=True)
+        assert len(str(lost.value)) < 400
+        shown = show_offset(ctx)
+        assert (shown.resume_token, shown.position_at) == (damaged, None)
+        assert "offsets reset" in (shown.warning or "")
+        if damaged in UNREADABLE:
+            assert "cannot be read" in (shown.warning or "")
+        with pytest.raises(ResumePointLost):
+            diagnose(ctx)
+
+    for damaged in ("garbage", IN_THE_FUTURE):
+        commit_position(ctx, damaged)
+        assert "strandline_batch" in exposition(ctx)
+        assert offset_history(ctx, 1)[0].resume_token == damaged
+        run_silver(ctx)
+        with pytest.raises(StrandlineError):
+            run_reconcile(ctx, wait_seconds=1)
+        order(ctx, "stopped", by="ops", why=None)
+        assert reset_offset(ctx, by="ops", why=None, dry_run=True).from_token == damaged
+        move = alter_offset(ctx, "now", by="ops", why="it is damaged", dry_run=damaged == "garbage")
+        assert (move.direction, move.from_token, move.events) == ("forward", damaged, 1)
+        order(ctx, "running", by="ops", why=None)
+    run_capture(ctx, once=True)
+    assert bronze(ctx).where("op = 'gap' AND operation_type = 'altered'").count() == 1
+
+
+# promise 3
+@pytest.mark.parametrize(
+    ("damaged", "last_event"), [("garbage", None), (IN_THE_FUTURE, None), (None, "no hex"), (REFUSED_BY_SERVER[0], None)]
+)
+def test_healing_heals_whatever_is_wrong_with_the_position(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, damaged: str | None, last_event: str | None
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, on_history_lost="heal")
+    database.a.insert_many([{"_id": 1}, {"_id": 2}])
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    database.a.delete_one({"_id": 1})
+    commit_position(ctx, damaged or show_offset(ctx).resume_token or "", last_event)
+    assert run_capture(ctx, once=True).documents == 1
+    database.a.insert_one({"_id": 3})
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert [row["operation_type"] for row in bronze(ctx).where("op = 'gap'").collect()] == ["heal"]

@@ -1,0 +1,48 @@
+"""A stored resume token is read, or refused in one line."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from bson import json_util
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import ResumePointLost
+from pipelines.model.resume_token import ResumeToken, is_readable
+from pipelines.source.client import token_data
+from pipelines.source.resume import ResumePoint
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["_data", "$oid", "$date", "$numberDecimal"]), inner),
+)
+
+
+def test_a_token_is_kept_with_everything_in_it() -> None:
+    text = '{"_data": "8263", "_typeBits": {"$binary": {"base64": "gkA=", "subType": "00"}}}'
+    token = ResumeToken.parse(text)
+    assert (token.data, token_data(text)) == ("8263", "8263")
+    assert ResumePoint(token=text).watch_options == {"start_after": {"_data": "8263", "_typeBits": b"\x82@"}}
+
+
+DAMAGED = (
+    *("", "garbage", '{"_data": "8263', "{}", "[]", "7", "null", '"_data"', '{"_data": 7}', '{"_data": null}'),
+    *('{"_data": {"$oid": "zz"}}', '{"_data": "8", "n": 99999999999999999999}', '{"_data": "\\ud800"}'),
+    *("[" * 100_000, '{"_data": ' * 100_000),
+)
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:24])
+def test_a_damaged_token_is_a_lost_position(text: str) -> None:
+    assert not is_readable(text)
+    for reads in (token_data, lambda text: ResumePoint(token=text).watch_options):
+        with pytest.raises(ResumePointLost, match=r"cannot be read.*on_history_lost: heal"):
+            reads(text)
+
+
+@given(st.text() | json_values.map(json_util.dumps))
+def test_nothing_but_a_lost_position_is_raised(text: str) -> None:
+    with suppress(ResumePointLost):
+        assert isinstance(token_data(text), str)
