@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from pipelines.selection_settings import Section
 
 
-class MaintenanceSettings(Section):
-    """How long files that no table needs any more are kept for those who still read them, and tombstones for what comes late."""
+def _rows_kept(hours: int, of: str) -> Any:
+    return Field(hours, ge=1, description=f"`maintain` deletes {of} older than that, in hours; null: none.")
 
-    max_downtime_hours: int = Field(72, ge=1, description="Longest time that silver, or a reader of an older version, may be away.")
-    retention_hours: int = Field(
-        168, ge=1, description="`maintain` removes no file that was needed within that time. No less than the downtime."
+
+class MaintenanceSettings(Section):
+    """How long removed files, logs, tombstones and rows of control tables are kept."""
+
+    max_downtime_hours: int = Field(
+        24,
+        ge=1,
+        description="Longest time, in hours, that a reader of an older version may be away. `maintain` keeps no file and no log shorter. "
+        "For silver it keeps them as long as silver is behind.",
     )
+    retention_hours: int = Field(
+        168, ge=1, description="Time, in hours, for which `maintain` keeps removed files. Not shorter than max_downtime_hours."
+    )
+    log_retention_hours: int = Field(
+        168,
+        ge=1,
+        description="Time, in hours, for which a table's log goes back. Not shorter than retention_hours: Delta refuses that. Older "
+        "versions and changes cannot be read: a reader that was away longer reads the whole table.",
+    )
+    log_max_files: int | None = Field(
+        10_000,
+        ge=1,
+        description="Log files of one table, about. The log and the removed files of a table with more are kept for fewer days, and at "
+        "least for max_downtime_hours. Only in a lake of local folders. null: no limit.",
+    )
+    cuts_retention_hours: int | None = _rows_kept(168, "cuts, except the newest,")
+    notifications_retention_hours: int | None = _rows_kept(720, "notifications")
+    signals_retention_hours: int | None = _rows_kept(720, "signals that were acted upon, except those of the signal file,")
+    dead_letters_retention_hours: int | None = _rows_kept(720, "dead letters that were resolved, by the time of their replay,")
+    quality_retention_hours: int | None = _rows_kept(2160, "results of quality runs, except those that the next run needs,")
+    reconcile_retention_hours: int | None = _rows_kept(2160, "differences that `reconcile` found")
 
     tombstone_retention_hours: int | None = Field(
         240,
@@ -30,5 +59,10 @@ class MaintenanceSettings(Section):
             raise ValueError(
                 f"retention_hours ({self.retention_hours}) is shorter than max_downtime_hours ({self.max_downtime_hours}): "
                 "what silver has not read yet could be removed"
+            )
+        if self.log_retention_hours < self.retention_hours:
+            raise ValueError(
+                f"log_retention_hours ({self.log_retention_hours}) is shorter than retention_hours ({self.retention_hours}): "
+                "Delta keeps no file longer than the log that names it"
             )
         return self

@@ -27,6 +27,7 @@ from pipelines.snapshot_settings import SnapshotSettings
 
 DEFAULT_CONF = Path("conf")
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
+_CONTROL_INTERVAL_MS = 10_000
 _log = logging.getLogger("strandline.settings")
 
 
@@ -51,7 +52,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     max_queue_size_in_bytes: int = Field(128 * 1024 * 1024, ge=1024, description="Bytes of events of one commit.")
     poll_interval_ms: int = Field(200, ge=1, description="Longest wait for a batch to fill.")
     cursor_max_await_time_ms: int = Field(200, ge=1, description="Longest that the server holds back an empty answer.")
-    heartbeat_interval_ms: int = Field(10_000, ge=100, description="An idle stream commits its token this often.")
+    heartbeat_interval_ms: int = Field(
+        60_000,
+        ge=100,
+        description="Interval, in ms, at which an idle stream commits its token. The token must stay younger than the source's oplog.",
+    )
     on_history_lost: Literal["fail", "heal", "restart_at_oldest"] = Field(
         "fail",
         description="When the oplog no longer holds the position: stop; record a gap and read everything again; or record it and go on.",
@@ -112,6 +117,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def control_interval_seconds(self) -> float:
+        """Longest time until a run sees that the source was paused or stopped, and for which notifications wait for others."""
+        return min(self.heartbeat_interval_ms, _CONTROL_INTERVAL_MS) / 1000
 
     @property
     def lost_history_policy(self) -> Literal["fail", "heal", "restart_at_oldest"]:

@@ -54,7 +54,13 @@ class SilverSettings(Section):
         "What does not fit goes to `_rescued`.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
-    max_columns: int = Field(500, ge=1, description="Fields beyond go to `_rescued`.")
+    max_columns: int = Field(
+        500,
+        ge=1,
+        description="Maximum leaf columns of one table, at all levels of nesting together. Beyond it a new document is one VARIANT column: "
+        "first documents whose field names look like data, then the deepest. Other new fields go to `_rescued`. Columns that exist stay. "
+        "`rebuild` chooses again, from all documents.",
+    )
     max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
 
     @field_validator("history_collections", mode="before")

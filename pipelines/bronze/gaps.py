@@ -110,13 +110,8 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
 
 
 def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
-<<<<<<< ours
-    """I/O: the gaps of a *version* (default: the newest). One that was captured by then, after the position had been moved back, is none
-    any more. One short job for each of those."""
-=======
     """I/O: the gaps of a *version* (default: the newest). A gap that was captured by then, after the position had been moved back, is none.
     One short job for each of those."""
->>>>>>> theirs
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 

@@ -59,7 +59,8 @@ def open_cuts(tables: Tables) -> None:
 
 
 def publish(tables: Tables, cut: Cut) -> None:
-    """I/O: one commit that appends a row."""
+    """I/O: one commit that appends a row; creates the table if it is not there."""
+    open_cuts(tables)
     schema = schema_of(CUTS_DDL)
     row = (
         cut.number,

@@ -52,8 +52,8 @@ def deleted_at(tables: Tables, source: str) -> datetime | None:
 def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:
     """I/O: one commit that inserts a row; none where the source is in that state already.
 
-    Every state may follow every other, as KIP-875 has it: a paused source may be stopped, and a stopped one paused. Of two operators who ask
-    at once the second one's row comes after the first one's.
+    Every state may follow every other, as KIP-875 has it: a paused source may be stopped, and a stopped one paused. Of two operators who
+    ask at once the second one's row comes after the first one's.
     """
     schema = schema_of(SOURCES_DDL)
     while True:

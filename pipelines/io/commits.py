@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,6 +112,14 @@ class LogFolder:
         while self.file(version + 1).exists():
             version += 1
         return version
+
+    def files_since(self, seconds: float) -> int:
+        """I/O: how many files of the log were written in the last *seconds*."""
+        since, found = time.time() - seconds, 0
+        for file in os.scandir(self.path):
+            with suppress(FileNotFoundError):  # a writer's temporary file
+                found += file.stat().st_mtime >= since
+        return found
 
     def newest_commits(self, limit: int) -> Iterator[Commit]:
         """I/O: newest first, as far as their files are there."""

@@ -137,6 +137,11 @@ class Tables:
         newest = -1 if log is None else log.newest()
         return self.history(table)[0].version if newest < 0 else newest
 
+    def log_files_of_a_day(self, table: TableName) -> int:
+        """I/O: how many files the log of *table* got in the last 24 hours; 0 where this process does not see them."""
+        log = self._log(table)
+        return log.files_since(24 * 3600) if log is not None and log.path.is_dir() else 0
+
     def _log(self, table: TableName) -> LogFolder | None:
         """None where this process does not see the table's files."""
         if not self.lake.by_path or self.lake.in_object_store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import functions as F
@@ -13,16 +14,33 @@ from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
 _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
-_LOG_HOURS = 30 * 24
 
 
-def keep_for(tables: Tables, table: TableName, hours: int, known: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class Kept:
+    """How long a table keeps removed files, and how far its log goes back, in hours."""
+
+    files: int
+    log: int
+
+    def at_most(self, log_hours: int) -> Kept:
+        """The same with a log, and files, of at most so many hours."""
+        return Kept(min(self.files, log_hours), min(self.log, log_hours))
+
+    def at_least(self, hours: int) -> Kept:
+        """The same with files, and a log, of at least so many hours."""
+        return Kept(max(self.files, hours), max(self.log, hours))
+
+
+def keep_for(tables: Tables, table: TableName, kept: Kept, known: Mapping[str, str]) -> None:
     """I/O: tells the table how long its old files are needed: whoever vacuums it obeys. One commit; none where it says so already.
+
+    Delta removes older log files by itself, after a commit that writes a checkpoint, and whole days (UTC) at once.
 
     Args:
         known: The table's properties.
     """
-    wanted = {_FILES: f"interval {hours} hours", _LOG: f"interval {max(hours, _LOG_HOURS)} hours"}
+    wanted = {_FILES: f"interval {kept.files} hours", _LOG: f"interval {kept.log} hours"}
     if not wanted.items() <= known.items():
         tables.set_properties(table, wanted)
 

@@ -107,7 +107,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
 
 def _open_gate(ctx: JobContext, once: bool) -> Gate:
     """Raises ConfigurationError where an operator has stopped the source, or paused it and nobody would be there to see it go on."""
-    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.heartbeat_interval_ms / 1000)
+    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
     state = gate.state()
     if state in ("stopped", "deleted") or (state == "paused" and once):
         verb = "resume" if state == "paused" else "start"
@@ -124,7 +124,7 @@ def _writer(ctx: JobContext) -> BronzeWriter:
 
 def _notifications(ctx: JobContext) -> Notifications:
     capture = ctx.settings.capture
-    return Notifications(ctx.tables, ctx.settings.source.name, capture.notification_enabled_channels, capture.heartbeat_interval_ms / 1000)
+    return Notifications(ctx.tables, ctx.settings.source.name, capture.notification_enabled_channels, capture.control_interval_seconds)
 
 
 def _inbox(ctx: JobContext) -> Inbox:

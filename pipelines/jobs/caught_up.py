@@ -13,6 +13,7 @@ from pipelines.jobs.silver_collection import table_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.ledger import Ledger
+from pipelines.silver.news import News
 from pipelines.silver.writer import SilverTable
 from pipelines.source.oplog import Oplog
 
@@ -60,12 +61,13 @@ class CaughtUp:
             time.sleep(_POLL_SECONDS)
 
     def _behind(self, namespaces: Sequence[Namespace], version: int) -> list[Namespace]:
-        tables, settings = self.ctx.tables, self.ctx.settings.silver
-        ledger = Ledger.read(tables, tables.id(bronze_table(self.ctx.settings.source.name)))
-        found = []
+        """Those with news in bronze that their table does not hold. The ledger is not stored for heartbeats alone."""
+        tables, settings, bronze = self.ctx.tables, self.ctx.settings.silver, bronze_table(self.ctx.settings.source.name)
+        ledger = Ledger.read(tables, tables.id(bronze))
+        found: dict[int, list[Namespace]] = {}
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(namespace, settings)).progress()
             complete = ledger.complete_through if progress is None else ledger.reached(namespace, progress)
             if complete < version:
-                found.append(namespace)
-        return found
+                found.setdefault(complete, []).append(namespace)
+        return [name for complete, names in found.items() if not News.read(tables, bronze, complete, version).is_empty for name in names]

@@ -15,7 +15,6 @@ from pipelines.model.columns import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import LastCut, Ledger
 from pipelines.silver.news import News, Reach
-from pipelines.silver.sweep import completed_snapshots
 
 _MAINTENANCE: Final = (
     *("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "DELETE"),
@@ -94,18 +93,9 @@ def _doubts(ctx: JobContext, bronze: TableName, found: Reach, now: Ledger) -> It
     """Why the tables may show more, or less, than the source held at the position that they reach."""
     if found.snapshot_runs or (found.read_position or "") > (found.position or ""):
         yield "snapshot"  # documents of a later moment stand beside those of the stream
-    if _has_open_gap(ctx, bronze):
+    gaps = standing_gaps(ctx.tables, bronze)
+    if any(gap.before > (now.healed or "") for gap in gaps):  # events are lost, and no complete snapshot has read every collection since
         yield "gap"
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
     yield from sorted({reason for reasons in now.doubts.values() for reason in reasons})
-
-
-def _has_open_gap(ctx: JobContext, bronze: TableName) -> bool:
-    """Whether events are lost and no complete snapshot has looked at everything since: every collection as a whole."""
-    gaps = standing_gaps(ctx.tables, bronze)
-    if not gaps:
-        return False
-    snapshots = completed_snapshots(ctx.tables, bronze)
-    healed = max((whole.heals_up_to for whole in snapshots if whole.heals_up_to is not None), default="")
-    return any(gap.before > healed for gap in gaps)

@@ -13,7 +13,7 @@ from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import refresh_gold
 from pipelines.jobs.means import Report
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver import SilverMemory, run_silver
 from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table
 
@@ -42,11 +42,12 @@ def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, 
         QualityGateClosed: At the end, if gold is held then. Until then a closed gate is logged, and capture and silver go on.
     """
     closed: QualityGateClosed | None = None
+    bronze, memory = bronze_table(ctx.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, ctx, stop=stop, report=report)
         try:
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
-                if ctx.tables.exists(bronze_table(ctx.settings.source.name)) and run_silver(ctx, report=silver_report):
+                if ctx.tables.exists(bronze) and run_silver(ctx, report=silver_report, memory=memory):
                     closed = _gold_or_closed(ctx)
         finally:
             stop.set()

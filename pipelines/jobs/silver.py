@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
@@ -22,32 +23,61 @@ from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_t
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
+from pipelines.silver.news import News, namespaces_that_ended
+from pipelines.silver.sweep import completed_snapshots
 from pipelines.silver.typed_table import NEXT_STEP_WHEN_SHARED, Progress
 from pipelines.silver_settings import SilverSettings
 
 
+@dataclass
+class SilverMemory:
+    """What the runs of one process have read of bronze since the ledger was stored: heartbeats are not worth a commit."""
+
+    seen: Progress | None = None
+    """As the last run over all collections found bronze."""
+    _stored: Ledger | None = None
+    _ledger: Ledger | None = None
+
+    def ledger(self, stored: Ledger) -> Ledger:
+        """The ledger of the last run, unless another process has stored one since."""
+        return self._ledger if self._ledger is not None and self._stored == stored else stored
+
+    def keep(self, stored: Ledger, ledger: Ledger, seen: Progress) -> None:
+        """Remember *ledger*, which is ahead of the *stored* one."""
+        self._stored, self._ledger, self.seen = stored, ledger, seen
+
+
 def run_silver(
-    ctx: JobContext, *, collections: Sequence[str] = (), report: Callable[[SilverResult], None] = lambda _: None
+    ctx: JobContext,
+    *,
+    collections: Sequence[str] = (),
+    report: Callable[[SilverResult], None] = lambda _: None,
+    memory: SilverMemory | None = None,
 ) -> list[SilverResult]:
-    """I/O: reads what is new in bronze; MERGEs it, some tables at once; a collection without news costs nothing.
+    """I/O: reads what is new in bronze; MERGEs it, some tables at once; a collection without news costs nothing, nor does an idle source.
 
     Args:
         collections: ``db.collection`` names; empty: all.
+        memory: The same one in each run of a process. Nothing is done while bronze stays at the version that it has seen.
 
     Effects on failure:
         All other tables are complete, but no cut is published; the failed one repeats its MERGE. Calling again is safe.
     """
-    return with_fresh_versions(lambda: _run_silver(ctx, collections, report))
+    return with_fresh_versions(lambda: _run_silver(ctx, collections, report, memory or SilverMemory()))
 
 
-def _run_silver(ctx: JobContext, collections: Sequence[str], report: Callable[[SilverResult], None]) -> list[SilverResult]:
+def _run_silver(
+    ctx: JobContext, collections: Sequence[str], report: Callable[[SilverResult], None], memory: SilverMemory
+) -> list[SilverResult]:
     """The same, up to the version that is the newest one now."""
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
     through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
-    ledger = Ledger.read(ctx.tables, through.bronze_id)
+    if memory.seen == through:
+        return []
+    stored = Ledger.read(ctx.tables, through.bronze_id)
+    ledger = memory.ledger(stored)
     news = News.read(ctx.tables, bronze, ledger.complete_through, through.version)
     moved = news.moved(ledger.moved)
 
@@ -63,11 +93,40 @@ def _run_silver(ctx: JobContext, collections: Sequence[str], report: Callable[[S
     if not collections and ledger.complete_through < through.version:
         doubts = {str(result.table): result.doubts for result in results}
         advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces), doubts)
-        # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
-        if advanced.own and Ledger.read(ctx.tables, through.bronze_id) == ledger:
-            open_cuts(ctx.tables)
-            publish_cut(ctx, ledger, advanced, news).store(ctx.tables)
+        _note(ctx, _Noted(stored, ledger, _with_past(ctx, advanced, ledger, news), news), memory)
     return results
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """Ledgers of one run over all collections: as stored, as the run began, as it ended; and what it read."""
+
+    stored: Ledger
+    before: Ledger
+    now: Ledger
+    news: News
+
+
+def _note(ctx: JobContext, run: _Noted, memory: SilverMemory) -> None:
+    """I/O: publishes a cut and stores the ledger, where there is anything to tell."""
+    seen, now = Progress(run.now.bronze_id, run.now.complete_through), datetime.now(UTC)
+    # Another run that has ended meanwhile has said it all, and further: its tables are no longer at what this one read.
+    if Ledger.read(ctx.tables, seen.bronze_id) != run.stored:
+        return
+    ledger, stored = publish_cut(ctx, run.before, run.now, run.news), run.stored
+    if not run.news.is_empty or ledger.is_worth_a_commit(stored, now):
+        open_cuts(ctx.tables)
+        ledger = stored = ledger.store(ctx.tables, now)
+    memory.keep(stored, ledger, seen)
+
+
+def _with_past(ctx: JobContext, ledger: Ledger, before: Ledger, news: News) -> Ledger:
+    """*ledger* with the names that ended and the gaps that were healed. Where *before* does not know them, all of bronze is read, once."""
+    if before.ended is None or before.healed is None:
+        bronze = bronze_table(ctx.settings.source.name)
+        healed = [snapshot.heals_up_to for snapshot in completed_snapshots(ctx.tables, bronze) if snapshot.heals_up_to is not None]
+        ledger = ledger.having_met(namespaces_that_ended(ctx.tables, bronze), healed)
+    return ledger.having_met(news.ended, news.healed)
 
 
 def _run_one(ctx: JobContext, namespace: Namespace, of_bronze: BronzeRange, report: Callable[[SilverResult], None]) -> SilverResult:

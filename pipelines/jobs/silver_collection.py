@@ -93,7 +93,9 @@ class BronzeRange:
 
     @cached_property
     def _ended(self) -> frozenset[Namespace]:
-        """Names that ended, in this run or before: read once for all tables that are new in it, which all begin there."""
+        """Names that ended before the run. All of bronze is read only where a release that did not note them wrote the ledger."""
+        if self.ledger.ended is not None:
+            return self.ledger.ended
         return namespaces_that_ended(self.tables, self.bronze)
 
     @cached_property
@@ -235,11 +237,16 @@ class CollectionRun:
         settings = self._settings
         plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
         try:
-            return evolve(shape, census, Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode), plan)
+            evolved, changes = evolve(
+                shape, census, Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode), plan
+            )
         except ValueError as error:
             raise ContractError(
                 f"{self._table.name}: {error}", next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze"
             ) from None
+        if changes and evolved.leaves >= settings.max_columns:
+            _log.warning("%s has %d columns, silver.max_columns: new fields go to _rescued", self._table.name, evolved.leaves)
+        return evolved, changes
 
     def _keys_to_fold(self, survey: Survey) -> Keys | None:
         """The keys of patches, and of changes to rows in which patches wait; None: there are none. Every other key needs no look at its

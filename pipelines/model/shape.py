@@ -70,6 +70,15 @@ class Shape:
             return self.element is not None and self.element.has_column
         return self.kind != "null"
 
+    @property
+    def leaves(self) -> int:
+        """How many leaf columns it makes: columns that hold no other columns, at every level."""
+        if self.kind == "struct":
+            return sum(inner.leaves for inner in self.fields.values())
+        if self.kind == "array":
+            return 0 if self.element is None else self.element.leaves
+        return int(self.kind != "null")
+
     def columns(self) -> Iterator[tuple[str, Shape]]:
         """Fields of a struct that have a column, in order."""
         return ((name, inner) for name, inner in self.fields.items() if inner.has_column)

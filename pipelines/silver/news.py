@@ -69,6 +69,21 @@ class News:
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
         return News(after, {name: frozenset(uuids) for name, uuids in changed.items()}, _events(rows), sweeping, reach_of(rows))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the range holds heartbeats and other control rows alone."""
+        return not (self.changed or self.events or self.completed)
+
+    @property
+    def ended(self) -> frozenset[Namespace]:
+        """Names that drops and renames speak of."""
+        return frozenset(event.namespace for event in self.events)
+
+    @property
+    def healed(self) -> list[str]:
+        """Positions up to which a snapshot that was completed heals gaps."""
+        return [snapshot.heals_up_to for _, snapshot in self.completed if snapshot.heals_up_to is not None]
+
     def sweeping(self, namespace: Namespace, after: int) -> list[Completed]:
         """Snapshots completed after a version that can tell what is gone of a collection, in the order in which they began to read: of two
         that miss a document the first one ends it."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, adjusted, can_be_column, caseless, is_reserved
 from pipelines.silver.census import Census
+from pipelines.silver.leaves import bounded
 
 _DECIMAL_DIGITS = 38
 _LONG_DIGITS = 19
@@ -34,6 +35,7 @@ class Guards:
     """What a column may be: past these a subtree is one VARIANT column."""
 
     max_columns: int = 500
+    """Leaf columns of the whole table."""
     max_depth: int = 8
     names: NameAdjustment = "none"
     """How a field's name becomes a column's; `_id` stays."""
@@ -75,38 +77,49 @@ def evolve(shape: Shape, census: Census, guards: Guards, plan: ColumnPlan = Colu
     Raises:
         ValueError: A column is of another type than *plan* says, and cannot be widened to it.
     """
-    changes: list[SchemaChange] = []
     left = {name: met for name, met in census.fields.items() if plan.infers(name)}
-    root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), changes, guards)
-    root = _evolve_struct(_planned(root, plan, changes), left, (), changes, guards)
-    return (root, changes) if root != shape else (shape, [])
+    root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), guards)
+    root = _evolve_struct(_planned(root, plan), left, (), guards)
+    root = bounded(_planned(shape, plan), root, guards.max_columns)
+    return (root, list(_changes(shape, root, ()))) if root != shape else (shape, [])
 
 
-def _planned(shape: Shape, plan: ColumnPlan, changes: list[SchemaChange]) -> Shape:
+def _changes(before: Shape, after: Shape, path: tuple[str, ...]) -> Iterator[SchemaChange]:
+    if path and not before.has_column:
+        if after.has_column:
+            yield SchemaChange(path, "", after.spark_type())
+    elif before.kind == after.kind == "struct":
+        for name, inner in after.fields.items():
+            yield from _changes(before.fields.get(name, Shape()), inner, (*path, name))
+    elif before.kind == after.kind == "array" and before.element is not None and after.element is not None:
+        yield from _changes(before.element, after.element, (*path, "element"))
+    elif before.spark_type() != after.spark_type():
+        yield SchemaChange(path, before.spark_type(), after.spark_type())
+
+
+def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
     if (plan.mode == "variant") != any(inner.kind == "whole" for inner in shape.fields.values()) and set(shape.fields) - {"_id"}:
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
     names = {caseless(name): name for name, inner in fields.items() if inner.has_column}
     for name, wanted in plan.columns.items():
         known = names.get(caseless(name))
-        if known is None:
-            changes.append(SchemaChange((name,), "", wanted.spark_type()))
-        elif known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind, (name,), changes) != wanted):
+        if known is not None and (known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind) != wanted)):
             raise ValueError(f"column {known} is {fields[known].spark_type()}, and silver.columns says {name} {wanted.spark_type()}")
         fields[name] = wanted
     return Shape("struct", fields=fields)
 
 
-def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
+def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], guards: Guards) -> Shape:
     fields = dict(shape.fields)
     taken = {caseless(name) for name in fields}
     columns = {shape.field_of(name): name for name in fields}
     for field_name, met in found.items():
         name = columns.get(field_name) or guards.column(field_name, path)
         known = fields.get(name) if field_name in columns else None
-        if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken or len(fields) >= guards.max_columns):
+        if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken):
             continue
-        evolved = _evolve(known or Shape(), met, (*path, name), changes, guards)
+        evolved = _evolve(known or Shape(), met, (*path, name), guards)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = replace(evolved, source=None if name == field_name else field_name)
@@ -120,46 +133,37 @@ def followed(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
     Args:
         other: The root of a table whose bookkeeping columns may have other names.
     """
-    changes: list[SchemaChange] = []
-    root = Shape("struct", fields={name: inner for name, inner in other.fields.items() if not is_reserved(name)})
-    return _followed(shape, root, (), changes), changes
+    root = _followed(shape, Shape("struct", fields={name: inner for name, inner in other.fields.items() if not is_reserved(name)}))
+    return root, list(_changes(shape, root, ()))
 
 
-def _followed(shape: Shape, other: Shape, path: tuple[str, ...], changes: list[SchemaChange]) -> Shape:
-    if path and not shape.has_column:
-        if other.has_column:
-            changes.append(SchemaChange(path, "", other.spark_type()))
+def _followed(shape: Shape, other: Shape, *, is_root: bool = True) -> Shape:
+    if not is_root and not shape.has_column:
         return other
     if shape.kind == other.kind == "struct":
         fields = {
-            name: replace(_followed(shape.fields.get(name, Shape()), inner, (*path, name), changes), source=inner.source)
+            name: replace(_followed(shape.fields.get(name, Shape()), inner, is_root=False), source=inner.source)
             for name, inner in other.fields.items()
         }
         return Shape("struct", fields=shape.fields | fields)
     if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
-        return Shape("array", element=_followed(shape.element, other.element, (*path, "element"), changes))
-    return _widened(shape, other.kind, path, changes)
+        return Shape("array", element=_followed(shape.element, other.element, is_root=False))
+    return _widened(shape, other.kind)
 
 
-def _widened(shape: Shape, kind: str, path: tuple[str, ...], changes: list[SchemaChange]) -> Shape:
-    if (shape.kind, kind) not in _WIDENINGS:
-        return shape
-    changes.append(SchemaChange(path, shape.spark_type(), Shape(kind).spark_type()))
-    return Shape(kind)
+def _widened(shape: Shape, kind: str) -> Shape:
+    return Shape(kind) if (shape.kind, kind) in _WIDENINGS else shape
 
 
-def _evolve(shape: Shape, met: Census, path: tuple[str, ...], changes: list[SchemaChange], guards: Guards) -> Shape:
+def _evolve(shape: Shape, met: Census, path: tuple[str, ...], guards: Guards) -> Shape:
     if shape.kind == "null" or (met.types and not shape.has_column):  # an empty document or array tells nothing of what follows
-        inferred = infer(met, guards, is_id=path == ("_id",))
-        if inferred.has_column:
-            changes.append(SchemaChange(path, "", inferred.spark_type()))
-        return inferred
+        return infer(met, guards, is_id=path == ("_id",))
     if shape.kind == "struct" and met.fields:
-        return _evolve_struct(shape, met.fields, path, changes, guards)
+        return _evolve_struct(shape, met.fields, path, guards)
     if shape.kind == "array" and met.element is not None:
         assert shape.element is not None  # has_column
-        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), changes, guards))
-    return _widened(shape, infer(met, guards).kind, path, changes)
+        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), guards))
+    return _widened(shape, infer(met, guards).kind)
 
 
 def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:
@@ -173,8 +177,7 @@ def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:
     if not types:
         return Shape()
     if types == {"struct"}:
-        inner = _evolve_struct(Shape("struct"), met.fields, ("",), [], guards)
-        return Shape("variant") if len(met.fields) > guards.max_columns else inner
+        return _evolve_struct(Shape("struct"), met.fields, ("",), guards)
     if types == {"array"}:
         return Shape("array", element=infer(met.element or Census(), guards))
     if len(types) == 1 and (only := next(iter(types))) in _SCALARS:

@@ -81,18 +81,8 @@ class Lake:
     def run(self, commands: Commands, **names: str) -> None:
         """Call commands as a user does; all of them succeed."""
         for command in commands:
-<<<<<<< ours
-            import time
-
-            t0 = time.time()
             words = shlex.split(command.format(database=self.database.name, **names))
             assert app(["--conf", str(self.folder / "conf"), *words], standalone_mode=False) in (None, 0), command
-            with open("/tmp/w/t/log", "a") as f:
-                f.write(f"{self.folder.parent.name} {time.time() - t0:.1f} {command}\n")
-=======
-            words = shlex.split(command.format(database=self.database.name, **names))
-            assert app(["--conf", str(self.folder / "conf"), *words], standalone_mode=False) in (None, 0), command
->>>>>>> theirs
 
     @property
     def orders(self) -> Any:

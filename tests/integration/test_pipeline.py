@@ -67,7 +67,7 @@ def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, 
     land(ctx)
     assert ctx.tables.version(silver_name(ctx)) == versions
     ledger = Ledger.read(ctx.tables, ctx.tables.id(bronze_table("test")))
-    assert ledger.complete_through == ctx.tables.version(bronze_table("test")), "heartbeats move silver on"
+    assert ledger.complete_through <= ctx.tables.version(bronze_table("test")), "heartbeats alone are not worth a commit"
     assert show_offset(ctx).batch >= 3
     assert [(status.live, status.tombstones) for status in silver_status(ctx)] == [(11, 1)]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from pipelines.control.cuts import open_cuts
@@ -11,7 +15,7 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.deletion import delete_source
 from pipelines.jobs.maintain import run_maintain
-from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.columns import BRONZE_DDL, CUTS, bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.settings import LakeSettings, Settings
@@ -27,18 +31,56 @@ def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:
     assert Ledger.read(tables, "one").complete_through == -1
     open_cuts(tables)
     assert Ledger.read(tables, "one").complete_through == -1
-    first = Ledger.read(tables, "one").advanced([orders], 5, {"password": orders}, {"silver.orders": 3})
-    first.store(tables)
-    Ledger.read(tables, "other").advanced([lines], 9, {}, {}).store(tables)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    first = Ledger.read(tables, "one").advanced([orders], 5, {"password": orders}, {"silver.orders": 3}).store(tables, now)
+    Ledger.read(tables, "other").advanced([lines], 9, {}, {}).store(tables, now)
     assert Ledger.read(tables, "one") == first
-    second = Ledger.read(tables, "one").advanced([lines], 8, {}, {"silver.lines": 1})
-    second.store(tables)
+    assert first.having_met([lines, Namespace("shop", "tmp.agg_out.1")], ["01", "00"]).ended == {lines}
+    second = first.advanced([lines], 8, {}, {"silver.lines": 1}).having_met([orders], ["02"]).store(tables, now)
     again = Ledger.read(tables, "one")
     assert again == second
     assert Ledger.read(tables, "other").own == {lines: 9}
     assert (again.effective(orders, 5), again.effective(lines, 8), again.effective(orders, 2)) == (8, 8, 2)
     assert again.effective(Namespace("shop", "new"), -1) == 8, "a collection that nobody has met has no row up to there"
     assert again.effective(Namespace("shop", "new"), 9) == 9
+
+
+def test_a_ledger_of_an_older_release_is_read_and_knows_that_it_does_not_know_what_ended(tables: Tables) -> None:
+    open_cuts(tables)
+    older = {"own": {"shop.orders": 5}, "complete_through": 5, "moved": {}, "versions": {"silver.orders": 3}, "cut": None}
+    tables.set_properties(CUTS, {"strandline.ledger.one": json.dumps(older)})
+    found = Ledger.read(tables, "one")
+    assert (found.own, found.complete_through, found.ended, found.healed) == ({Namespace("shop", "orders"): 5}, 5, None, None)
+    assert (Ledger.empty("one").ended, Ledger.empty("one").healed) == (frozenset(), "")
+
+
+def test_a_ledger_is_stored_for_news_or_once_it_lags_by_many_commits_or_a_day() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    stored = replace(Ledger.empty("one"), complete_through=5, stored_at=now)
+
+    def is_worth_a_commit(through: int, hours: int = 1) -> bool:
+        return stored.advanced([], through, {}, {}).is_worth_a_commit(stored, now + timedelta(hours=hours))
+
+    assert [is_worth_a_commit(through) for through in (5, 6, 204, 205)] == [False, False, False, True]
+    assert [is_worth_a_commit(through, hours=24) for through in (5, 6)] == [False, True]
+    for told in (
+        stored.advanced([Namespace("shop", "orders")], 6, {}, {}),
+        stored.advanced([], 6, {"uuid": Namespace("shop", "orders")}, {}),
+        stored.advanced([], 6, {}, {"silver.orders": 4}),
+        stored.advanced([], 6, {}, {}).having_met([Namespace("shop", "orders")], []),
+        stored.advanced([], 6, {}, {}).having_met([], ["01"]),
+    ):
+        assert told.is_worth_a_commit(stored, now)
+
+
+def test_a_ledger_of_a_thousand_collections_is_a_small_commit(tables: Tables) -> None:
+    names = [Namespace("shop_production", f"customer_orders_{number}") for number in range(1000)]
+    versions = {f"silver.customer_orders_{number}": number for number in range(1000)}
+    open_cuts(tables)
+    before = tables.properties(CUTS)
+    Ledger.empty("one").advanced(names, 5, {}, versions).store(tables, datetime.now(UTC))
+    (added,) = tables.properties(CUTS).items() - before.items()
+    assert len(added[1]) < 20_000, "it was 91 KB"
 
 
 def test_two_sources_never_share_a_silver_table(tables: Tables) -> None:

@@ -210,6 +210,85 @@ def test_guards_turn_an_explosion_of_names_and_depth_into_variant() -> None:
     assert len(column_types(shape_of({f"k{n}": n for n in range(9)}, guards=guards))) == 3
 
 
+def days(first: int, last: int) -> dict[str, Any]:
+    """A document whose field names are data: a number for each hour of some days."""
+    return {f"day_{day:03}": {f"h{hour:02}": day * hour for hour in range(24)} for day in range(first, last)}
+
+
+def decoded(shape: Shape, document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    values, rescued = Decoder(shape).decode(encoded(document)[0])
+    return dict(zip((name for name, _ in shape.columns()), values, strict=True)), json.loads(rescued or "{}")
+
+
+def test_the_bound_is_on_leaf_columns_of_the_whole_table_and_maps_go_first() -> None:
+    order = {"number": 1, "lines": [{"sku": "a", "amount": 2}], "address": {"street": "s", "town": {"name": "t", "zip": "z"}}}
+    document = {"_id": 1, "order": order, "load": {"unit": "kW", "hours": days(0, 365)}}
+    shape = shape_of(document)
+    assert column_types(shape) == {
+        "_id": "INT",
+        "order": "STRUCT<`number`: INT, `lines`: ARRAY<STRUCT<`sku`: STRING, `amount`: INT>>,"
+        " `address`: STRUCT<`street`: STRING, `town`: STRUCT<`name`: STRING, `zip`: STRING>>>",
+        "load": "STRUCT<`unit`: STRING, `hours`: VARIANT>",
+    }
+    assert shape.leaves == 9
+    values, rescued = decoded(shape, document)
+    assert json.loads(values["load"]["hours"])["day_364"]["h23"] == {"$numberInt": str(364 * 23)}
+    assert rescued == {}
+
+
+@pytest.mark.parametrize(
+    ("max_columns", "expected"),
+    [
+        (12, "STRUCT<`a`: INT, `b`: STRUCT<`c`: INT, `d`: INT, `deep`: STRUCT<`e`: INT, `f`: INT>>>"),
+        (11, "STRUCT<`a`: INT, `b`: STRUCT<`c`: INT, `d`: INT, `deep`: VARIANT>>"),
+        (10, "STRUCT<`a`: INT, `b`: VARIANT>"),
+        (9, "STRUCT<`a`: INT, `b`: VARIANT>"),
+        (8, "VARIANT"),
+    ],
+)
+def test_where_there_is_no_map_the_deepest_documents_become_variant_first(max_columns: int, expected: str) -> None:
+    nested = {"a": 1, "b": {"c": 1, "d": 1, "deep": {"e": 1, "f": 2}}}
+    shape = shape_of({"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=Guards(max_columns=max_columns))
+    types = column_types(shape)
+    assert types.pop("nested", "") == expected
+    assert shape.leaves <= max_columns
+
+
+def test_a_document_that_has_columns_keeps_them_and_what_is_new_in_it_is_rescued_once_the_table_is_full() -> None:
+    guards = Guards(max_columns=60)
+    shape, _ = evolve(Shape("struct"), CensusTaker(8).count(encoded({"_id": 1, "h": days(0, 2)})), guards)
+    before = column_types(shape)["h"]
+    document = {"_id": 1, "h": days(0, 20), "paid": True, "by": "card", "at": "noon"}
+    shape, changes = evolve(shape, CensusTaker(8).count(encoded(document)), guards)
+    assert shape.leaves == 60
+    assert [change.path for change in changes if change.path[0] != "h"] == [("paid",), ("by",), ("at",)]
+    assert [(change.path, change.after) for change in changes if change.path[0] == "h"] == [
+        (("h", f"day_{day:03}"), "VARIANT") for day in range(2, 10)
+    ]
+    assert column_types(shape)["h"].startswith(before[:-1])
+    values, rescued = decoded(shape, document)
+    assert {f"h.day_{day:03}" for day in range(10, 20)} == rescued.keys()
+    assert values["h"]["day_001"] == days(1, 2)["day_001"]
+    again = evolve(shape, CensusTaker(8).count(encoded({**document, "later": 1})), guards)
+    assert again == (shape, []), "whatever comes, it is full"
+
+
+def test_a_table_that_has_more_columns_than_the_bound_keeps_them_and_gets_no_more() -> None:
+    shape = shape_of({"_id": 1, **{f"k{n}": n for n in range(20)}})
+    census = CensusTaker(8).count(encoded({"_id": 1, "k0": long(2**40), "new": {"a": 1, "b": 1}}))
+    after, changes = evolve(shape, census, Guards(max_columns=5))
+    assert changes == [SchemaChange(("k0",), "INT", "BIGINT")]
+    assert list(after.fields) == list(shape.fields)
+
+
+def test_declared_columns_and_the_id_are_there_whatever_the_bound() -> None:
+    plan = ColumnPlan("infer", declared_columns({"z": {"a": "int", "b": "int", "c": "int"}}))
+    census = CensusTaker(8).count(encoded({"_id": {"k": 1, "v": 2}, "a": 1, "z": {"a": 1, "d": 1}}))
+    shape, _ = evolve(Shape("struct"), census, Guards(max_columns=4), plan)
+    assert column_types(shape) == {"_id": "STRING", "z": "STRUCT<`a`: INT, `b`: INT, `c`: INT>"}
+    assert shape.fields["_id"].kind == "json", "a VARIANT cannot be joined on"
+
+
 _documents = st.lists(
     st.dictionaries(
         st.sampled_from("abc"),
@@ -238,6 +317,22 @@ def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[d
     shape, _ = evolve(Shape("struct"), census, Guards())
     assert evolve(shape, census, Guards()) == (shape, [])
     assert Shape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
+
+
+@given(_documents, st.integers(1, 5), st.permutations(range(6)))
+def test_the_bound_holds_for_any_batches_and_the_columns_of_one_batch_do_not_depend_on_its_order(
+    documents: list[dict[str, Any]], size: int, order: list[int]
+) -> None:
+    guards, shape = Guards(max_columns=4), Shape("struct")
+    for start in range(0, len(documents), size):
+        census = CensusTaker(8).count(encoded(*documents[start : start + size]))
+        shape, changes = evolve(shape, census, guards)
+        assert shape.leaves <= 4
+        assert all(not change.before or change.after in ("BIGINT", "DOUBLE") for change in changes)
+        assert evolve(shape, census, guards) == (shape, [])
+    shuffled = [documents[at] for at in order if at < len(documents)]
+    whole, other = shape_of(*documents, guards=guards), shape_of(*shuffled, guards=guards)
+    assert dict(whole.columns()) == dict(other.columns())
 
 
 def test_one_tables_columns_follow_anothers() -> None:

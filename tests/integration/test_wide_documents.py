@@ -1,0 +1,64 @@
+"""Documents whose field names are data: the table stays narrow, and every value is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from pipelines.jobs.context import JobContext
+from pipelines.model.columns import SCHEMA_CHANGES
+from pipelines.model.tables import TableName
+from tests.lakehouse import assert_equal_to_source, land, pipeline, silver
+
+METERS = TableName("silver", "meters")
+
+
+def days(first: int, last: int) -> dict[str, Any]:
+    return {f"day_{day:03}": {f"h{hour:02}": day * hour for hour in range(24)} for day in range(first, last)}
+
+
+def leaf_columns(kind: T.DataType) -> int:
+    if isinstance(kind, T.StructType):
+        return sum(leaf_columns(field.dataType) for field in kind.fields)
+    return leaf_columns(kind.elementType) if isinstance(kind, T.ArrayType) else 1
+
+
+def columns_of(ctx: JobContext) -> int:
+    return leaf_columns(T.StructType([field for field in silver(ctx, "meters").schema.fields if not field.name.startswith("_")]))
+
+
+def test_a_table_of_documents_with_data_as_names_stays_narrow(
+    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.meters.insert_one({"_id": 1, "unit": "kW", "years": {"first": 2026, "hours": days(0, 365)}})
+    land(ctx)
+    assert columns_of(ctx) == 3
+    (noon,) = silver(ctx, "meters").selectExpr("variant_get(years.hours, '$.day_364.h12.$numberInt', 'int') AS noon").collect()
+    assert noon["noon"] == 364 * 12
+    told = ctx.tables.read(SCHEMA_CHANGES).count()
+
+    database.meters.update_one({"_id": 1}, {"$set": {"years.hours.day_000.h00": 7, "years.hours.day_365": {"h00": 1}}})
+    land(ctx)
+    assert columns_of(ctx) == 3
+    assert ctx.tables.read(SCHEMA_CHANGES).count() == told, "new names in the data change no column"
+    assert silver(ctx, "meters").where("_rescued IS NOT NULL").isEmpty()
+    assert_equal_to_source(ctx, database, "meters")
+
+    # a document that grows a day at a time has columns before it is known for what it is: they stay, and no more come than the bound allows
+    narrow = pipeline(spark, mongo_uri, database.name, tmp_path / "narrow")
+    narrow = JobContext(
+        narrow.settings.model_copy(update={"silver": narrow.settings.silver.model_copy(update={"max_columns": 60})}), spark, narrow.tables
+    )
+    for through in (1, 2, 20):
+        database.meters.replace_one({"_id": 1}, {"_id": 1, "unit": "kW", "hours": days(0, through)})
+        land(narrow)
+        assert columns_of(narrow) <= 60
+    (row,) = silver(narrow, "meters").selectExpr("hours.day_001.h02 AS early", "to_json(_rescued) AS late").collect()
+    assert row["early"] == 2
+    assert "hours.day_019" in row["late"]
+    assert_equal_to_source(narrow, database, "meters")
