@@ -15,7 +15,7 @@ from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.quality import guard_gold
 from pipelines.model.tables import TableName
-from pipelines.settings import GoldSettings
+from pipelines.output_settings import GoldSettings
 
 NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
 """Advice for a project without gold."""

@@ -17,12 +17,12 @@ from pipelines.io.tables import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.model.columns import QUALITY, QUALITY_DDL
+from pipelines.output_settings import QualitySettings
 from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import Run, latest_run, load_suites, record, release_orphans, versions_of
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.quality.results import QualityReport, hold_gate
 from pipelines.quality.rules import Suite, select
-from pipelines.settings import QualitySettings
 
 NO_SUITES: Final = "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)"
 """Advice for a project without suites."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from functools import lru_cache
 from typing import Final
 
 # What a backslash protects, a whole character class (in which other brackets mean themselves), or a bracket or comma alone.
@@ -10,10 +12,22 @@ _BRACKETS_AND_COMMAS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[(){}[,
 _DEPTH: Final = {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1}
 
 
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The expression with the flag that patterns are matched with. Python's own warnings about odd patterns (``[[``) are not shown.
+
+    Raises:
+        Exception: As `re.compile`; `pattern_problem` says it in words.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(pattern, re.ASCII)
+
+
 def pattern_problem(pattern: str) -> str | None:
     """Why *pattern* cannot be used, without quoting it; None: it can. Judged with the flag that it is matched with."""
     try:
-        re.compile(pattern, re.ASCII)
+        compiled(pattern)
     except RecursionError:
         return "is nested too deeply for a regular expression"
     except (re.error, OverflowError, ValueError) as error:  # a count of 2³² or more; (?u), which contradicts the flag

@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
-from pipelines.model.patterns import pattern_problem
+from pipelines.model.patterns import compiled, pattern_problem
 from pipelines.model.snapshot_policy import query_problems
 
 SnapshotType = Literal["incremental", "blocking"]
@@ -58,7 +58,7 @@ class Names:
 
     def mean(self, name: str) -> bool:
         """Whether one of them is the collection *name*."""
-        return any(re.fullmatch(_expression(pattern), name, re.ASCII) for pattern in self.patterns)
+        return any(compiled(_expression(pattern)).fullmatch(name) for pattern in self.patterns)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ events that say what became of a collection.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from bson.regex import Regex
 
 from pipelines.model.json_input import parse_extended_json
-from pipelines.model.patterns import pattern_problem
+from pipelines.model.patterns import compiled, pattern_problem
 
 Order = Literal["internal_first", "user_first", "user_only"]
 Stage = dict[str, Any]
@@ -148,7 +147,7 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
 
 
 def _found(pattern: str, operation: str) -> bool | None:
-    return None if pattern_problem(pattern) is not None else re.search(pattern, operation, re.ASCII) is not None
+    return None if pattern_problem(pattern) is not None else compiled(pattern).search(operation) is not None
 
 
 def _all(verdicts: list[bool | None]) -> bool | None:

@@ -7,7 +7,6 @@ no drop of the target.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from pipelines.errors import ConfigurationError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.namespaces import Namespace
-from pipelines.model.patterns import pattern_problem
+from pipelines.model.patterns import compiled, pattern_problem
 from pipelines.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
 from pipelines.source.field_stages import exclusion_stages
 
@@ -150,7 +149,7 @@ class Selection:
     def matches(self, pattern: str, name: str) -> bool:
         """Whether one pattern of a list means *name*: a database, or ``database.collection``."""
         # ASCII: what \\w and \\d mean to the server.
-        return pattern == name if self.match_mode == "literal" else re.fullmatch(pattern, name, re.ASCII) is not None
+        return pattern == name if self.match_mode == "literal" else compiled(pattern).fullmatch(name) is not None
 
 
 def _target_problems(scope: Scope, target: str | None) -> list[str]:

@@ -59,7 +59,7 @@ def part_of(event: ChangeEvent, name: bytes) -> bytes | None:
 def versions_by_position(events: list[ChangeEvent]) -> dict[str, tuple[bytes | None, bool | None]]:
     by_key = defaultdict(list)
     for event in events:
-        by_key[event.key].append(fact_of(event.position, event.op, None, _CAPTURED, event.raw, exact_updates=True))
+        by_key[event.key].append(fact_of(event.position, event.op, None, _CAPTURED, event.raw))
     found = (version for facts in by_key.values() for version in versions_of(facts, ends=Ends()))
     return {version.position: (version.document, version.exact) for version in found}
 

@@ -182,7 +182,11 @@ EVIL = [
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(YAML | YAML.map(lambda text: f"capture: {text}") | st.sampled_from(EVIL + [f"capture: {{max_batch_size: {text}}}" for text in EVIL]))
+@given(
+    text=YAML
+    | YAML.map(lambda text: f"capture: {text}")
+    | st.sampled_from(EVIL + [f"capture: {{max_batch_size: {text}}}" for text in EVIL])
+)
 def test_a_configuration_is_read_or_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "here.yml").write_bytes(text.encode("utf-8", "surrogatepass"))
     with suppress(ConfigurationError):
