@@ -14,7 +14,11 @@ from pipelines.selection_settings import Names, Section, key_problems, split_nam
 class SilverSettings(Section):
     """How silver tables are named and typed."""
 
-    naming: Literal["collection", "database_collection"] = Field("collection", description="What a table's name is made of.")
+    naming: Literal["auto", "collection", "database_collection"] = Field(
+        "auto",
+        description="What a table's name is made of. `auto`: of the collection's name; of database and collection where `capture.scope` is "
+        "`deployment`. A table that already holds the collection under the other name keeps it.",
+    )
     table_prefix: str = Field("", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Stands before the name of every table.")
     table_delimiter: str = Field(
         "__",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipelines.bronze.offsets import committed
 from pipelines.errors import RetriableError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.ledger import Ledger
@@ -62,11 +62,11 @@ class CaughtUp:
 
     def _behind(self, namespaces: Sequence[Namespace], version: int) -> list[Namespace]:
         """Those with news in bronze that their table does not hold. The ledger is not stored for heartbeats alone."""
-        tables, settings, bronze = self.ctx.tables, self.ctx.settings.silver, bronze_table(self.ctx.settings.source.name)
+        tables, bronze = self.ctx.tables, bronze_table(self.ctx.settings.source.name)
         ledger = Ledger.read(tables, tables.id(bronze))
         found: dict[int, list[Namespace]] = {}
         for namespace in namespaces:
-            progress = SilverTable(tables, table_of(namespace, settings)).progress()
+            progress = SilverTable(tables, table_of(self.ctx, namespace)).progress()
             complete = ledger.complete_through if progress is None else ledger.reached(namespace, progress)
             if complete < version:
                 found.setdefault(complete, []).append(namespace)

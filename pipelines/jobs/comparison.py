@@ -15,7 +15,7 @@ from pipelines.errors import RetriableError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.caught_up import CaughtUp
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
+from pipelines.jobs.silver_tables import table_of
 from pipelines.jobs.source_look import RangeRead, SourceLook
 from pipelines.model.columns import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
 from pipelines.model.namespaces import Namespace
@@ -92,7 +92,7 @@ class Comparison:
 
     def _rows(self) -> DataFrame:
         """Silver as it is now; of a table that keeps what the source has dropped, only the collection's present life."""
-        settings, table = self.ctx.settings.silver, table_of(self.namespace, self.ctx.settings.silver)
+        settings, table = self.ctx.settings.silver, table_of(self.ctx, self.namespace)
         if not self.ctx.tables.exists(table):
             return self.ctx.spark.createDataFrame([], schema_of(SILVER_BOOKKEEPING_DDL))
         rows, collection = self.ctx.tables.read(table), self.look.collection

@@ -8,8 +8,8 @@ from pipelines.control.sources import set_state, state_of
 from pipelines.errors import ConfigurationError
 from pipelines.io.swap import discard
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
 from pipelines.jobs.silver_history import known_collections
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.namespaces import Namespace
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
@@ -56,7 +56,7 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
 
 def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:
     """Those that say themselves that they are the collection's: a name alone may be another collection's, or another source's."""
-    table, source = table_of(namespace, ctx.settings.silver), ctx.settings.source.name
+    table, source = table_of(ctx, namespace), ctx.settings.source.name
     silver, held = SilverTable(ctx.tables, table), quarantine_of(table)
     is_own = silver.belongs_to(str(namespace), source)
     if is_own and ctx.tables.exists(held) and is_quarantine_of(table, ctx.tables.properties(held)):

@@ -14,8 +14,8 @@ from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, wa
 from pipelines.io.increments import inserted
 from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import table_of
 from pipelines.jobs.silver_history import known_collections
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import bronze_table
 from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
@@ -97,7 +97,7 @@ class Purge:
     @cached_property
     def _namespaces(self) -> dict[TableName, Namespace]:
         known = known_collections(self.ctx, self._ledger)
-        return {table_of(namespace, self.ctx.settings.silver): namespace for namespace in known}
+        return {table_of(self.ctx, namespace): namespace for namespace in known}
 
     @cached_property
     def _snapshots(self) -> list[Completed]:

@@ -17,7 +17,8 @@ from pipelines.io.swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
 from pipelines.jobs.shadow import new_shadow, require_all_keys
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, table_of, updates_of
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, note_schema_changes, updates_of
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import CHANGE_OPS, bronze_table
 from pipelines.model.moments import TIME_EXAMPLE
 from pipelines.model.namespaces import Namespace
@@ -175,7 +176,7 @@ def _require_stopped(ctx: JobContext) -> None:
 def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
     present = SilverTable(ctx.tables, table)
     namespace = present.namespace()
-    if namespace is None or table_of(namespace, ctx.settings.silver) != table:
+    if namespace is None or table_of(ctx, namespace) != table:
         raise ConfigurationError(f"there is no silver table {table.name}", next_step="strandline status lists them")
     return present, namespace
 

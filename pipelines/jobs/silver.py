@@ -17,16 +17,15 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import only_maintained, publish_cut
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.side_by_side import on_each
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, table_of, updates_of
+from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, updates_of
 from pipelines.jobs.silver_history import HistoryRun, tables_of
+from pipelines.jobs.silver_tables import conflicts
 from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.namespaces import Namespace
-from pipelines.model.tables import TableName
 from pipelines.silver.ledger import Ledger
 from pipelines.silver.news import News, namespaces_that_ended
 from pipelines.silver.sweep import completed_snapshots
-from pipelines.silver.typed_table import NEXT_STEP_WHEN_SHARED, Progress
-from pipelines.silver_settings import SilverSettings
+from pipelines.silver.typed_table import Progress
 
 
 @dataclass
@@ -84,12 +83,18 @@ def _run_silver(
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver") as pool:
         namespaces, kept_up = _namespaces_with_news(ctx, ledger, news, moved, collections, pool)
-        _refuse_shared_tables(namespaces, ctx.settings.silver)
         if namespaces:
             ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before its writers start side by side
         at_once = min(ctx.settings.silver.max_threads, len(namespaces))
         of_bronze = BronzeRange(ctx.tables, bronze, ledger, through, news, updates_of(ctx), at_once)
-        results = on_each(pool, lambda namespace: _run_one(ctx, namespace, of_bronze, report), namespaces)
+        held_back = conflicts(ctx, namespaces)
+
+        def run_one(namespace: Namespace) -> SilverResult:
+            if namespace in held_back:  # the two must not even race for the table
+                raise held_back[namespace]
+            return _run_one(ctx, namespace, of_bronze, report)
+
+        results = on_each(pool, run_one, namespaces)
     if not collections and ledger.complete_through < through.version:
         doubts = {str(result.table): result.doubts for result in results}
         advanced = ledger.advanced(namespaces, through.version, moved, kept_up | _versions(ctx, namespaces), doubts)
@@ -145,18 +150,6 @@ def _count(result: SilverResult) -> None:
     for done, rows in (("inserted", result.inserted), ("updated", result.updated), ("versions", result.versions)):
         SILVER_ROWS.labels(name, done).inc(rows)
     SILVER_SECONDS.labels(name).observe(result.seconds)
-
-
-def _refuse_shared_tables(namespaces: Sequence[Namespace], settings: SilverSettings) -> None:
-    """Two collections of one run must not even race for a table; collections of different runs are told apart by the table itself."""
-    owners: dict[TableName, Namespace] = {}
-    for namespace in namespaces:
-        owner = owners.setdefault(table_of(namespace, settings), namespace)
-        if owner != namespace:
-            raise ContractError(
-                f"{owner} and {namespace} would share {table_of(namespace, settings)}",
-                next_step=NEXT_STEP_WHEN_SHARED,
-            )
 
 
 def _namespaces_with_news(

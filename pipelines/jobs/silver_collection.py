@@ -21,11 +21,12 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.dead_letters import note_poison
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
-from pipelines.model.tables import TableName, safe_name
+from pipelines.model.tables import TableName
 from pipelines.model.updates import updates_in
 from pipelines.silver.census import Census
 from pipelines.silver.halves import Half, are_dense, halves_of, merge_by_halves
@@ -125,12 +126,6 @@ def updates_of(ctx: JobContext) -> frozenset[str]:
     return known | {ctx.settings.capture.update_kind}
 
 
-def table_of(namespace: Namespace, settings: SilverSettings) -> TableName:
-    """The silver table of a collection."""
-    parts = (namespace.collection,) if settings.naming == "collection" else namespace
-    return TableName("silver", safe_name(*parts, prefix=settings.table_prefix, delimiter=settings.table_delimiter))
-
-
 @dataclass(frozen=True)
 class CollectionRun:
     """Brings one collection's table up to the end of a range of bronze."""
@@ -145,7 +140,7 @@ class CollectionRun:
 
     @cached_property
     def _table(self) -> SilverTable:
-        return SilverTable(self.ctx.tables, table_of(self.namespace, self._settings))
+        return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
 
     @cached_property
     def _opened(self) -> Opened:

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_collection import BronzeRange, sweeps_of, table_of
+from pipelines.jobs.silver_collection import BronzeRange, sweeps_of
+from pipelines.jobs.silver_tables import table_of
 from pipelines.model.columns import CHANGE_OPS
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
@@ -43,7 +44,7 @@ class HistoryRun:
     def _shape(self) -> Shape:
         """The history's columns, once they are those of the silver table."""
         settings = self.ctx.settings
-        silver = SilverTable(self.ctx.tables, table_of(self.namespace, settings.silver)).open(str(self.namespace), settings.source.name)
+        silver = SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace)).open(str(self.namespace), settings.source.name)
         return self._table.follow(self._opened.shape, silver.shape)
 
     def run(self) -> int:
@@ -99,7 +100,7 @@ class HistoryRun:
 
 def tables_of(ctx: JobContext, namespace: Namespace) -> list[TypedTable]:
     """All that a collection has in silver: its table, and the history where one is kept."""
-    silver: TypedTable = SilverTable(ctx.tables, table_of(namespace, ctx.settings.silver))
+    silver: TypedTable = SilverTable(ctx.tables, table_of(ctx, namespace))
     return [silver, history_table(ctx, namespace)] if ctx.settings.silver.keeps_history(str(namespace)) else [silver]
 
 
@@ -111,4 +112,4 @@ def known_collections(ctx: JobContext, ledger: Ledger) -> list[Namespace]:
 
 def history_table(ctx: JobContext, namespace: Namespace) -> HistoryTable:
     """The history of a collection's silver table."""
-    return HistoryTable(ctx.tables, history_of(table_of(namespace, ctx.settings.silver)))
+    return HistoryTable(ctx.tables, history_of(table_of(ctx, namespace)))

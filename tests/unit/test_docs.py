@@ -34,7 +34,7 @@ _LINKING = [*(page.file for page in [*PAGES, *DECISIONS]), *sorted(ROOT.glob("no
 _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 # Names of the same shape that are no settings: tables, columns, and what other tools call theirs.
-_TABLES = {"silver.flights", "silver.orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
+_TABLES = {"silver.flights", "silver.orders", "silver.shop__orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
 _COLUMNS = {f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])}
 _FOREIGN = {"spark.readStream", "source.json"} | {
     f"source.{name}" for name in ("connector", "db", "collection", "txnNumber", "wallTime", "rs")
