@@ -15,6 +15,7 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.io.commits import LogFolder
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture import run_capture
@@ -94,6 +95,15 @@ def silver(ctx: JobContext, collection: str) -> DataFrame:
 
 def restore(ctx: JobContext, table: TableName, version: int) -> None:
     ctx.spark.sql(f"RESTORE TABLE {ctx.tables.lake.sql(table)} TO VERSION AS OF {version}")
+
+
+def forget_log(tables: Tables, table: TableName) -> None:
+    """As Delta cleans a log up: all that is older than a checkpoint goes."""
+    tables.set_properties(table, {"delta.checkpointInterval": "1"})
+    log = LogFolder(Path(tables.lake.path(table)) / "_delta_log")
+    assert log.checkpoint() == log.newest()
+    for version in range(log.checkpoint()):
+        log.file(version).unlink(missing_ok=True)
 
 
 def documents_in_source(database: Database[Any], collection: str) -> dict[str, bytes]:

@@ -20,7 +20,7 @@ from pipelines.bronze.engine import Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.delta_log import DeltaLog, require_known_features
-from pipelines.io.landed import Landed, WriterEnded
+from pipelines.io.landed import Landed, Taken, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _DELTAS_INTERVAL = 10
@@ -58,22 +58,14 @@ class NativeEngine:
         Raises:
             ConfigurationError: The table is not in a folder of this machine, or needs a writer that knows more.
         """
-        lake, folder = spark.tables.lake, Path(spark.tables.lake.path(spark.table))
-        if not lake.by_path or lake.in_object_store or not (folder / "_delta_log").is_dir():
-            raise ConfigurationError(
-                f"the native engine writes into a folder of this machine, and {spark.table} is in none",
-                next_step="set capture.engine: spark",
-            )
-        log = DeltaLog(folder, version)
-        features = log.log.writer_features()
-        require_known_features(spark.tables.detail(spark.table)["tableFeatures"] if features is None else features, folder)
+        log = _log_of(spark, version)
         interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
         processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         return NativeEngine(spark, log, pool, interval)
 
-    def append_batch(self, batch: Batch, once: Once) -> Landed | None:
+    def append_batch(self, batch: Batch, once: Once) -> Landed | Taken:
         def written() -> DataFile:
             if len(batch.events) <= _WRITTEN_HERE:
                 return write_batch(self.log.folder, batch)
@@ -81,10 +73,10 @@ class NativeEngine:
 
         return self._append(written, once, lambda: self.spark.append_batch(batch, once))
 
-    def append_rows(self, rows: pa.Table, once: Once) -> Landed | None:
+    def append_rows(self, rows: pa.Table, once: Once) -> Landed | Taken:
         return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
 
-    def append_read(self, read: Reader, once: Once) -> Landed | None:
+    def append_read(self, read: Reader, once: Once) -> Landed | Taken:
         # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
         try:
             file = self._worked(write_read, self.log.folder, read)
@@ -104,14 +96,14 @@ class NativeEngine:
                 next_step="strandline capture",
             ) from None
 
-    def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | None]) -> Landed | None:
+    def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | Taken]) -> Landed | Taken:
         with self._committing:
             self.log.follow()
             if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes one after such a commit
                 return by_spark()
         return self._commit(written(), once)
 
-    def _commit(self, file: DataFile, once: Once) -> Landed | None:
+    def _commit(self, file: DataFile, once: Once) -> Landed | Taken:
         with self._committing:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
@@ -122,3 +114,34 @@ class NativeEngine:
         """Raises WriterEnded where the last commit did not stay."""
         self.workers.shutdown(cancel_futures=True)
         self.log.check()
+
+
+def append_at_once(spark: SparkEngine, rows: pa.Table, once: Once, version: int) -> Landed | Taken | None:
+    """I/O: one commit of *rows* that no rival can keep from landing: it is prepared, and put in place the moment it may be.
+
+    Args:
+        version: As `NativeEngine.of`.
+
+    Returns:
+        None: the table is not in a folder to which this machine can commit.
+    """
+    try:
+        log = _log_of(spark, version)
+        file = write_rows(log.folder, rows)
+        return log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+    except ConfigurationError:
+        return None
+
+
+def _log_of(spark: SparkEngine, version: int) -> DeltaLog:
+    """Raises as `NativeEngine.of`."""
+    lake, folder = spark.tables.lake, Path(spark.tables.lake.path(spark.table))
+    if not lake.by_path or lake.in_object_store or not (folder / "_delta_log").is_dir():
+        raise ConfigurationError(
+            f"the native engine writes into a folder of this machine, and {spark.table} is in none",
+            next_step="set capture.engine: spark",
+        )
+    log = DeltaLog(folder, version)
+    features = log.log.writer_features()
+    require_known_features(spark.tables.detail(spark.table)["tableFeatures"] if features is None else features, folder)
+    return log

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.io.commits import Commit
 from pipelines.io.tables import Tables
 from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
 
-COMMITS_LOOKED_AT = 50
-"""By `was_restored`, of the newest ones."""
 _RECENT_BATCHES = (1_000, 100_000)
 
 
@@ -54,7 +51,8 @@ def ends() -> Column:
     return F.col("resume_token").isNotNull() | (F.col("op") == "offset")
 
 
-def _lineage() -> Column:
+def lineage_of_row() -> Column:
+    """The lineage of a bronze row that ends a batch."""
     return F.coalesce("lineage", F.lit(1))
 
 
@@ -133,27 +131,13 @@ def whole_through(found: Iterable[Committed]) -> Committed | None:
     return last
 
 
-def was_restored(commits: Sequence[Commit]) -> bool:
-    """Whether bronze was restored to an older version and no lineage was opened since.
-
-    Args:
-        commits: As `Tables.history` returns them, newest first; what the log no longer has is missing.
-    """
-    for commit in commits:
-        if commit.operation == "RESTORE":
-            return True
-        if (commit.user_metadata or "").endswith((":restored", ":reset")):
-            return False
-    return False
-
-
 def _committed(rows: DataFrame) -> DataFrame:
     """The fields of `Committed`, in their order."""
-    return rows.select("batch", "resume_token", "snapshot_id", _lineage().alias("lineage"), "last_event")
+    return rows.select("batch", "resume_token", "snapshot_id", lineage_of_row().alias("lineage"), "last_event")
 
 
 def _newest_first(rows: DataFrame) -> DataFrame:
-    return rows.orderBy(_lineage().desc(), F.col("batch").desc())
+    return rows.orderBy(lineage_of_row().desc(), F.col("batch").desc())
 
 
 def _ended(row: Row) -> Ended:

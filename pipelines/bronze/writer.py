@@ -10,15 +10,18 @@ import pyarrow as pa
 
 from pipelines.bronze.engine import Engine, Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch, BatchEnd, Note, Stamp, control_table
+from pipelines.bronze.lineage import end_lanes, end_stream, restored_at, stream_app_id
 from pipelines.bronze.native_engine import NativeEngine
-from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, last_before_hole, was_restored
+from pipelines.bronze.offsets import Committed, committed, last_before_hole
+from pipelines.bronze.opened_table import OpenedTable
+from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.bronze.stream_rows import one_file
-from pipelines.errors import ConfigurationError, ContractError, FencedError
-from pipelines.io.landed import Landed
+from pipelines.errors import ContractError, StrandlineError
+from pipelines.io.landed import Landed, Taken
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY, bronze_table
-from pipelines.model.deployment import IDENTITY_PROPERTY, same_deployment
+from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.tables import TableName
 from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
 
@@ -29,10 +32,8 @@ PROPERTIES = {
     _STATISTICS: ",".join(SKIPPED_BY),
     "delta.checkpointInterval": "100",
 }
-_SOURCE, _STREAM = "strandline.source", "strandline.stream"
 _FILTERS: Final = "strandline.filters"
 _Rows = TypeVar("_Rows")
-_END_OF_LINEAGE: Final = 2**62  # the last sequence of a lineage: whatever its writers commit later is too old
 
 
 @dataclass
@@ -56,11 +57,9 @@ class BronzeWriter:
     """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
     filters: str | None = field(default=None, init=False)
     """As the last run noted them; None: it noted none."""
-    _opened_at: int = field(default=-1, init=False)
+    _opened: OpenedTable = field(init=False)
+    _spark: SparkEngine = field(init=False)
     _engine: Engine = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._engine = SparkEngine(self.tables, self.table)
 
     @property
     def table(self) -> TableName:
@@ -69,7 +68,15 @@ class BronzeWriter:
     def stamp(self) -> Stamp:
         return Stamp(self.source, self.writer, self.clock_us())
 
-    def open(self, identity: str, stream: str | None, filters: str | None = None, updates: UpdateKind | None = None) -> Committed | None:
+    def open(
+        self,
+        identity: str,
+        stream: str | None,
+        filters: str | None = None,
+        updates: UpdateKind | None = None,
+        *,
+        restored: bool = False,
+    ) -> Committed | None:
         """I/O: creates the table if it is not there; returns where the last run ended (None: there was none). Idempotent.
 
         Args:
@@ -77,30 +84,29 @@ class BronzeWriter:
             stream: What of it the change stream covers: a token of one stream is accepted by any other, and loses events there. None: any.
             filters: What of the stream is captured; a new table notes it.
             updates: How updates will come; the table notes every kind. None: none will.
+            restored: An earlier writer raised `BronzeRestored`.
 
         Raises:
             ConfigurationError: The table belongs to another source, or to another stream of it.
             ContractError: It holds rows and no position: to begin anew in silence would lose what happened since.
         """
-        properties = PROPERTIES | {_SOURCE: self.source, IDENTITY_PROPERTY: identity}
-        properties |= ({_STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
+        properties = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
+        properties |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         properties |= {UPDATES_PROPERTY: updates} if updates else {}
         schema = schema_of(BRONZE_DDL)
         self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
         found = self.tables.properties(self.table)
-        self._check_owner(found, identity, stream)
+        check_owner(self.table, found, self.source, identity, stream)
         self.filters = found.get(_FILTERS)
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         self.tables.add_columns(self.table, schema)
         if "lineage" not in found.get(_STATISTICS, "").split(","):  # of an older release
             self.tables.set_properties(self.table, {_STATISTICS: PROPERTIES[_STATISTICS]})
-        commits = self.tables.history(self.table, limit=COMMITS_LOOKED_AT)
-        self._opened_at = commits[0].version
-        if self.native_workers:
-            self._engine = NativeEngine.of(SparkEngine(self.tables, self.table), self._opened_at, workers=self.native_workers)
-        if was_restored(commits):
-            return self._after_restore()
+        self._open_engines()
+        restore = restored_at(self.tables.commits_after(self.table, -1))
+        if restored or restore is not None:
+            return self._after_restore(restore)
         last = committed(self.tables, self.table)
         if last is None and not self.tables.read(self.table).isEmpty():
             last = committed(self.tables, self.table)  # a rival may have made the first commit since that was asked
@@ -110,28 +116,24 @@ class BronzeWriter:
                     next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one, or choose another source.name",
                 )
         self.lineage = last.lineage if last is not None else 1
+        self._opened.batch = last.batch if last is not None else 0
         return last
+
+    def _open_engines(self) -> None:
+        self._opened = OpenedTable.of(self.tables, self.table, self.source)
+        version = self._opened.version
+        self._engine = self._spark = SparkEngine(self.tables, self.table, version)
+        if self.native_workers:
+            self._engine = NativeEngine.of(self._spark, version, workers=self.native_workers)
 
     def check_owner(self, identity: str, stream: str | None) -> None:
         """I/O: raises as `open` does where the table belongs to another source, or to another stream of it; writes nothing."""
-        self._check_owner(self.tables.properties(self.table), identity, stream)
-
-    def _check_owner(self, found: dict[str, str], identity: str, stream: str | None) -> None:
-        if found.get(_SOURCE) != self.source or not same_deployment(found.get(IDENTITY_PROPERTY, ""), identity):
-            raise ConfigurationError(
-                f"{self.table} holds changes of another MongoDB deployment ({found.get(IDENTITY_PROPERTY)}, this is {identity})",
-                next_step="name this source otherwise (source.name), or choose another lake.root",
-            )
-        if stream is not None and found.get(_STREAM, stream) != stream:
-            raise ConfigurationError(
-                f"{self.table} holds the stream of {found[_STREAM]}, and the configuration says {stream}",
-                next_step="set capture.scope and capture.target back, or start anew: strandline stop, then strandline offsets reset",
-            )
+        check_owner(self.table, self.tables.properties(self.table), self.source, identity, stream)
 
     def change_stream_to(self, stream: str) -> None:
         """I/O: from now on the table holds another stream; only after a reset, which leaves no token of the old one."""
-        if self.tables.properties(self.table).get(_STREAM) != stream:
-            self.set_properties({_STREAM: stream})
+        if self.tables.properties(self.table).get(STREAM) != stream:
+            self.set_properties({STREAM: stream})
 
     def change_filters_to(self, filters: str) -> None:
         """I/O: what this run captures, for the next one to compare with; no commit where nothing changed."""
@@ -151,7 +153,7 @@ class BronzeWriter:
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
-        return ":".join(["strandline", self.source, str(self.lineage), *map(str, parts)])
+        return ":".join([stream_app_id(self.source, self.lineage), *map(str, parts)])
 
     def commit(
         self,
@@ -203,33 +205,52 @@ class BronzeWriter:
         rows = pa.concat_tables([*beside, control_table(self.stamp(), batch=batch, end=end, note=note)])
         return self._ended(self._engine.append_rows, rows, batch, end)
 
-    def _ended(self, append: Callable[[_Rows, Once], Landed | None], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
+    def _ended(self, append: Callable[[_Rows, Once], Landed | Taken], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
         with COMMIT_SECONDS.time():
-            self._once(append, rows, app_id=self.app_id(), sequence=batch, what=f"batch {batch}")
+            landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
+        if isinstance(landed, Taken):
+            raise self.refusal(f"batch {batch}", batch=batch)
+        self._opened.batch = batch
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
 
     def open_lineage(
-        self, note: Note, *, batch: int, resume_token: str | None, snapshot_id: str | None, last_event: str | None = None
+        self,
+        note: Note,
+        *,
+        batch: int,
+        resume_token: str | None,
+        snapshot_id: str | None,
+        last_event: str | None = None,
+        restored_at: int | None = None,
     ) -> Committed:
-        """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on.
+        """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on. The lanes of its
+        snapshots are ended before, by one commit each.
 
         A lineage that the log of a restored table still knows as ended is passed over.
 
+        Args:
+            restored_at: The version of a RESTORE, which may have taken back what tells of a snapshot.
+
         Raises:
             FencedError: Another writer opened it.
+            RetriableError: A capture committed again and again; the lineage goes on.
         """
         while True:
-            ended, self.lineage = self.app_id(), self.lineage + 1
-            end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
-            rows = one_file(self.tables.spark, control_table(self.stamp(), batch=batch, end=end, note=note))
-            proof = f"{ended}:{self.writer}:{note.operation_type}"
-            if self.tables.append_once(self.table, rows, app_id=ended, sequence=_END_OF_LINEAGE, proof=proof) is not None:
+            ended, app_id = self.lineage, self.app_id()
+            lanes = end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
+            end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
+            rows = control_table(self.stamp(), batch=batch, end=end, note=note)
+            landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
+            self.lineage = ended + 1
+            if isinstance(landed, Landed):  # of a snapshot that began meanwhile the lanes are ended now
+                end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
+                self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
             last = committed(self.tables, self.table)
             if last is not None and last.lineage >= self.lineage:
-                raise self._fenced(f"lineage {self.lineage}")
+                raise self._opened.fenced(f"lineage {self.lineage}")
 
-    def _after_restore(self) -> Committed:
+    def _after_restore(self, restored_at: int | None) -> Committed:
         """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
         and would skip their numbers without a word. What is captured again are replays, which no reader minds. Where it brought back none,
         the next capture starts as after a reset."""
@@ -241,38 +262,32 @@ class BronzeWriter:
             resume_token=last.resume_token,
             snapshot_id=last.snapshot_id,
             last_event=last.last_event,
+            restored_at=restored_at,
         )
 
-    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int, what: str) -> int:
-        """I/O: one fenced commit of a few *rows*, proven. Returns how many rows the commit holds.
+    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int) -> Landed | Taken:
+        """I/O: one fenced commit of a few *rows*, proven; or none where the sequence is taken. Unless bronze holds these rows already, the
+        caller raises `refusal` then.
 
         Raises:
-            FencedError: Another writer committed this sequence.
-            ContractError: The table was restored to an older version under this run.
+            BronzeRestored: The table was restored to an older version under this run.
+            ContractError: The table is gone, or another one has its place.
         """
-        return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence, what=what)
+        return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
 
-    def append_read(self, read: Reader, *, app_id: str, sequence: int, what: str) -> int:
+    def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Landed | Taken:
         """I/O: the same with rows that another process reads. Raises what that raises, too."""
-        return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence, what=what)
+        return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
 
-    def _once(self, append: Callable[[_Rows, Once], Landed | None], rows: _Rows, *, app_id: str, sequence: int, what: str) -> int:
-        landed = append(rows, Once(app_id, sequence, f"{app_id}:{self.writer}:{sequence}"))
-        if landed is None:
-            raise self._fenced(what)
-        if landed.restored_at is not None and landed.restored_at > self._opened_at:
-            raise ContractError(
-                f"{self.table} was restored to an older version while this capture was writing; nothing is lost",
-                next_step="strandline capture: it goes on from where the table is whole",
-            )
-        return landed.rows
+    def _once(self, append: Callable[[_Rows, Once], Landed | Taken], rows: _Rows, *, app_id: str, sequence: int) -> Landed | Taken:
+        once = Once(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
+        return self._opened.guarded(lambda: append(rows, once))
 
-    def _fenced(self, what: str) -> FencedError:
-        return FencedError(
-            f"another writer committed {what} of source {self.source}; this one stops, nothing is lost",
-            next_step="run one capture per source; strandline status shows the writer",
-        )
+    def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
+        """I/O: the error that tells why Delta skipped a commit of this writer. *batch*: None: it was no batch of the stream."""
+        return self._opened.refusal(what, self.lineage, batch)
 
     def close(self) -> None:
-        """Ends what `open` started."""
-        self._engine.close()
+        """Ends what `open` started, if it was called. Raises ContractError where the table is gone."""
+        if hasattr(self, "_engine"):
+            self._opened.guarded(self._engine.close)

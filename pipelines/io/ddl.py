@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql import types as T
 
 from pipelines.model.tables import literal, quoted
@@ -29,3 +31,17 @@ def _type(kind: T.DataType) -> str:
     if isinstance(kind, T.MapType):
         return f"MAP<{_type(kind.keyType)}, {_type(kind.valueType)}>"
     return kind.simpleString()
+
+
+def properties_clause(properties: Mapping[str, str]) -> str:
+    """``TBLPROPERTIES (…)``, by name; values may hold anything."""
+    return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
+
+
+def create_statement(table: str, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str) -> str:
+    """``CREATE TABLE IF NOT EXISTS`` of a Delta table. *table* is quoted already."""
+    parts = [f"CREATE TABLE IF NOT EXISTS {table} ({columns_ddl(schema)}) USING delta"]
+    parts += [properties_clause(properties)] if properties else []
+    parts += [f"CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"] if cluster_by else []
+    parts += [f"COMMENT {literal(comment)}"] if comment else []
+    return " ".join(parts)

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from pipelines import __version__
 from pipelines.errors import ConfigurationError, FencedError
 from pipelines.io.commits import Commit, LogFolder
-from pipelines.io.landed import Landed, WriterEnded
+from pipelines.io.landed import Landed, Taken, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
@@ -57,15 +57,12 @@ class DeltaLog:
     def log(self) -> LogFolder:
         return LogFolder(self.folder / "_delta_log")
 
-    def append_once(self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str) -> Landed | None:
+    def append_once(self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str) -> Landed | Taken:
         """I/O: one commit that adds *files* as application transaction (*app_id*, *sequence*), on the disk when this returns.
 
         Args:
             app_id: Nothing of a higher sequence was committed by it up to the version that was known.
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
-
-        Returns:
-            None: somebody else committed this sequence, or put a commit in the place of this one; no row is in the table.
 
         Raises:
             ConfigurationError: The table has come to need a writer that knows more than this one.
@@ -78,8 +75,9 @@ class DeltaLog:
             self.follow()
             taken, commit = self._newest.get(app_id, (-1, None))
             if commit is not None and taken >= sequence:
-                mine = taken == sequence and commit.user_metadata == proof
-                return Landed(int(commit.metrics["numOutputRows"]), self._restored_at) if mine else None
+                if taken != sequence or commit.user_metadata != proof:
+                    return Taken()
+                return Landed(int(commit.metrics["numOutputRows"]), self._restored_at)
             self._put(actions)
 
     def follow(self) -> None:

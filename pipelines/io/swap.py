@@ -9,8 +9,9 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from pipelines.errors import ConfigurationError, one_line
+from pipelines.io.ddl import properties_clause
 from pipelines.io.listing import remove_folder
-from pipelines.io.tables import Tables, properties_clause
+from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName, quoted
 
 CHANGE_FEED = "delta.enableChangeDataFeed"

@@ -5,7 +5,7 @@ Everything is asked in SQL or by DataFrames: Delta's own `DeltaTable` works in a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +20,8 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.commits import Commit, LogFolder, Metadata
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.creation import create_beside_rivals
-from pipelines.io.ddl import columns_ddl
-from pipelines.io.landed import Landed
+from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
+from pipelines.io.landed import Contended, Landed, Taken, look_for
 from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
 from pipelines.io.versions import reading_version
@@ -29,9 +29,7 @@ from pipelines.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
 _REDACTED = "*********(redacted)"  # instead of the value, wherever Spark takes it for a secret
-
-# Commits that other writers of the same table (snapshot lanes) can squeeze in between an append and the look at the history.
-_PROOF_COMMITS = 50
+_FIRST_PAGE, _PAGE_GROWTH = 16, 8
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,7 @@ class Tables:
             return
         if not self.lake.by_path:
             self._create_schema(table)
-        sql = f"CREATE TABLE IF NOT EXISTS {self.lake.sql(table)} ({columns_ddl(schema)}) USING delta"
-        if properties:
-            sql += f" {properties_clause(properties)}"
-        if cluster_by:
-            sql += f" CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"
-        if comment:
-            sql += f" COMMENT {literal(comment)}"
+        sql = create_statement(self.lake.sql(table), schema, properties or {}, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
         create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
 
@@ -126,6 +118,25 @@ class Tables:
             return commits
         return [Commit.of_row(row) for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()]
 
+    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
+        """I/O: the commits later than *version*, newest first, as far as the log goes back. Only as many are read as are taken."""
+        log = self._log(table)
+        if log is not None and (newest := log.newest()) >= 0:
+            yield from log.newest_commits(newest - version)
+            return
+        limit, oldest = _FIRST_PAGE, None
+        while True:
+            page = self.history(table, limit)
+            for commit in page:
+                if commit.version <= version:
+                    return
+                if oldest is None or commit.version < oldest:
+                    oldest = commit.version
+                    yield commit
+            if len(page) < limit:
+                return
+            limit *= _PAGE_GROWTH
+
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
         """I/O: the commits of versions (after, through], newest first; None where the log no longer tells of one of them."""
         found = [commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through]
@@ -162,6 +173,14 @@ class Tables:
         shown = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()}
         return dict(self.detail(table)["properties"]) if _REDACTED in shown.values() else shown
 
+    def folder_mark(self, table: TableName) -> int | None:
+        """I/O: a number that changes when another folder takes the table's place; None where this process does not see the files."""
+        log = self._log(table)
+        try:
+            return None if log is None else log.path.stat().st_ino
+        except OSError:
+            return None
+
     def id(self, table: TableName) -> str:
         """As `Metadata.id`."""
         found = self._metadata(table)
@@ -189,34 +208,26 @@ class Tables:
     def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
         """I/O: one commit that appends *rows*; computed and written anew where another commit, of properties for instance, came in between.
         Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
-        writer = rows.write.format("delta").mode("append").options(**(options or {}))
-        if self.lake.by_path:
-            retrying()(writer.save, self.lake.path(table))
-        else:
-            retrying()(writer.saveAsTable, self.lake.sql(table))
+        # Unlike `save` and `saveAsTable`, this never creates a table where the old one was moved away.
+        retrying()(rows.writeTo(self.lake.sql(table)).options(**(options or {})).append)
 
-    def append_once(self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str) -> Landed | None:
+    def append_once(
+        self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str, after: int
+    ) -> Landed | Taken | Contended:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
 
-        Delta skips a transaction whose sequence is taken without a word, so the newest commits are searched for *proof*.
+        Delta skips a transaction whose sequence is taken without a word, so the commits since are searched for *proof*.
 
         Args:
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
-
-        Returns:
-            None: somebody else committed this sequence; nothing was written.
+            after: A version of the table from before the first attempt.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
         except SEQUENCE_TAKEN:
-            return None
-        commits = self.history(table, limit=_PROOF_COMMITS)
-        restored_at = max((commit.version for commit in commits if commit.operation == "RESTORE"), default=None)
-        for commit in commits:
-            if commit.user_metadata == proof:
-                return Landed(int(commit.metrics["numOutputRows"]), restored_at)
-        return None
+            return Contended()
+        return look_for(proof, self.commits_after(table, after), after=after)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
@@ -287,8 +298,3 @@ def schema_of(ddl: str) -> T.StructType:
     if not isinstance(schema, T.StructType):
         raise TypeError("columns are expected")
     return schema
-
-
-def properties_clause(properties: Mapping[str, str]) -> str:
-    """``TBLPROPERTIES (…)``, by name; values may hold anything."""
-    return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"

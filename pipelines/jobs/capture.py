@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from pipelines.bronze.event import parse_event
 from pipelines.bronze.gaps import commit_beginning
+from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
@@ -36,6 +38,8 @@ from pipelines.source.opening import StreamLimits
 from pipelines.source.oplog import Oplog
 from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint, resume_point
+
+_log = logging.getLogger("strandline.capture")
 
 
 def _silent(_what: str, _count: int) -> None:
@@ -67,7 +71,16 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
     Effects on failure:
         Bronze ends with a whole batch. Calling again goes on from there.
     """
-    settings, options, stop = ctx.settings.capture, connection_options(ctx.settings), stop or threading.Event()
+    stop = stop or threading.Event()
+    try:
+        return _capture(ctx, once, stop, report)
+    except BronzeRestored as restored:
+        _log.warning("%s; a new lineage goes on from what the table holds", restored.message)
+    return _capture(ctx, once, stop, report, restored=True)
+
+
+def _capture(ctx: JobContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False) -> CaptureResult:
+    settings, options = ctx.settings.capture, connection_options(ctx.settings)
     gate = _open_gate(ctx, once)
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with ExitStack() as resources:
@@ -82,7 +95,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
         notifications, waiting = _notifications(ctx), patience(settings)
         means = Means(writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop)
         recovery = Recovery(means, oplog)
-        last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind)
+        last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind, restored=restored)
         if last is None or last.resume_token is None:
             before = last
             last = means.ask(lambda: _begin(writer, before, oplog, settings))

@@ -10,7 +10,8 @@ from functools import cached_property
 from pyspark.sql import functions as F
 
 from pipelines.bronze.gaps import standing_gaps
-from pipelines.bronze.offsets import COMMITS_LOOKED_AT, Committed, committed, was_restored
+from pipelines.bronze.lineage import restored_at
+from pipelines.bronze.offsets import Committed, committed
 from pipelines.io.increments import inserted
 from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
@@ -106,7 +107,7 @@ class Purge:
 
 def _stream(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> Bound:
     """Events come behind the committed token. What is read from the source from now on, or just now, is younger than *seconds*."""
-    if was_restored(ctx.tables.history(bronze, limit=COMMITS_LOOKED_AT)):
+    if restored_at(ctx.tables.commits_after(bronze, -1)) is not None:
         return Bound(BEFORE_ALL, "the first capture after bronze was restored")
     if last.last_event is None:  # the offset was set by hand
         return Bound(BEFORE_ALL, "the next event of the stream")

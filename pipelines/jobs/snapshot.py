@@ -17,10 +17,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
+from pipelines.bronze.manifests import manifest_row
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import ContractError, RetriableError, StrandlineError
+from pipelines.io.landed import Landed, Taken
 from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.chunk_attempts import patiently
 from pipelines.jobs.chunk_reader import ChunkReader
@@ -73,7 +75,9 @@ class SnapshotRun:
         plans = [row["after"] for row in found if row["operation_type"] == "plan"]
         if not plans:
             plan = means.ask(lambda: make_plan(means, sweeps=last.batch > 1))
-            return SnapshotRun.begin(means, last.snapshot_id, plan)
+            if not _append_manifest(writer, last.snapshot_id, "plan", -1, plan.to_json()):
+                return SnapshotRun.of(means, last)  # another capture has planned it in the meantime: that plan counts
+            return SnapshotRun(means, last.snapshot_id, plan, {})
         read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
         done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
         words = [row["operation_type"] for row in found]
@@ -217,22 +221,48 @@ class SnapshotRun:
         stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind, now.capped)
         reader = ChunkReader(self._means.options, now, chunk.range, stamp, writer.stored_json, reading)
         try:
-            landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number, what=f"chunk {chunk.number} of the snapshot")
+            landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number)
         except StrandlineError:
             raise
         except Exception:  # Spark does not tell what its executor met: what fails for good is found out here
             with suppress(ContractError):  # it was dropped meanwhile, and the next attempt discards the chunk
                 reader.check()
             raise
-        documents = landed - 1  # the manifest is a row, too
+        if isinstance(landed, Taken):
+            return self._landed_by_another(chunk)
+        documents = landed.rows - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
         self._means.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents
 
+    def _landed_by_another(self, chunk: Chunk) -> int:
+        """Go on behind a chunk that another capture of this lineage landed: the stream's next batch decides which of them ends.
 
-def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None) -> None:
-    """One control row of the snapshot, exactly once."""
+        Raises:
+            FencedError: The lineage has ended.
+            BronzeRestored: A RESTORE took the chunk out of bronze.
+        """
+        row = manifest_row(self._writer.tables, self._writer.table, self.id, chunk.number, ("chunk", "discarded"))
+        if row is None:
+            raise self._writer.refusal(f"chunk {chunk.number} of the snapshot")
+        skipped = "SKIPPED" if row["operation_type"] == "discarded" else None
+        self.progress.finish(chunk, int(json.loads(row["after"]).get("documents", 0)), skipped=skipped)
+        return 0
+
+
+def _append_manifest(writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None) -> bool:
+    """One control row of the snapshot, exactly once. False: another capture of this lineage landed it.
+
+    Raises:
+        FencedError: The lineage has ended.
+        BronzeRestored: A RESTORE took the row out of bronze.
+    """
     stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
     rows, app_id = manifest_table(stamp, what, content), app_id or writer.app_id(snapshot_id, what)
-    writer.append_once(rows, app_id=app_id, sequence=max(number, 0), what=f"the {what} row of the snapshot")
+    if isinstance(writer.append_once(rows, app_id=app_id, sequence=max(number, 0)), Landed):
+        return True
+    words = ("chunk", "discarded") if what == "discarded" else (what,)
+    if manifest_row(writer.tables, writer.table, snapshot_id, number, words) is None:
+        raise writer.refusal(f"the {what} row of the snapshot")
+    return False

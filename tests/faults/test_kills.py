@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import FencedError
-from pipelines.io.landed import Landed
+from pipelines.io.landed import Contended, Landed, Taken
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
@@ -205,7 +205,7 @@ class OvertakenTables(Tables):
 
     overtaken: list[str] = field(default_factory=list)
 
-    def append_once(self, table: TableName, rows: DataFrame, **how: Any) -> Landed | None:
+    def append_once(self, table: TableName, rows: DataFrame, **how: Any) -> Landed | Taken | Contended:
         if not self.overtaken:
             self.overtaken.append(how["app_id"])
             super().append_once(table, rows, **{**how, "proof": "the rival's"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline, restore, silver, with_silver
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, forget_log, pipeline, restore, silver, with_silver
 from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -329,6 +329,10 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     restore(ctx, BRONZE, older)  # the log still knows lineage 1 as ended
     assert run_capture(ctx, once=True).events == 3
     assert show_offset(ctx).lineage == 3
+    restore(ctx, BRONZE, older)
+    forget_log(ctx.tables, BRONZE)
+    assert run_capture(ctx, once=True).events == 3
+    assert show_offset(ctx).lineage == 4
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     future = json.dumps({"_data": "82FFFFFFF0" + json.loads(last.resume_token or "")["_data"][10:]})

@@ -61,7 +61,7 @@ def fill(bronze: BronzeWriter) -> None:
         bronze.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
         bronze.commit([event(number) for number in range(20)], batch=2, resume_token=TOKEN, snapshot_id="s1", last_event="e", whole=True)
         bronze.commit([event(number) for number in range(20, 20 + MANY)], batch=3, resume_token=TOKEN, snapshot_id=None)
-        bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1, what="a chunk")
+        bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1)
     finally:
         bronze.close()
 
@@ -74,7 +74,7 @@ def test_a_python_worker_that_has_read_a_chunk_reads_the_next(tables: Tables) ->
     bronze = writer(tables, "s", native=False)
     bronze.open("cluster", None)
     for number in range(5):
-        bronze.append_read(read_here, app_id=bronze.app_id("s", 0), sequence=number, what="a chunk")
+        bronze.append_read(read_here, app_id=bronze.app_id("s", 0), sequence=number)
     rows = tables.read(bronze_table("s")).where("after IS NOT NULL").collect()
     assert len(rows) == 5
     assert len({row["after"] for row in rows}) < 5  # whichever of the idle workers was taken
@@ -157,7 +157,7 @@ def test_what_a_worker_meets_reaches_the_caller(tables: Tables) -> None:
     bronze.open("cluster", None)
     failing: Reader = _fail
     with pytest.raises(ReadFailed, match="ContractError") as failed:
-        bronze.append_read(failing, app_id="a", sequence=1, what="a chunk")
+        bronze.append_read(failing, app_id="a", sequence=1)
     assert isinstance(failed.value.__cause__, ContractError)
     bronze.close()
     assert tables.read(bronze.table).isEmpty()
@@ -169,7 +169,7 @@ def test_a_source_that_does_not_answer_a_worker_or_refuses_is_told_as_it_is(tabl
     bronze.open("cluster", None)
     for reader, error, why in ((_wait_in_vain, NoAnswer, "nobody"), (_refused, ConfigurationError, "code 13.*→ grant")):
         with pytest.raises(error, match=why):
-            bronze.append_read(reader, app_id="a", sequence=1, what="a chunk")
+            bronze.append_read(reader, app_id="a", sequence=1)
     bronze.close()
 
 

@@ -134,7 +134,7 @@ def test_an_append_under_way_outlives_a_commit_of_properties(tables: Tables, spa
         yield from batches
 
     rows = spark.range(0, 3, 1, 1).mapInArrow(slowly, "id BIGINT")
-    append = partial(tables.append_once, app_id="app", sequence=1, proof="mine") if once else tables.append
+    append = partial(tables.append_once, app_id="app", sequence=1, proof="mine", after=0) if once else tables.append
     with ThreadPoolExecutor(1) as pool:
         appended = pool.submit(append, table, rows)
         while not begun.exists() and not appended.done():

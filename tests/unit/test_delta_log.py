@@ -21,7 +21,7 @@ import pytest
 from pipelines.errors import ConfigurationError, FencedError, RetriableError
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog
-from pipelines.io.landed import Landed
+from pipelines.io.landed import Landed, Taken
 from pipelines.io.parquet_file import DataFile, write_data_file
 
 SCHEMA = pa.schema([("batch", pa.int64()), ("position", pa.string()), ("text", pa.string())])
@@ -52,7 +52,7 @@ def data_file(folder: Path, *rows: dict[str, Any]) -> DataFile:
     return write_data_file(folder, SCHEMA, parts, statistics_of=["batch", "position"], dictionaries=["batch"])
 
 
-def append(log: DeltaLog, sequence: int, proof: str, app_id: str = "app") -> Landed | None:
+def append(log: DeltaLog, sequence: int, proof: str, app_id: str = "app") -> Landed | Taken:
     return log.append_once([data_file(log.folder, {"batch": sequence})], app_id=app_id, sequence=sequence, proof=proof)
 
 
@@ -85,8 +85,8 @@ def test_what_nothing_is_known_of_has_no_bounds(folder: Path) -> None:
 # scenario: E03
 def test_an_append_that_is_repeated_is_there_once(folder: Path) -> None:
     log = DeltaLog(folder, 0)
-    assert append(log, 1, "mine") is not None
-    assert append(log, 1, "mine") is not None, "its answer was lost"
+    assert isinstance(append(log, 1, "mine"), Landed)
+    assert isinstance(append(log, 1, "mine"), Landed), "its answer was lost"
     assert versions(folder) == [0, 1]
 
 
@@ -94,18 +94,18 @@ def test_an_append_that_is_repeated_is_there_once(folder: Path) -> None:
 def test_of_two_writers_the_second_adds_nothing(folder: Path) -> None:
     sleeper, rival = DeltaLog(folder, 0), DeltaLog(folder, 0)
     for sequence in (1, 2, 3):
-        assert append(rival, sequence, f"rival {sequence}") is not None
+        assert isinstance(append(rival, sequence, f"rival {sequence}"), Landed)
     for sequence in (1, 2, 3):
-        assert append(sleeper, sequence, f"sleeper {sequence}") is None
+        assert append(sleeper, sequence, f"sleeper {sequence}") == Taken()
     assert versions(folder) == [0, 1, 2, 3]
-    assert append(sleeper, 1, "sleeper", app_id="another") is not None, "what is somebody else's business is in nobody's way"
+    assert isinstance(append(sleeper, 1, "sleeper", app_id="another"), Landed), "what is somebody else's business is in nobody's way"
 
 
 def test_writers_at_the_same_moment_all_find_a_place(folder: Path) -> None:
     def work(writer: int) -> None:
         log = DeltaLog(folder, 0)
         for sequence in range(10):
-            assert append(log, sequence, f"{writer}:{sequence}", app_id=str(writer)) is not None
+            assert isinstance(append(log, sequence, f"{writer}:{sequence}", app_id=str(writer)), Landed)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -143,7 +143,7 @@ def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(folder: Path) -> 
 def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
     """Spark renames its file into place: between its look and its rename another commit may have come."""
     log = DeltaLog(folder, 0)
-    assert append(log, 1, "mine") is not None
+    assert isinstance(append(log, 1, "mine"), Landed)
     log.check()
     theirs = folder / "theirs.json"
     theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
@@ -158,7 +158,7 @@ def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
 def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     for sequence in range(1, 4):
-        assert append(log, sequence, "mine") is not None
+        assert isinstance(append(log, sequence, "mine"), Landed)
     theirs = folder / "theirs.json"
     theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
     (folder / "_delta_log" / f"{1:020}.json").unlink()
@@ -171,7 +171,7 @@ def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(folder: Pat
 
 def test_a_folder_that_is_made_anew_is_no_longer_this_table(folder: Path) -> None:
     log = DeltaLog(folder, 0)
-    assert append(log, 1, "mine") is not None
+    assert isinstance(append(log, 1, "mine"), Landed)
     (folder / "_delta_log" / f"{1:020}.json").unlink()
     with pytest.raises(RetriableError, match="replaced"):
         append(log, 2, "mine, too")
@@ -181,7 +181,7 @@ def test_a_line_of_the_log_ends_at_a_line_feed_alone(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     said = json.dumps({"commitInfo": {"userMetadata": "a\u2028b\u0085c"}}, ensure_ascii=False)
     (folder / "_delta_log" / f"{1:020}.json").write_text(said + "\n" + json.dumps({"txn": {"appId": "app", "version": 5}}), "utf-8")
-    assert append(log, 5, "mine") is None
+    assert append(log, 5, "mine") == Taken()
     assert next(iter(LogFolder(folder / "_delta_log").newest_commits(1))).user_metadata == "a\u2028b\u0085c"
 
 

@@ -1,0 +1,140 @@
+"""Lineages: a lineage is a sequence of batches with one transaction id. A reset or a RESTORE ends it, and with it each of its writers.
+
+To end one is to commit the largest sequence there is, so that Delta skips whatever its writers commit later. Chunks of a snapshot have
+transaction ids of their own, one for each lane: they are ended in the same way, before the stream is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from pipelines.bronze.engine import Once, SparkEngine
+from pipelines.bronze.envelope import SCHEMA
+from pipelines.bronze.native_engine import append_at_once
+from pipelines.bronze.offsets import ends, lineage_of_row
+from pipelines.bronze.stream_rows import one_file
+from pipelines.errors import ContractError, RetriableError
+from pipelines.io.commits import Commit
+from pipelines.io.landed import Contended, Landed, Taken
+from pipelines.io.tables import Tables
+from pipelines.model.tables import TableName
+
+_log = logging.getLogger("strandline.capture")
+
+_LAST_SEQUENCE: Final = 2**62
+_OPENED_BY: Final = ("restored", "reset")
+_PARTS_OF_STREAM_PROOF: Final = 5  # strandline, source, lineage, writer, batch; a chunk's names its snapshot and lane, too
+_ATTEMPTS, _PAUSE_SECONDS = 100, 0.5
+_LANES_AT_ONCE: Final = 8
+
+Lane = tuple[str, int]
+"""A snapshot's id, and the number of a lane of it."""
+
+
+class BronzeRestored(ContractError):
+    """Bronze was restored to an older version: Delta still knows the later transactions, and skips their numbers. Nothing was lost. The
+    next `BronzeWriter.open` opens a new lineage if it is told so."""
+
+
+def stream_app_id(source: str, lineage: int) -> str:
+    return f"strandline:{source}:{lineage}"
+
+
+def restored_at(commits: Iterable[Commit]) -> int | None:
+    """The version at which bronze was restored to an older one, if no lineage was opened since. Pure.
+
+    A capture looks at all commits between two of its batches and ends where it finds a RESTORE. So the look goes back to the last batch but
+    one, however many other commits came later. A RESTORE whose commit the log has forgotten is found by the next batch: its number is
+    taken, and the table does not hold it (`BronzeRestored`).
+
+    Args:
+        commits: All of the table, newest first, as far as its log goes back.
+    """
+    batches = 0
+    for commit in commits:
+        if commit.operation == "RESTORE":
+            return commit.version
+        proof = (commit.user_metadata or "").split(":")
+        if proof[-1] in _OPENED_BY:
+            return None
+        batches += len(proof) == _PARTS_OF_STREAM_PROOF and proof[0] == "strandline"
+        if batches == 2:
+            return None
+    return None
+
+
+def lanes_at_work(tables: Tables, bronze: TableName, lineage: int, *, version: int | None = None) -> set[Lane]:
+    """I/O: the lanes of every snapshot that a batch of *lineage* names and that has not been completed. Reads all control rows."""
+    rows = tables.read(bronze, version=version)
+    named = rows.where(ends() & (lineage_of_row() == lineage) & F.col("snapshot_id").isNotNull()).select("snapshot_id").distinct()
+    control = rows.where((F.col("op") == "snapshot") & F.col("operation_type").isin("plan", "completed"))
+    lanes = F.get_json_object("after", "$.lanes").cast("INT")
+    found = control.join(F.broadcast(named), "snapshot_id").select("snapshot_id", "operation_type", lanes.alias("lanes")).collect()
+    completed = {row["snapshot_id"] for row in found if row["operation_type"] == "completed"}
+    plans = {row["snapshot_id"]: row["lanes"] for row in found if row["operation_type"] == "plan"}
+    return {(snapshot, lane) for snapshot, count in plans.items() if snapshot not in completed for lane in range(count)}
+
+
+def _lanes_before(tables: Tables, bronze: TableName, lineage: int, restored_at: int) -> set[Lane]:
+    """I/O: the same of the version that a RESTORE replaced, if its files are still there."""
+    try:
+        return lanes_at_work(tables, bronze, lineage, version=restored_at - 1)
+    except Exception as error:  # noqa: BLE001  # why: of whatever class; a version that is too old has many ways to fail
+        _log.warning("version %d of %s cannot be read any more (%s)", restored_at - 1, bronze, type(error).__name__)
+        return set()
+
+
+def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) -> Landed | Taken:
+    """I/O: one commit of *rows* that ends the stream of a lineage, however often its writers commit.
+
+    Returns:
+        Taken: it had ended before.
+
+    Raises:
+        RetriableError: In an object store or a catalog a writer was faster each time. Nothing was written.
+    """
+    once = Once(app_id, _LAST_SEQUENCE, proof)
+    for _ in range(_ATTEMPTS):
+        version = engine.tables.version(engine.table)
+        outcome = engine.try_append(one_file(engine.tables.spark, rows), once)
+        if not isinstance(outcome, Contended):
+            return outcome
+        # It had not ended at that version: Delta would have skipped the append.
+        if (landed := append_at_once(engine, rows, once, version)) is not None:
+            return landed
+        time.sleep(_PAUSE_SECONDS)
+    raise RetriableError(
+        f"a capture of {engine.table} committed between all {_ATTEMPTS} attempts to end its lineage; nothing was written",
+        next_step="end that capture (strandline status names its writer), then call this again",
+    )
+
+
+def end_lanes(
+    engine: SparkEngine, app_id: str, lineage: int, proof: str, restored_at: int | None, *, done: Collection[Lane] = ()
+) -> set[Lane]:
+    """I/O: no chunk of a snapshot of *lineage* lands any more: one commit without rows for each lane that may still have one in hand.
+    Idempotent. Returns the lanes.
+
+    Args:
+        app_id: The transaction id of the lineage's stream.
+        restored_at: The version of a RESTORE, which may have taken back the rows of a snapshot.
+        done: Lanes that are left out.
+    """
+    lanes = lanes_at_work(engine.tables, engine.table, lineage)
+    if restored_at is not None:
+        lanes |= _lanes_before(engine.tables, engine.table, lineage, restored_at)
+
+    def end(lane: Lane) -> None:
+        lane_id = ":".join([app_id, *map(str, lane)])
+        engine.append_rows(SCHEMA.empty_table(), Once(lane_id, _LAST_SEQUENCE, f"{lane_id}:{proof}"))
+
+    with ThreadPoolExecutor(_LANES_AT_ONCE, thread_name_prefix="strandline-fence") as pool:
+        list(pool.map(end, lanes.difference(done)))
+    return lanes

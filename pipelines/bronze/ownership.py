@@ -1,0 +1,37 @@
+"""The source that a bronze table belongs to, as the table's properties tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pipelines.errors import ConfigurationError
+from pipelines.model.deployment import IDENTITY_PROPERTY, same_deployment
+from pipelines.model.tables import TableName
+
+SOURCE: Final = "strandline.source"
+STREAM: Final = "strandline.stream"
+
+
+def check_owner(table: TableName, found: Mapping[str, str], source: str, identity: str, stream: str | None) -> None:
+    """Raises ConfigurationError where the table belongs to another source, or to another stream of it. Pure.
+
+    Args:
+        found: The table's properties.
+    """
+    if SOURCE not in found:
+        raise ConfigurationError(
+            f"{table} has no property {SOURCE}, so it is not the table that strandline made:"
+            " another program created it, perhaps where the old table was moved away",
+            next_step="put the old table in its place, or name this source otherwise (source.name)",
+        )
+    if found[SOURCE] != source or not same_deployment(found.get(IDENTITY_PROPERTY, ""), identity):
+        raise ConfigurationError(
+            f"{table} holds changes of another MongoDB deployment ({found.get(IDENTITY_PROPERTY)}, this is {identity})",
+            next_step="name this source otherwise (source.name), or choose another lake.root",
+        )
+    if stream is not None and found.get(STREAM, stream) != stream:
+        raise ConfigurationError(
+            f"{table} holds the stream of {found[STREAM]}, and the configuration says {stream}",
+            next_step="set capture.scope and capture.target back, or start anew: strandline stop, then strandline offsets reset",
+        )

@@ -1,0 +1,148 @@
+"""Captures that fall asleep, meet each other, or lose their table."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.engine import Once
+from pipelines.bronze.native_engine import NativeEngine
+from pipelines.errors import ContractError, FencedError
+from pipelines.io.parquet_file import DataFile
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets import reset_offset
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+from pipelines.jobs.status import show_offset
+from pipelines.model.columns import bronze_table
+
+Db = Database[dict[str, Any]]
+BRONZE = bronze_table("test")
+_MINUTE = 60.0
+
+
+class Sleepers:
+    """The first native captures that have read a chunk of a snapshot fall asleep before they commit it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, captures: int) -> None:
+        commit = NativeEngine._commit
+        self._writers: list[str] = []
+        self.have_read = [threading.Event() for _ in range(captures)]
+        self.may_land_chunk = [threading.Event() for _ in range(captures)]
+        self.may_land_rest = [threading.Event() for _ in range(captures)]
+
+        def late(engine: NativeEngine, file: DataFile, once: Once) -> Any:
+            self._wait(once)
+            return commit(engine, file, once)
+
+        monkeypatch.setattr(NativeEngine, "_commit", late)
+
+    def _wait(self, once: Once) -> None:
+        *_, lane = once.app_id.split(":")
+        *_, writer, _ = once.proof.split(":")
+        is_chunk = once.app_id.count(":") == 4 and lane.isdigit()
+        if is_chunk and writer not in self._writers:
+            self._writers.append(writer)
+        number = self._writers.index(writer) if writer in self._writers else len(self.have_read)
+        if number < len(self.have_read):
+            if is_chunk:
+                self.have_read[number].set()
+            assert (self.may_land_chunk if is_chunk else self.may_land_rest)[number].wait(_MINUTE)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _MINUTE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def landed_chunks(ctx: JobContext) -> int:
+    return bronze(ctx).where("op = 'snapshot' AND operation_type = 'chunk'").count()
+
+
+# scenario: Q05
+def test_a_chunk_that_wakes_up_behind_a_reset_brings_no_document_back(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    ctx, sleepers = pipeline(spark, mongo_uri, database.name, tmp_path), Sleepers(monkeypatch, 1)
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(run_capture, ctx, once=True)
+        assert sleepers.have_read[0].wait(_MINUTE)
+        order(ctx, "stopped", by="ops", why=None)
+        reset_offset(ctx, by="ops", why=None)
+        database.a.delete_one({"_id": 3})
+        order(ctx, "running", by="ops", why=None)
+        assert run_capture(ctx, once=True).documents == 3
+        run_silver(ctx)
+        sleepers.may_land_chunk[0].set()
+        sleepers.may_land_rest[0].set()
+        assert asleep.exception(_MINUTE) is None or isinstance(asleep.exception(), FencedError)
+    assert landed_chunks(ctx) == 1
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: Q03
+def test_of_two_captures_with_a_chunk_in_common_exactly_one_goes_on(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    ctx, sleepers = pipeline(spark, mongo_uri, database.name, tmp_path), Sleepers(monkeypatch, 2)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(run_capture, ctx, once=True)
+        assert sleepers.have_read[0].wait(_MINUTE)
+        sleepers.may_land_rest[1].set()
+        second = pool.submit(run_capture, ctx, once=True)
+        assert sleepers.have_read[1].wait(_MINUTE)
+        database.a.insert_one({"_id": 4})
+        wait_until(lambda: show_offset(ctx).batch > 1)
+        sleepers.may_land_chunk[0].set()
+        wait_until(lambda: landed_chunks(ctx) == 1)
+        sleepers.may_land_chunk[1].set()
+        assert second.exception(_MINUTE) is None, "its batch was the first"
+        sleepers.may_land_rest[0].set()
+        assert isinstance(first.exception(_MINUTE), FencedError)
+    assert landed_chunks(ctx) == 1
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_capture_whose_lake_is_moved_away_says_so_and_makes_no_other(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["native", "spark"]
+) -> None:
+    lake, aside = tmp_path / "lake", tmp_path / "aside"
+    ctx = pipeline(spark, mongo_uri, database.name, lake, engine=engine)
+    database.a.insert_one({"_id": 0})
+    run_capture(ctx, once=True)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_capture, ctx)
+        database.a.insert_one({"_id": 1})
+        wait_until(lambda: bronze(ctx).where("op = 'c'").count() == 1)
+        lake.rename(aside)
+        database.a.insert_one({"_id": 2})
+        lost = running.exception(_MINUTE)
+    assert isinstance(lost, ContractError)
+    assert "bronze.test is not the table that this capture opened" in str(lost)
+    assert lost.exit_code == 4
+    assert not Path(ctx.tables.lake.path(BRONZE)).exists()
+    shutil.rmtree(lake, ignore_errors=True)
+    aside.rename(lake)
+    assert run_capture(ctx, once=True).events == 1
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")

@@ -1,0 +1,223 @@
+"""Who may commit to bronze: a lineage that was ended has no writer, and no writer is fenced without a reason."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lakehouse import forget_log
+from pyspark.sql import DataFrame
+
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
+from pipelines.bronze.envelope import BatchEnd, Note, control_table
+from pipelines.bronze.lineage import BronzeRestored
+from pipelines.bronze.offsets import Committed, committed
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.errors import ConfigurationError, ContractError, FencedError, StrandlineError
+from pipelines.io.commits import LogFolder
+from pipelines.io.landed import Landed, Taken
+from pipelines.io.tables import Tables
+from pipelines.model.columns import bronze_table
+from pipelines.model.tables import TableName
+
+TOKEN = '{"_data": "8200"}'
+BRONZE = bronze_table("shop")
+
+
+def writer(tables: Tables, name: str, *, native: bool = False) -> BronzeWriter:
+    return BronzeWriter(tables, "shop", name, lambda: 1_700_000_000_000_000, native_workers=int(native))
+
+
+def opened(tables: Tables, name: str, *, native: bool = False) -> tuple[BronzeWriter, Committed]:
+    bronze = writer(tables, name, native=native)
+    return bronze, bronze.open("cluster", None) or bronze.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
+
+
+def reset(bronze: BronzeWriter, last: Committed) -> Committed:
+    return bronze.open_lineage(Note("offset", "reset", "{}"), batch=last.batch + 1, resume_token=None, snapshot_id=None)
+
+
+def commit_others(tables: Tables, commits: int) -> None:
+    """Commits that change no row, as `SET TBLPROPERTIES` makes them, only quicker."""
+    log = LogFolder(Path(tables.lake.path(BRONZE)) / "_delta_log")
+    for version in range(first := log.newest() + 1, first + commits):
+        log.file(version).write_text(json.dumps({"commitInfo": {"timestamp": 0, "operation": "SET TBLPROPERTIES"}}))
+
+
+def busy(bronze: BronzeWriter, last: Committed, begun: threading.Event) -> StrandlineError | None:
+    """Commits batches as fast as it can, for a minute at most."""
+    batch, deadline = last.batch, time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            batch += 1
+            bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+            begun.set()
+    except StrandlineError as error:
+        return error
+    finally:
+        begun.set()
+    return None
+
+
+# scenario: Q05, O05
+@pytest.mark.parametrize("native", [True, False])
+def test_a_lineage_ends_however_often_its_writer_commits(tables: Tables, native: bool) -> None:
+    _end_lineages(tables, native=native, rounds=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("native", [True, False])
+def test_twenty_lineages_end_however_often_their_writers_commit(tables: Tables, native: bool) -> None:
+    _end_lineages(tables, native=native, rounds=20)
+
+
+def _end_lineages(tables: Tables, *, native: bool, rounds: int) -> None:
+    for number in range(rounds):
+        capture, last = opened(tables, f"capture {number}", native=native)
+        begun = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(busy, capture, last, begun)
+            begun.wait(60)
+            operator = writer(tables, f"operator {number}")
+            seen = operator.open("cluster", None)
+            assert seen is not None
+            assert reset(operator, seen).lineage == seen.lineage + 1 == number + 2, "the lineage was passed over"
+            assert isinstance(ended.result(), FencedError)
+        with pytest.raises(FencedError):
+            capture.commit([], batch=10**9, resume_token=TOKEN, snapshot_id=None)
+        capture.close()
+
+
+# scenario: Q05
+@pytest.mark.parametrize("native", [False, True])
+def test_a_chunk_that_was_read_before_its_lineage_ended_does_not_land(tables: Tables, native: bool) -> None:
+    capture, last = opened(tables, "capture", native=native)
+    plan = {"chunks": [], "lanes": 2, "at": [1, 1], "complete": False, "kind": "initial", "signal": None}
+    for snapshot in ("s1", "s2"):  # the second one took the first one's place
+        capture.append_once(control(capture, snapshot, "plan", -1, plan), app_id=capture.app_id(snapshot, "plan"), sequence=0)
+        last = capture.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=snapshot)
+    operator, seen = opened(tables, "operator")
+    reset(operator, seen)
+    version = tables.version(BRONZE)
+    for snapshot, lane in (("s1", 0), ("s1", 1), ("s2", 0), ("s2", 1)):
+        rows = control(capture, snapshot, "chunk", lane, {"documents": 0})
+        landed = capture.append_read(_Given(rows), app_id=capture.app_id(snapshot, lane), sequence=lane)
+        assert landed == Taken()
+        assert isinstance(capture.refusal("the chunk"), FencedError)
+    capture.close()
+    assert tables.version(BRONZE) == version
+
+
+# scenario: O11
+def test_a_chunk_of_a_snapshot_that_a_restore_took_back_does_not_land(tables: Tables) -> None:
+    capture, last = opened(tables, "capture")
+    before = tables.version(BRONZE)
+    plan = {"chunks": [], "lanes": 1, "at": [1, 1], "complete": False, "kind": "initial", "signal": None}
+    capture.append_once(control(capture, "s1", "plan", -1, plan), app_id=capture.app_id("s1", "plan"), sequence=0)
+    capture.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id="s1")
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(BRONZE)} TO VERSION AS OF {before}")
+    opened(tables, "next")
+    rows = control(capture, "s1", "chunk", 0, {"documents": 0})
+    assert capture.append_once(rows, app_id=capture.app_id("s1", 0), sequence=0) == Taken()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Stands for a chunk that another process reads."""
+
+    rows: pa.Table
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.rows.to_batches())
+
+
+def control(bronze: BronzeWriter, snapshot: str, word: str, chunk: int, content: dict[str, Any]) -> pa.Table:
+    return manifest_table(ChunkStamp(bronze.stamp(), snapshot, chunk, "", "", None, 0, 0), word, json.dumps(content))
+
+
+@dataclass(frozen=True)
+class CrowdedTables(Tables):
+    """Others commit between each append and the look for its proof."""
+
+    files_are_seen: bool = True
+
+    def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
+        super().append(table, rows, options=options)
+        commit_others(replace(self, files_are_seen=True), 60)
+
+    def _log(self, table: TableName) -> LogFolder | None:
+        return super()._log(table) if self.files_are_seen else None
+
+
+@pytest.mark.parametrize("files_are_seen", [True, False])
+def test_a_commit_is_known_again_behind_many_others(tables: Tables, files_are_seen: bool) -> None:
+    crowded = CrowdedTables(tables.spark, tables.lake, files_are_seen=files_are_seen)
+    bronze, last = opened(crowded, "w")
+    assert last.batch == 1
+    rows = control_table(bronze.stamp(), batch=2, end=BatchEnd(TOKEN, None))
+    landed = bronze.append_once(rows, app_id=bronze.app_id(), sequence=2)
+    assert isinstance(landed, Landed)
+    assert landed.rows == 1
+    assert isinstance(bronze.append_once(rows, app_id=bronze.app_id(), sequence=2), Landed), "its answer was lost"
+    assert bronze.append_once(rows, app_id=bronze.app_id(), sequence=1) == Taken()
+
+
+# scenario: O11, G11
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("log_is_whole", [True, False])
+def test_a_restore_is_known_however_much_was_committed_since(tables: Tables, native: bool, log_is_whole: bool) -> None:
+    capture, _ = opened(tables, "capture", native=native)
+    for batch in (2, 3):
+        capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    capture.close()
+    tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(BRONZE)} TO VERSION AS OF 1")
+    commit_others(tables, 60)
+    restored = False
+    if not log_is_whole:
+        forget_log(tables, BRONZE)
+        late, last = opened(tables, "late", native=native)
+        assert (last.batch, last.lineage) == (1, 1)
+        with pytest.raises(BronzeRestored):
+            late.commit([], batch=2, resume_token=TOKEN, snapshot_id=None)
+        late.close()
+        restored = True
+    again = writer(tables, "again", native=native)
+    last_again = again.open("cluster", None, restored=restored)
+    assert last_again is not None
+    assert (last_again.batch, last_again.lineage, last_again.resume_token) == (2, 2, TOKEN)
+    again.commit([], batch=3, resume_token=TOKEN, snapshot_id=None)
+    again.close()
+    assert committed(tables, BRONZE) == Committed(3, TOKEN, None, 2)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_commit_into_another_table_is_noticed(tables: Tables, native: bool, made_anew: bool) -> None:
+    capture, last = opened(tables, "capture", native=native)
+    folder = Path(tables.lake.path(BRONZE))
+    folder.rename(folder.with_name("aside"))
+    if made_anew:
+        other, _ = opened(tables, "other")
+        commit_others(tables, 9)
+        other.commit([], batch=2, resume_token=TOKEN, snapshot_id=None)
+    why = rf"not the table that this capture opened.* up to {last.batch},.*put the old folder back as {folder}, then strandline capture"
+    for batch in (last.batch + 1, last.batch + 2):
+        with pytest.raises(ContractError, match=why):
+            capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    with pytest.raises(ContractError, match=why):
+        capture.append_read(_Given(control(capture, "s1", "chunk", 0, {})), app_id=capture.app_id("s1", 0), sequence=0)
+    assert folder.exists() == made_anew
+
+
+def test_a_table_that_something_else_made_is_not_blamed_on_a_deployment(tables: Tables) -> None:
+    tables.create(BRONZE, tables.spark.range(1).schema)
+    with pytest.raises(ConfigurationError, match=r"has no property strandline.source, so it is not the table that strandline made"):
+        writer(tables, "w").open("cluster", None)
