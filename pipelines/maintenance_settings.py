@@ -25,11 +25,11 @@ class MaintenanceSettings(Section):
     retention_hours: int = Field(
         168, ge=1, description="Time, in hours, for which `maintain` keeps removed files. Not shorter than max_downtime_hours."
     )
-    log_retention_hours: int = Field(
-        168,
+    log_retention_hours: int | None = Field(
+        None,
         ge=1,
-        description="Time, in hours, for which a table's log goes back. Not shorter than retention_hours: Delta refuses that. Older "
-        "versions and changes cannot be read: a reader that was away longer reads the whole table.",
+        description="Time, in hours, for which a table's log goes back; null: retention_hours. Delta refuses a shorter one. Older versions "
+        "and changes cannot be read: a reader that was away longer reads the whole table.",
     )
     log_max_files: int | None = Field(
         10_000,
@@ -60,7 +60,7 @@ class MaintenanceSettings(Section):
                 f"retention_hours ({self.retention_hours}) is shorter than max_downtime_hours ({self.max_downtime_hours}): "
                 "what silver has not read yet could be removed"
             )
-        if self.log_retention_hours < self.retention_hours:
+        if self.log_retention_hours is not None and self.log_retention_hours < self.retention_hours:
             raise ValueError(
                 f"log_retention_hours ({self.log_retention_hours}) is shorter than retention_hours ({self.retention_hours}): "
                 "Delta keeps no file longer than the log that names it"

@@ -81,7 +81,7 @@ def _purged(table: TableName, purge: Purge | None, retention: Retention) -> Purg
 def _kept(ctx: JobContext, table: TableName, reader: _Reader | None) -> Kept:
     """As long as the settings say; for fewer days where the log has many files, unless a *reader* is late; longer for one that is later."""
     settings = ctx.settings.maintenance
-    kept = Kept(settings.retention_hours, settings.log_retention_hours)
+    kept = Kept(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if reader is not None and reader.hours > _ON_TIME_HOURS:
         return kept if math.isinf(reader.hours) else kept.at_least((int(reader.hours) // 24 + 3) * 24)
     files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0

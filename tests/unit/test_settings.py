@@ -305,7 +305,7 @@ def test_files_are_kept_for_longer_than_anybody_may_be_away(conf: Path) -> None:
     write(conf, "here", "maintenance: {max_downtime_hours: 200, retention_hours: 100}")
     with pytest.raises(ConfigurationError, match=r"retention_hours \(100\) is shorter than max_downtime_hours \(200\)"):
         load_settings("here", conf)
-    write(conf, "here", "maintenance: {retention_hours: 200}")
+    write(conf, "here", "maintenance: {retention_hours: 200, log_retention_hours: 168}")
     with pytest.raises(ConfigurationError, match=r"log_retention_hours \(168\) is shorter than retention_hours \(200\)"):
         load_settings("here", conf)
 
