@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -143,13 +144,16 @@ class BronzeWriter:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """I/O: one commit, apart from those of this writer's threads."""
-        with self._engine.alone():
+        with self._alone():
             self.tables.set_properties(self.table, properties)
 
     def append(self, rows: pa.Table) -> None:
-        """I/O: one commit of a few *rows* that nothing fences, apart from those of this writer's threads."""
-        with self._engine.alone():
+        """I/O: one commit of a few *rows* that nothing fences, apart from those of this writer's threads. Works before `open`, too."""
+        with self._alone():
             self.tables.append(self.table, one_file(self.tables.spark, rows))
+
+    def _alone(self) -> AbstractContextManager[object]:
+        return self._engine.alone() if hasattr(self, "_engine") else nullcontext()
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""

@@ -199,7 +199,8 @@ def test_every_verb_works_on_a_lake_that_was_idle(
         lake = idle_lake(tmp_path / "second", lake.folder, days)
     if days > 30:
         clean_up_logs(spark, lake.folder / "lake")
-        assert not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
+        gone = not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
+        assert gone or is_maintained  # `maintain` keeps the log of bronze for as long as silver has not read it
     is_shown = days < 7 and not is_maintained
     version = lake.ctx.tables.version(BRONZE) - 6  # older than what `maintain` committed
 

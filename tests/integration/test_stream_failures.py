@@ -14,6 +14,7 @@ from pymongo import MongoClient
 from stream_reading import QUICK, Db, dropping, failing, needs_failpoints, reading
 
 from pipelines.bronze.event import parse_event
+from pipelines.bronze.offsets import Committed
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.jobs.means import Means
 from pipelines.jobs.recovery import Recovery
@@ -262,9 +263,9 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str
         token, settings = found.landed[-1].resume_token, CaptureSettings(cursor_oversize_handling_mode="skip")
         options, stop = ConnectionOptions(mongo_uri), threading.Event()
         means = Means(nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, QUICK, stop)
-        oplog = Oplog(found.client, found.selection, expanded_events=False)
+        oplog, last = Oplog(found.client, found.selection, expanded_events=False), Committed(1, token, None)
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):
-            Recovery(means, oplog).refuse_future(token)
+            assert Recovery(means, oplog).usable(last, token) == last
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
             SetAsides(means)._read_instead(parse_event(event))  # the document is gone: there is nothing to land

@@ -96,7 +96,8 @@ def test_two_sources_never_share_a_silver_table(tables: Tables) -> None:
 
 # scenario: T05
 def test_what_runs_over_some_collections_have_merged_is_known_by_its_tables(tables: Tables) -> None:
-    settings = Settings(source={"name": "eu", "uri": "mongodb://nowhere"}, lake=LakeSettings(root=tables.lake.root))  # type: ignore[arg-type]  # why: pydantic builds the section
+    source, naming = {"name": "eu", "uri": "mongodb://nowhere"}, {"naming": "collection"}
+    settings = Settings(source=source, silver=naming, lake=LakeSettings(root=tables.lake.root))  # type: ignore[arg-type]  # why: pydantic builds the sections
     ctx = JobContext(settings, tables.spark, tables)
     bronze, orders = bronze_table("eu"), SilverTable(tables, TableName("silver", "orders"))
     tables.create(bronze, schema_of(BRONZE_DDL))
