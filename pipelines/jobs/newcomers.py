@@ -1,4 +1,4 @@
-"""What this run captures otherwise than the last one: collections that are read, and gaps that no patch is folded across."""
+"""Differences between the filters of this run and of the last one: collections to read, and gaps that no patch is folded across."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def earlier_selection(selection: Selection, filters: str) -> Selection:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What the last run captured."""
+    """Filters of the last run."""
 
     means: Means
     filters: str
@@ -60,12 +60,12 @@ class _Earlier:
         return self.means.selection.fields.noted()
 
     def lacks(self, db: str, name: str) -> bool:
-        """Whether something of a collection may be missing in what was captured of it."""
+        """Return True if bronze may lack a part of what happened in the collection."""
         return not self.selection.admits(db, name) or self.changed_rules(db, name) is not None
 
     def is_read_again(self, db: str, name: str) -> bool:
-        """Whether a collection is read: it was left out, or a rule that kept a field out of it is gone. Where updates come as patches any
-        other rule is enough, for they wait until their document is read."""
+        """Return True if the collection must be read: it was left out, or a rule that kept a field out of it is gone. Where updates come as
+        patches any other rule is enough, for they wait until their document is read."""
         if not self.selection.admits(db, name):
             return True
         if (rules := self.changed_rules(db, name)) is None:

@@ -66,7 +66,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
 
 
 def seconds_of(text: str) -> int | None:
-    """Of an ISO 8601 time (UTC where it names no zone), since the epoch; None where it is none, or one that a source cannot have."""
+    """Seconds since the epoch of an ISO 8601 time (UTC where it names no zone). None: no such time, or none that a source can have."""
     try:
         seconds = int(parse_time(text).timestamp())
     except (ValueError, OverflowError):  # the first and the last day of the calendar are none in every zone

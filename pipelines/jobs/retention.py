@@ -96,8 +96,8 @@ def _old_signals(tables: Tables, before: datetime) -> Iterator[str]:
 
 
 def _old_results(tables: Tables, before: datetime) -> Iterator[str]:
-    """Of each suite the newest run stays, and so do all runs since each check that is held against its last pass has passed: what is left
-    is the end of the history without a hole, as `pipelines.quality` reads it."""
+    """Conditions on rows of old quality runs. The newest run of each suite stays, and so do all runs since each check that is held against
+    its last pass has passed: `pipelines.quality` reads the history back to there, without a hole."""
     runs = F.col("ran_at")
     last = F.max(F.when(~F.col("scope").eqNullSafe("quarantined"), runs)).alias("last")
     found = tables.read(QUALITY).groupBy("table", "suite", "expectation").agg(last, F.max(F.when(F.col("success"), runs)).alias("passed"))

@@ -30,7 +30,7 @@ from pipelines.silver.typed_table import Progress
 
 @dataclass
 class SilverMemory:
-    """What the runs of one process have read of bronze since the ledger was stored: heartbeats are not worth a commit."""
+    """Progress of the silver runs of one process since the ledger was stored: heartbeats are not worth a commit."""
 
     seen: Progress | None = None
     """As the last run over all collections found bronze."""

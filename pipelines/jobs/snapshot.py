@@ -154,7 +154,7 @@ class SnapshotRun:
 
     @property
     def paused_seconds(self) -> float:
-        """Of all pauses until now, those of earlier runs included."""
+        """Duration of all pauses until now, in seconds, those of earlier runs included."""
         return round(paused_seconds(self._marks, datetime.now(UTC)), 3)
 
     @property
@@ -187,7 +187,7 @@ class SnapshotRun:
         return documents
 
     def _claimed(self, chunk: Chunk) -> bool:
-        """Whether this lane is to read *chunk*, once neither the snapshot nor its source is paused."""
+        """Wait while the snapshot or its source is paused. Return True if this lane is to read *chunk*."""
         while not self._stop.is_set() and not self.progress.is_taken(chunk):
             if self.progress.held:
                 self._stop.wait(_PAUSED_SECONDS)

@@ -35,7 +35,7 @@ class Progress:
             self._documents[str(chunk.collection)] += done.get(chunk.number, 0)
 
     def claim(self, chunk: Chunk) -> bool:
-        """Whether the caller is to read it: nobody else will, nor withdraw it. Never while the snapshot is held."""
+        """Claim *chunk* for the caller: nobody else reads or withdraws it then. False: it is taken, or the snapshot is held."""
         with self._lock:
             if self.held or chunk.number in self._taken:
                 return False

@@ -50,7 +50,7 @@ class Gap:
         return _own(base) < self.before and is_behind
 
     def blurs(self, position: str) -> bool:
-        """Whether an event at *position* may itself have come in part."""
+        """Return True if an event at *position* may have come in part."""
         return bool(self.hides) and self.after < _own(position) < self.before
 
 

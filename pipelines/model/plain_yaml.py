@@ -45,7 +45,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def holds_itself(value: Any) -> bool:
-    """Whether a list or mapping stands inside itself, as an alias may make it; whoever walks it would never end."""
+    """Return True if a list or mapping contains itself, as an alias may make it: a walk over it would never end."""
     open_, done = set[int](), set[int]()
     path: list[tuple[Any, Iterator[Any]]] = [(value, _parts(value))]
     open_.add(id(value))
