@@ -1,17 +1,19 @@
-"""Writes the reference pages from the code they describe: conf/README.md, docs/tables.md and docs/commands.md."""
+"""Writes the reference pages from the code they describe: conf/README.md and, in docs, tables.md, commands.md and errors.md."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import click
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pipelines import errors
 from pipelines.cli import app
 from pipelines.model import columns
 from pipelines.model.quarantine import QUARANTINE_DDL
@@ -70,6 +72,51 @@ _TABLES = (
     (str(columns.CUTS), "Versions of all silver tables that belong together, one row a silver run.", columns.CUTS_DDL),
 )
 
+_ERRORS_HEAD = """# Errors and exit codes
+
+A command that fails prints one line on standard error: what happened, why, and, after an arrow (`→`), what to do next. The exit code tells
+a script the kind of failure. This page is written by `make docs`.
+
+| exit code | error | cause, and what is left | the same command again | next step |
+|---|---|---|---|---|
+"""
+
+_ERRORS_TAIL = """
+`reconcile` and `snapshot verify` also end with exit code 4 when they find a difference.
+
+Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](start.md#6-as-a-service)). Problems by symptom:
+[runbook](runbook.md).
+"""
+
+_SAME_AGAIN: Final = "Safe. Fails in the same way until its cause is gone."
+_WITHOUT_CLASS: Final = (
+    ("0", "–", "Done.", "–", "–"),
+    (
+        "1",
+        "–",
+        "A view or table of gold was not built, or a case of `gold test` failed.",
+        _SAME_AGAIN,
+        "The output names the piece and the reason. A stack trace is a defect of Strandline: report it.",
+    ),
+)
+_NEXT_STEP: Final = {
+    errors.ConfigurationError: (_SAME_AGAIN, "Correct what the line names. `strandline doctor` checks everything at once."),
+    errors.ResumePointLost: (
+        _SAME_AGAIN,
+        "[Reset the offset, or let capture heal the gap](runbook.md#exit-code-3-the-source-no-longer-has-the-history).",
+    ),
+    errors.ContractError: (_SAME_AGAIN, "The line names the table and the command, often `strandline rebuild`."),
+    errors.QualityGateClosed: (
+        _SAME_AGAIN,
+        "[Correct the rows in the source, or accept the change](runbook.md#exit-code-5-the-quality-gate-is-closed).",
+    ),
+    errors.FencedError: (
+        "Safe, after the other writer has ended.",
+        "[Keep one of the two captures](runbook.md#exit-code-6-another-writer).",
+    ),
+    errors.RetriableError: ("Safe, and may succeed.", "Wait, then repeat the command."),
+}
+
 
 def settings_page() -> str:
     """The text of conf/README.md."""
@@ -95,6 +142,16 @@ def commands_page() -> str:
     """The text of docs/commands.md."""
     root = typer.main.get_command(app)
     return _COMMANDS_HEAD + "".join(_command(path, command) for path, command in _commands(root, ("strandline",)))
+
+
+def errors_page() -> str:
+    """The text of docs/errors.md: one row for each error that a command ends with."""
+    leaves = [error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.StrandlineError)]
+    rows = [error for error in leaves if error.exit_code != errors.StrandlineError.exit_code]
+    rows.sort(key=lambda error: error.exit_code)
+    causes = {error: " ".join((error.__doc__ or "").replace("``", "`").split()) for error in rows}
+    named = [(str(error.exit_code), f"`{error.__name__}`", causes[error], *_NEXT_STEP[error]) for error in rows]
+    return _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in (*_WITHOUT_CLASS, *named)) + _ERRORS_TAIL
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -171,6 +228,7 @@ def main() -> None:
     (ROOT / "conf" / "README.md").write_text(settings_page(), encoding="utf-8")
     (ROOT / "docs" / "tables.md").write_text(tables_page(), encoding="utf-8")
     (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

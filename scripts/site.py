@@ -21,14 +21,15 @@ _ELSEWHERE: Final = {
     "SECURITY.md": "security.md",
     "conf/README.md": "settings.md",
     "conf/quality/README.md": "quality.md",
+    "docs/decisions/README.md": "decisions/index.md",
 }
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\(([^)#:]*)(#[^)]*)?\)")
 
 
 def pages() -> dict[Path, Path]:
     """Each page of the repository to its place on the site."""
-    found = {ROOT / name: SITE / target for name, target in _ELSEWHERE.items()}
-    return found | {file: SITE / file.relative_to(ROOT / "docs") for file in sorted((ROOT / "docs").rglob("*.md"))}
+    found = {file: SITE / file.relative_to(ROOT / "docs") for file in sorted((ROOT / "docs").rglob("*.md"))}
+    return found | {ROOT / name: SITE / target for name, target in _ELSEWHERE.items()}
 
 
 def rewritten(text: str, file: Path, places: dict[Path, Path]) -> str:
@@ -48,13 +49,6 @@ def rewritten(text: str, file: Path, places: dict[Path, Path]) -> str:
     return _LINK.sub(link, text)
 
 
-def decisions_index() -> str:
-    """The list of decision records, by number and title."""
-    files = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    titles = ((file.name, file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")) for file in files)
-    return "# Decisions\n\n" + "".join(f"- [{title}]({name})\n" for name, title in titles)
-
-
 def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     places = pages()
@@ -62,7 +56,6 @@ def main() -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(rewritten(file.read_text(encoding="utf-8"), file, places), encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "pictures", SITE / "pictures")
-    (SITE / "decisions" / "index.md").write_text(decisions_index(), encoding="utf-8")
 
 
 if __name__ == "__main__":
