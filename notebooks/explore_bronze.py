@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Bronze: every change, as MongoDB sent it
 # MAGIC
-# MAGIC What landed, how fast it came, how far it reaches, and whether anything is missing. This notebook reads and shows; it writes nothing.
+# MAGIC Captured events, their lag, the present position, and gaps. This notebook only reads.
 # MAGIC How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
 
 # COMMAND ----------
@@ -25,10 +25,10 @@ bronze = bronze_table(ctx.settings.source.name)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What landed
+# MAGIC ## Captured events
 # MAGIC
-# MAGIC One row per change event, or per document that the snapshot read. The raw BSON stands in `envelope`; `after` and `before` show it as
-# MAGIC JSON. Control rows, such as heartbeats and the snapshot's own notes, are left out here.
+# MAGIC One row per change event, or per document that a snapshot read. `envelope` holds the raw BSON. `after` and `before` show it as JSON.
+# MAGIC This query leaves out control rows, such as heartbeats and notes of snapshots.
 
 # COMMAND ----------
 
@@ -59,8 +59,8 @@ alt.Chart(operations, title="Operations by collection", width=520).mark_bar().en
 # MAGIC %md
 # MAGIC ## Position
 # MAGIC
-# MAGIC The token after which the next run goes on stands in bronze itself, in the commit of the events that it ends. A position is the cluster
-# MAGIC time in hex and the token: as text it sorts as the stream does.
+# MAGIC Bronze itself holds the resume token from which the next run continues. Token and events are one commit.
+# MAGIC A position is the cluster time in hex, followed by the token. As text, positions sort in the order of the stream.
 
 # COMMAND ----------
 
@@ -84,8 +84,8 @@ run_sql(
 # MAGIC %md
 # MAGIC ## Lag
 # MAGIC
-# MAGIC From the write in MongoDB to the moment the writer saw it. What had been written before the capture began waited for it; from then on the
-# MAGIC lag shows how well the capture keeps up.
+# MAGIC Lag is the time from the write in MongoDB to its capture. Events from before the start of capture have a large lag, because they waited.
+# MAGIC After that, the lag shows whether capture is fast enough.
 
 # COMMAND ----------
 
@@ -116,8 +116,8 @@ alt.Chart(lag, title="Lag of every batch", width=520).mark_circle(opacity=0.7).e
 # MAGIC %md
 # MAGIC ## Gaps
 # MAGIC
-# MAGIC A stretch of history that bronze never got is a row that says from where to where, and why. No row: nothing is missing. Batches are
-# MAGIC numbered without a hole.
+# MAGIC A gap is a range of events that bronze never got. Each gap is a row with both ends and the reason. Without a row, nothing is missing.
+# MAGIC Batch numbers have no holes.
 
 # COMMAND ----------
 
@@ -144,9 +144,9 @@ pd.DataFrame([asdict(ended) for ended in offset_history(ctx, 10)])
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## One document's life
+# MAGIC ## The changes of one document
 # MAGIC
-# MAGIC Its changes in the order of the stream; here those of the document that changed most often.
+# MAGIC All changes of one document, in the order of the stream. The query takes the document with the most changes.
 
 # COMMAND ----------
 

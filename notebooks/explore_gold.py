@@ -1,9 +1,9 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Gold: what the airline wants to know
+# MAGIC # Gold: three questions of an airline
 # MAGIC
-# MAGIC Who is on time, what the weather costs, how old the fleet is: three SQL files over silver. This notebook reads and shows; it writes
-# MAGIC nothing. How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
+# MAGIC Punctuality, delays by weather, and the age of the fleet: three SQL files over silver. This notebook only reads.
+# MAGIC How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
 
 # COMMAND ----------
 
@@ -18,9 +18,9 @@ ctx = open_notebook()
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Who is on time
+# MAGIC ## Punctuality by carrier
 # MAGIC
-# MAGIC A flight is on time if it arrives less than 15 minutes late. Charts cannot draw decimals, so the query makes doubles of them.
+# MAGIC A flight is on time if it arrives less than 15 minutes late. Charts cannot draw decimals, so the query converts them to doubles.
 
 # COMMAND ----------
 
@@ -51,9 +51,9 @@ counts = bars.mark_text(align="left", dx=4).encode(text=alt.Text("arrived:Q", fo
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What the weather costs
+# MAGIC ## Delays by weather
 # MAGIC
-# MAGIC Departures by the weather at the origin in the hour of the scheduled departure; late means 15 minutes or more.
+# MAGIC Departures by the weather at the origin in the hour of the scheduled departure. Late means 15 minutes or more.
 
 # COMMAND ----------
 
@@ -78,9 +78,9 @@ alt.Chart(weather, title="Departure delay by the weather at the origin", width=5
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## How old the fleet is
+# MAGIC ## Age of the fleet
 # MAGIC
-# MAGIC The twenty largest fleets: planes that were seen in the flights, by carrier and manufacturer.
+# MAGIC The twenty largest fleets, by carrier and manufacturer. Only planes that occur in the flights count.
 
 # COMMAND ----------
 

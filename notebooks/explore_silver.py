@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Silver: one typed row per document
 # MAGIC
-# MAGIC The collections as they are, with the types that their documents have. This notebook reads and shows; it writes nothing.
+# MAGIC The present documents of each collection, in typed columns. This notebook only reads.
 # MAGIC How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
 
 # COMMAND ----------
@@ -24,8 +24,8 @@ ctx = open_notebook()
 # MAGIC %md
 # MAGIC ## Tables
 # MAGIC
-# MAGIC A deleted document stays as a tombstone. `rescued` counts rows with a value that did not fit its column, `waiting` those whose newest
-# MAGIC update came without the document that it changes.
+# MAGIC A deleted document stays as a tombstone. `rescued` counts rows with a value that did not fit its column. `waiting` counts rows whose
+# MAGIC newest update came without its document.
 
 # COMMAND ----------
 
@@ -45,8 +45,8 @@ alt.Chart(tables, title="Documents by table", width=520).transform_fold(["live",
 # MAGIC %md
 # MAGIC ## Types
 # MAGIC
-# MAGIC Every column that the documents brought, embedded documents and arrays as they are. A field whose values have several types is VARIANT,
-# MAGIC or keeps the first type and rescues the others.
+# MAGIC Every field of the documents is a column. Embedded documents are structs, and arrays stay arrays. If the values of a field have several
+# MAGIC types, its column is VARIANT, or it keeps the first type and the other values go to `_rescued`.
 
 # COMMAND ----------
 
@@ -57,7 +57,8 @@ pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in silver
 # MAGIC %md
 # MAGIC ## When the types changed
 # MAGIC
-# MAGIC One row for each new column and each that became wider, with the version of bronze that brought the first such value. Here the newest.
+# MAGIC One row for each new column and each column with a wider type, with the version of bronze that had the first such value. The newest rows
+# MAGIC come first.
 
 # COMMAND ----------
 
@@ -68,7 +69,7 @@ run_sql(ctx, "SELECT * FROM control.schema_changes ORDER BY at DESC LIMIT 20").t
 # MAGIC %md
 # MAGIC ## Values that did not fit
 # MAGIC
-# MAGIC `_rescued` keeps them by path, so no value is lost when a field's type is not what it was. Name the table that you look for.
+# MAGIC `_rescued` keeps such values by path, so a new type of a field loses no value. Put the name of your table into the query.
 
 # COMMAND ----------
 
@@ -91,8 +92,8 @@ run_sql(
 # MAGIC %md
 # MAGIC ## Rows
 # MAGIC
-# MAGIC Bookkeeping columns begin with an underscore: where in the stream the row stands, what the newest change was, whether the document is
-# MAGIC exactly the one of that moment. `_document` is the whole document as raw BSON.
+# MAGIC Bookkeeping columns begin with an underscore: the row's position in the stream, its newest change, whether the document is exact.
+# MAGIC `_document` is the whole document as raw BSON.
 
 # COMMAND ----------
 
@@ -101,7 +102,7 @@ run_sql(ctx, f"SELECT * FROM {table} ORDER BY _position DESC LIMIT 3").toPandas(
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Fields of embedded documents are reached by a dot, elements of arrays by their number.
+# MAGIC Use a dot for a field of an embedded document, and a number for an element of an array.
 
 # COMMAND ----------
 
@@ -120,11 +121,11 @@ run_sql(
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## As it was
+# MAGIC ## An earlier time
 # MAGIC
-# MAGIC `silver.history: scd2` keeps every version of every document in `silver.<table>_history` ([docs/history.md](../docs/history.md)); for the
-# MAGIC demo's lake: `STRANDLINE_SILVER__HISTORY=scd2 make demo`. A table without a history knows one version of each document, the present
-# MAGIC one. Here what was in force half-way between the first and the last change.
+# MAGIC `silver.history: scd2` keeps every version of every document in `silver.<table>_history` ([docs/history.md](../docs/history.md)). For the
+# MAGIC demo: `STRANDLINE_SILVER__HISTORY=scd2 make demo`. A table without a history has only the present version of each document. This query
+# MAGIC shows the versions that were valid half-way between the first and the last change.
 
 # COMMAND ----------
 
@@ -142,7 +143,7 @@ as_it_was.where("step = 10").selectExpr(
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The same at twenty moments: how many flights there were, by status.
+# MAGIC The number of flights by status, at twenty moments.
 
 # COMMAND ----------
 

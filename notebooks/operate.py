@@ -1,9 +1,9 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # Operate: is all well?
+# MAGIC # Operation: state of the pipeline
 # MAGIC
-# MAGIC Where the source stands, what the snapshots read, what quality found, and what could not be taken as it is. This notebook reads and
-# MAGIC shows; it writes nothing. What to do about it, by symptom: [docs/runbook.md](../docs/runbook.md).
+# MAGIC State of the source, snapshots, results of quality checks, and dead letters. This notebook only reads.
+# MAGIC Problems and their solutions, by symptom: [docs/runbook.md](../docs/runbook.md).
 # MAGIC How to open it on a laptop or on Databricks: [docs/start.md](../docs/start.md#notebooks).
 
 # COMMAND ----------
@@ -30,8 +30,8 @@ bronze = bronze_table(ctx.settings.source.name)
 # MAGIC %md
 # MAGIC ## Status
 # MAGIC
-# MAGIC `headroom_seconds` is the time until the source forgets the position. It and the position's age are known only where
-# MAGIC `STRANDLINE_SOURCE__URI` names the source, and it answers.
+# MAGIC `headroom_seconds` is the time until the source's oplog no longer holds the position. The headroom and the age of the position are known
+# MAGIC only if `STRANDLINE_SOURCE__URI` is set and the source answers.
 
 # COMMAND ----------
 
@@ -44,9 +44,9 @@ pd.DataFrame([asdict(status) | {"table": str(status.table)} for status in silver
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What landed when
+# MAGIC ## Captured rows over time
 # MAGIC
-# MAGIC Rows by the second in which they were captured.
+# MAGIC Rows by the second of their capture.
 
 # COMMAND ----------
 
@@ -71,7 +71,7 @@ alt.Chart(landed, title="Landed in bronze", width=520).mark_bar().encode(
 # MAGIC %md
 # MAGIC ## Snapshots
 # MAGIC
-# MAGIC How far each is, and, of the newest, whether its chunks reach from one end of every collection to the other and stand in bronze whole.
+# MAGIC The progress of each snapshot. For the newest one: whether its chunks cover every collection and are completely in bronze.
 
 # COMMAND ----------
 
@@ -89,7 +89,7 @@ pd.DataFrame(
 # MAGIC %md
 # MAGIC ## Quality
 # MAGIC
-# MAGIC What every suite found when it was last checked, the rows that are held in quarantine, and the page with the whole report.
+# MAGIC The last result of every suite, the rows in quarantine, and the page with the whole report.
 
 # COMMAND ----------
 
@@ -108,8 +108,8 @@ docs_page(ctx)
 # MAGIC %md
 # MAGIC ## Dead letters
 # MAGIC
-# MAGIC What could not be taken as it is, newest first; the stream went on. `strandline dead-letters show ID` tells all of one,
-# MAGIC `strandline dead-letters replay` reads its document again from the source.
+# MAGIC Documents and events that could not be stored as they are, newest first. The stream continued. `strandline dead-letters show ID` shows
+# MAGIC everything about one of them. `strandline dead-letters replay` reads its document again from the source.
 
 # COMMAND ----------
 
