@@ -11,69 +11,69 @@ code := pipelines tests $(wildcard bench scripts/*.py)
 
 .PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep bench docs site pictures lock clean
 
-help: ## This list
+help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Virtual environment, locked dependencies, Delta's JARs (once; every target calls it)
+setup: ## Create .venv with locked dependencies and Delta's JARs (every target runs it first)
 	@scripts/setup.sh
 
-demo: setup ## Real flights through MongoDB, bronze, silver and gold; ends with the proof
+demo: setup ## Copy real flights through MongoDB, bronze, silver and gold; compare at the end
 	@$(bin)/strandline demo $(ARGS)
 
-test: lint typecheck contracts site ## Everything but the long tests
+test: lint typecheck contracts site ## Run all checks and tests except the long ones
 	@scripts/test.sh $(ARGS)
 
-test-long: setup ## The tests that take minutes
+test-long: setup ## Run the tests that take minutes
 	@scripts/test.sh -m long $(ARGS)
 
-lint: setup ## Style of the code
+lint: setup ## Check the style of the code
 	@$(bin)/ruff check $(code)
 	@$(bin)/ruff format --check --quiet $(code)
 	@$(bin)/zizmor --offline --quiet --no-progress .github
 
-format: setup ## Put the code into that style
+format: setup ## Correct the style of the code
 	@$(bin)/ruff check --fix $(code)
 	@$(bin)/ruff format $(code)
 
-typecheck: setup ## mypy --strict on the package
+typecheck: setup ## Check types with mypy --strict
 	@$(bin)/mypy
 
-contracts: setup ## Who may import whom
+contracts: setup ## Check the import rules between layers
 	@said=$$($(bin)/lint-imports --no-logo 2>&1) && tail -n 1 <<<"$$said" || { echo "$$said"; exit 1; }
 
-unit: setup ## Tests without a JVM
+unit: setup ## Run tests that need no JVM
 	@$(call run,tests/unit)
 
-spark: setup ## Tests with a Spark session
+spark: setup ## Run tests with a Spark session
 	@$(call run,tests/spark)
 
-integration: setup ## Tests with a real mongod
+integration: setup ## Run tests with a real mongod
 	@$(call run,tests/integration tests/contract)
 
-property: setup ## Random histories: silver equals the source
+property: setup ## Run random histories; silver must equal the source
 	@$(call run,tests/property)
 
-faults: setup ## Kills, cuts and failpoints
+faults: setup ## Run tests with kills, lost connections and failpoints
 	@$(call run,tests/faults)
 
-sweep: setup ## End the whole way at each of its commits, one by one
+sweep: setup ## Kill the whole pipeline before and after each of its commits
 	@scripts/test.sh -m sweep $(ARGS)
 
-bench: setup ## Throughput against the limits of this machine
+bench: setup ## Measure throughput and the limits of this machine
 	@$(bin)/python -m bench $(ARGS)
 
-docs: setup ## Write the reference pages anew, from the code
+docs: setup ## Write the reference pages from the code
 	@$(bin)/python -m scripts.reference
 
-site: setup ## Build the documentation site, without network
+site: setup ## Build the documentation site (no network needed)
 	@$(bin)/python -m scripts.site
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
-pictures: setup ## Make docs/pictures anew, from a run of the demo
+pictures: setup ## Make docs/pictures from a run of the demo
 	@$(bin)/python -m scripts.pictures $(ARGS)
 
-lock: setup ## Compile requirements/*.txt anew
+lock: setup ## Compile requirements/*.txt
 	@scripts/lock.sh
 
-clean: ## Remove what was made here (the virtual environment, too)
+clean: ## Remove all generated files, including .venv
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse .site site

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compiles pyproject.toml into pinned, hashed requirements. What is pinned already stays, unless UPGRADE=1.
+# Compiles pyproject.toml into pinned requirements with hashes. Existing pins stay, unless UPGRADE=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 uv=$(command -v uv || command -v .venv/bin/uv) || {
-    echo "lock: no uv found; install it, or run: make setup" >&2
+    echo "lock: uv not found; install uv, or run: make setup" >&2
     exit 1
 }
 

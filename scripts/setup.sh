@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with the locked dependencies, this package and Delta's JARs. A second run with the same lock starts at once.
+# Creates .venv with the locked dependencies, this package and Delta's JARs. Ends at once if nothing has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,12 +8,12 @@ readonly stamp=$venv/.strandline-setup
 readonly lock=requirements/dev.txt
 log=""
 
-stop() { # one line: what; why; what to do
+stop() { # prints one line: what happened; why; what to do
     printf 'setup: %s\n' "$1" >&2
     exit 1
 }
 
-finish() { # its output is only worth reading when a step failed
+finish() { # removes the log of the steps
     local code=$?
     [[ -z $log ]] || rm -f "$log"
     exit "$code"
@@ -25,7 +25,7 @@ quietly() { # quietly <what failed> <what to do> <command…>
     shift 2
     "$@" >"$log" 2>&1 && return
     if grep -qiE 'name resolution|name or service not known|network is unreachable|NewConnectionError|UnknownHostException|ConnectTimeout|connection (refused|timed out)|max retries exceeded|\(from versions: none\)' "$log"; then
-        stop "$what: no network; check the connection or the proxy settings (HTTPS_PROXY, pip's configuration), then run it again"
+        stop "$what: no network; check the connection or the proxy settings (HTTPS_PROXY, pip's configuration), then run: make setup"
     fi
     tail -n 25 "$log" >&2
     stop "$what; $remedy"
@@ -36,7 +36,7 @@ supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] 
 find_python() {
     local candidate
     if [[ -n ${PYTHON:-} ]]; then
-        supported "$PYTHON" || stop "PYTHON=$PYTHON is not a Python from 3.11 to 3.13; Spark needs one; set PYTHON to such an interpreter"
+        supported "$PYTHON" || stop "PYTHON=$PYTHON is not a Python from 3.11 to 3.13, which Spark needs; set PYTHON to such an interpreter"
         printf '%s\n' "$PYTHON"
         return
     fi
@@ -46,13 +46,13 @@ find_python() {
             return
         fi
     done
-    stop "no Python from 3.11 to 3.13 found (python3 is $(python3 -V 2>/dev/null || echo missing)); install one, or name it: PYTHON=/path/to/python3.11 make setup"
+    stop "no Python from 3.11 to 3.13 found (python3 is $(python3 -V 2>/dev/null || echo missing)); install one, or run: PYTHON=/path/to/python3.11 make setup"
 }
 
 check_java() {
     local java=java version
     [[ -z ${JAVA_HOME:-} ]] || java=$JAVA_HOME/bin/java
-    command -v "$java" >/dev/null || stop "no Java found (${JAVA_HOME:+JAVA_HOME=$JAVA_HOME, }'$java' is not there); Spark needs a JDK 17; install one (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
+    command -v "$java" >/dev/null || stop "no Java found (${JAVA_HOME:+JAVA_HOME=$JAVA_HOME, }'$java' does not exist); Spark needs a JDK 17 or newer; install one (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
     version=$("$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+)(\.([0-9]+))?.*/\1 \3/p' | head -n 1) || true
     [[ $version == 1\ * ]] && version=${version#1 } # "1.8.0" is Java 8
     version=${version%% *}
@@ -61,7 +61,7 @@ check_java() {
 
 hash_of() { "$1" -c 'import hashlib, sys; print(hashlib.sha256(b"\0".join(open(f, "rb").read() for f in sys.argv[1:])).hexdigest())' "${@:2}"; }
 
-usable() { # not another Python's, not moved (its commands name the folder that they were made in), not half made
+usable() { # false if .venv belongs to another Python, was moved (its commands contain their folder), or is incomplete
     [[ $("$venv/bin/python" -c 'import sys; print(sys.version)' 2>/dev/null) == "$("$python" -c 'import sys; print(sys.version)')" ]] &&
         grep -qsF "$PWD/$venv/bin/" "$venv/bin/pip"
 }
@@ -75,7 +75,7 @@ log=$(mktemp)
 printf 'setup: virtual environment in %s (%s)\n' "$venv" "$("$python" -V)"
 if ! usable; then
     rm -rf "$venv"
-    quietly "the virtual environment could not be made" "install Python's venv module (Debian: python3-venv)" "$python" -m venv "$venv"
+    quietly "the virtual environment could not be created" "install Python's venv module (Debian: python3-venv)" "$python" -m venv "$venv"
 fi
 rm -f "$stamp"
 printf 'setup: locked dependencies from %s (about 1 GB; a minute or two)\n' "$lock"
