@@ -27,8 +27,8 @@ bronze = bronze_table(ctx.settings.source.name)
 # MAGIC %md
 # MAGIC ## Captured events
 # MAGIC
-# MAGIC One row per change event, or per document that a snapshot read. `envelope` holds the raw BSON. `after` and `before` show it as JSON.
-# MAGIC This query leaves out control rows, such as heartbeats and notes of snapshots.
+# MAGIC One row per change event, or per document that a snapshot read. `envelope` holds the raw BSON. `after` and
+# MAGIC `before` show it as JSON. This query leaves out control rows, such as heartbeats and notes of snapshots.
 
 # COMMAND ----------
 
@@ -59,8 +59,9 @@ alt.Chart(operations, title="Operations by collection", width=520).mark_bar().en
 # MAGIC %md
 # MAGIC ## Position
 # MAGIC
-# MAGIC Bronze itself holds the resume token from which the next run continues. Token and events are one commit.
-# MAGIC A position is the cluster time in hex, followed by the token. As text, positions sort in the order of the stream.
+# MAGIC Bronze itself holds the resume token from which the next run continues. Token and events are one commit. A
+# MAGIC position is the cluster time in hex, followed by the token. As text, positions sort in the order of the
+# MAGIC stream.
 
 # COMMAND ----------
 
@@ -84,8 +85,8 @@ run_sql(
 # MAGIC %md
 # MAGIC ## Lag
 # MAGIC
-# MAGIC Lag is the time from the write in MongoDB to its capture. Events from before the start of capture have a large lag, because they waited.
-# MAGIC After that, the lag shows whether capture is fast enough.
+# MAGIC Lag is the time from the write in MongoDB to its capture. Events from before the start of capture have a large
+# MAGIC lag, because they waited. After that, the lag shows whether capture is fast enough.
 
 # COMMAND ----------
 
@@ -116,8 +117,8 @@ alt.Chart(lag, title="Lag of every batch", width=520).mark_circle(opacity=0.7).e
 # MAGIC %md
 # MAGIC ## Gaps
 # MAGIC
-# MAGIC A gap is a range of events that bronze never got. Each gap is a row with both ends and the reason. Without a row, nothing is missing.
-# MAGIC Batch numbers have no holes.
+# MAGIC A gap is a range of events that bronze never got. Each gap is a row with both ends and the reason. Without a
+# MAGIC row, nothing is missing. Batch numbers have no holes.
 
 # COMMAND ----------
 

@@ -20,7 +20,8 @@ ctx = open_notebook()
 # MAGIC %md
 # MAGIC ## Punctuality by carrier
 # MAGIC
-# MAGIC A flight is on time if it arrives less than 15 minutes late. Charts cannot draw decimals, so the query converts them to doubles.
+# MAGIC A flight is on time if it arrives less than 15 minutes late. Charts cannot draw decimals, so the query
+# MAGIC converts them to doubles.
 
 # COMMAND ----------
 

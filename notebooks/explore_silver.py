@@ -24,8 +24,8 @@ ctx = open_notebook()
 # MAGIC %md
 # MAGIC ## Tables
 # MAGIC
-# MAGIC A deleted document stays as a tombstone. `rescued` counts rows with a value that did not fit its column. `waiting` counts rows whose
-# MAGIC newest update came without its document.
+# MAGIC A deleted document stays as a tombstone. `rescued` counts rows with a value that did not fit its column.
+# MAGIC `waiting` counts rows whose newest update came without its document.
 
 # COMMAND ----------
 
@@ -45,8 +45,9 @@ alt.Chart(tables, title="Documents by table", width=520).transform_fold(["live",
 # MAGIC %md
 # MAGIC ## Types
 # MAGIC
-# MAGIC Every field of the documents is a column. Embedded documents are structs, and arrays stay arrays. If the values of a field have several
-# MAGIC types, its column is VARIANT, or it keeps the first type and the other values go to `_rescued`.
+# MAGIC Every field of the documents is a column. Embedded documents are structs, and arrays stay arrays. If the
+# MAGIC values of a field have several types, its column is VARIANT, or it keeps the first type and the other values
+# MAGIC go to `_rescued`.
 
 # COMMAND ----------
 
@@ -57,8 +58,8 @@ pd.DataFrame([asdict(column) | {"table": str(column.table)} for column in silver
 # MAGIC %md
 # MAGIC ## When the types changed
 # MAGIC
-# MAGIC One row for each new column and each column with a wider type, with the version of bronze that had the first such value. The newest rows
-# MAGIC come first.
+# MAGIC One row for each new column and each column with a wider type, with the version of bronze that had the first
+# MAGIC such value. The newest rows come first.
 
 # COMMAND ----------
 
@@ -69,7 +70,8 @@ run_sql(ctx, "SELECT * FROM control.schema_changes ORDER BY at DESC LIMIT 20").t
 # MAGIC %md
 # MAGIC ## Values that did not fit
 # MAGIC
-# MAGIC `_rescued` keeps such values by path, so a new type of a field loses no value. Put the name of your table into the query.
+# MAGIC `_rescued` keeps such values by path, so a new type of a field loses no value. Put the name of your table into
+# MAGIC the query.
 
 # COMMAND ----------
 
@@ -92,8 +94,8 @@ run_sql(
 # MAGIC %md
 # MAGIC ## Rows
 # MAGIC
-# MAGIC Bookkeeping columns begin with an underscore: the row's position in the stream, its newest change, whether the document is exact.
-# MAGIC `_document` is the whole document as raw BSON.
+# MAGIC Bookkeeping columns begin with an underscore: the row's position in the stream, its newest change, whether the
+# MAGIC document is exact. `_document` is the whole document as raw BSON.
 
 # COMMAND ----------
 
@@ -123,9 +125,10 @@ run_sql(
 # MAGIC %md
 # MAGIC ## An earlier time
 # MAGIC
-# MAGIC `silver.history: scd2` keeps every version of every document in `silver.<table>_history` ([docs/history.md](../docs/history.md)). For the
-# MAGIC demo: `STRANDLINE_SILVER__HISTORY=scd2 make demo`. A table without a history has only the present version of each document. This query
-# MAGIC shows the versions that were valid half-way between the first and the last change.
+# MAGIC `silver.history: scd2` keeps every version of every document in `silver.<table>_history`
+# MAGIC ([docs/history.md](../docs/history.md)). For the demo: `STRANDLINE_SILVER__HISTORY=scd2 make demo`. A table
+# MAGIC without a history has only the present version of each document. This query shows the versions that were valid
+# MAGIC half-way between the first and the last change.
 
 # COMMAND ----------
 

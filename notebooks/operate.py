@@ -30,8 +30,8 @@ bronze = bronze_table(ctx.settings.source.name)
 # MAGIC %md
 # MAGIC ## Status
 # MAGIC
-# MAGIC `headroom_seconds` is the time until the source's oplog no longer holds the position. The headroom and the age of the position are known
-# MAGIC only if `STRANDLINE_SOURCE__URI` is set and the source answers.
+# MAGIC `headroom_seconds` is the time until the source's oplog no longer holds the position. The headroom and the age
+# MAGIC of the position are known only if `STRANDLINE_SOURCE__URI` is set and the source answers.
 
 # COMMAND ----------
 
@@ -71,7 +71,8 @@ alt.Chart(landed, title="Landed in bronze", width=520).mark_bar().encode(
 # MAGIC %md
 # MAGIC ## Snapshots
 # MAGIC
-# MAGIC The progress of each snapshot. For the newest one: whether its chunks cover every collection and are completely in bronze.
+# MAGIC The progress of each snapshot. For the newest one: whether its chunks cover every collection and are
+# MAGIC completely in bronze.
 
 # COMMAND ----------
 
@@ -108,8 +109,9 @@ docs_page(ctx)
 # MAGIC %md
 # MAGIC ## Dead letters
 # MAGIC
-# MAGIC Documents and events that could not be stored as they are, newest first. The stream continued. `strandline dead-letters show ID` shows
-# MAGIC everything about one of them. `strandline dead-letters replay` reads its document again from the source.
+# MAGIC Documents and events that could not be stored as they are, newest first. The stream continued.
+# MAGIC `strandline dead-letters show ID` shows everything about one of them. `strandline dead-letters replay` reads
+# MAGIC its document again from the source.
 
 # COMMAND ----------
 

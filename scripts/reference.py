@@ -74,8 +74,8 @@ _TABLES = (
 
 _ERRORS_HEAD = """# Errors and exit codes
 
-A command that fails prints one line on standard error: what happened, why, and, after an arrow (`→`), what to do next. The exit code tells
-a script the kind of failure. This page is written by `make docs`.
+A command that fails prints one line on standard error: what happened, why, and, after an arrow (`→`), what to do
+next. Its exit code gives the kind of failure to scripts. This page is written by `make docs`.
 
 | exit code | error | cause, and what is left | the same command again | next step |
 |---|---|---|---|---|
