@@ -62,8 +62,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     """
     if is_remote() or "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    # why: builder and context can only start a JVM with arguments; they take one that is there
-    from pyspark import SparkContext  # noqa: TID251
+    from pyspark import SparkContext  # noqa: TID251  # why: a builder starts a JVM with arguments alone, and takes one that is there
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
