@@ -151,7 +151,10 @@ class SparkSettings(Section):
 
     master: str | None = Field("local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect).")
     conf: dict[str, str] = Field(
-        default_factory=dict, description="Spark settings; they have the last word. JARs, packages and extensions are added to Delta's."
+        default_factory=dict,
+        repr=False,  # an object store's key may be among them
+        description="Spark settings; they have the last word, but for what tables rely on (pipelines/io/session_settings.py). "
+        "JARs, packages and extensions are added to Delta's.",
     )
 
     @field_validator("conf", mode="before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import shutil
@@ -16,16 +17,18 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError, with_extra
 from pipelines.io.conflicts import know_remote_conflicts
+from pipelines.io.jvm import start_jvm
+from pipelines.io.session_settings import pinned_values, refuse_own, settle
 
 _ANSWER_SECONDS = 20
+_LOG = logging.getLogger("strandline.session")
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 # Spark itself ships the rest of what Delta depends on; a second copy on the class path would only shadow it.
 _NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 
 # Session settings that mean the same everywhere: sent to a managed or remote session, too.
-_SESSION_CONF = {
-    "spark.sql.session.timeZone": "UTC",  # a document's instant must not depend on where the process runs
+_SESSION_CONF = pinned_values() | {
     # default 10000: Spark measures what it hands to Python after every row, and for a list that is null as long as the batch has become
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
@@ -118,7 +121,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; a script that starts work on its top level is read by a worker process
-            of that work; there is no JDK; or as `await_server`.
+            of that work; there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
         RetriableError: As `await_server`.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks, of processes alone
@@ -126,6 +129,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             "this script was read once more by a worker process, and would start everything a second time",
             next_step="""begin what the script does with: if __name__ == "__main__":""",
         )
+    refuse_own(conf or {})
     remote = os.environ.get("SPARK_REMOTE")
     if remote and master is not None:
         raise ConfigurationError(
@@ -138,13 +142,26 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master is None or is_local(master):  # another machine has its Python elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
+    settings = session_conf(master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ())
+    session = _built(app_name, master, settings)
+    if is_remote():
+        know_remote_conflicts()
+    settle(session.conf)
+    return session
+
+
+def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    of_jvm = {"spark.app.name": app_name, **({} if master is None else {"spark.master": master}), **settings}
+    if settings.get("spark.jars.packages"):
+        _LOG.info("asking for Spark's packages (%s); the first time they are fetched", settings["spark.jars.packages"])
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in session_conf(master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        start_jvm(of_jvm)
+        return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -152,9 +169,6 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             f"Spark's JVM ended as soon as it was started: {_java_problem()}",
             next_step="install a JDK 17 or newer and let JAVA_HOME name it, then strandline doctor",
         ) from None
-    if is_remote():
-        know_remote_conflicts()
-    return session
 
 
 def _java_problem() -> str:

@@ -1,0 +1,151 @@
+"""Starts the JVM of a session, quietly and without a setting on its command line.
+
+PySpark hands every setting to Spark's start script as an argument, where all users of the machine can read it: `ps` shows what
+``fs.s3a.secret.key`` is. Here they go through a file that only this user can read and that is gone once the JVM runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import string
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.utils import is_remote
+
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-/")
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+
+# What Spark says at every start, and what nobody can act on.
+_NOISE: Final = (
+    b"WARNING: Using incubator modules:",
+    b"Using Spark's default log4j profile:",
+    b"Setting default log level to ",
+    b"To adjust logging level use sc.setLogLevel",
+)
+_IVY_BEGINS: Final = (b":: loading settings ::", b"Ivy Default Cache set to:")
+_IVY_ENDS: Final = re.compile(rb"\s*\d+ artifacts copied, \d+ already retrieved")
+
+
+class Quiet:
+    """Decides which lines of a starting JVM reach the terminal. What Ivy says is kept until it is done: only a failure needs it."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def shown(self, line: bytes) -> bytes:
+        """*line*, or nothing."""
+        if self._held or line.startswith(_IVY_BEGINS):
+            self._held = [] if _IVY_ENDS.match(line) else [*self._held, line]
+            return b""
+        return b"" if line.startswith(_NOISE) else line
+
+    def ended(self) -> bytes:
+        """What is to be shown of a JVM that has ended: Ivy was not done."""
+        return b"".join(self._held)
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """I/O: starts the JVM that the next session is built in. Does nothing where one runs, or where the session will be elsewhere.
+
+    Args:
+        settings: Of the session. Those that the JVM itself needs to start (its memory, JARs) are among them.
+
+    Raises:
+        PySparkRuntimeError: The JVM ended at once; what it said has been shown.
+    """
+    if is_remote() or "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    from pyspark import SparkContext  # noqa: TID251  # why: a builder starts a JVM with arguments alone, and takes one that is there
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    with _arguments(settings), _filtered() as said:
+        gateway = launch_gateway(popen_kwargs={"stderr": said})  # type: ignore[no-untyped-call]  # why: typed in part
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
+    """Of Spark's start script: *settings* by a file. They precede the user's own, so that those have the last word, as they always had."""
+    before = os.environ.get(_ARGUMENTS)
+    own, files = _without_files(shlex.split(before or "pyspark-shell"))
+    with tempfile.TemporaryDirectory(prefix="strandline-") as folder:  # made for this user alone
+        file = Path(folder) / "spark.properties"
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as written:
+            for theirs in files:
+                written.write(f"{Path(theirs).read_text(encoding='utf-8')}\n")
+            written.write(as_properties(settings))
+        defaults = [] if files else ["--load-spark-defaults"]  # as without a file; a user's file has always replaced them
+        os.environ[_ARGUMENTS] = shlex.join([*defaults, "--properties-file", str(file), *own])
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_ARGUMENTS]
+            else:
+                os.environ[_ARGUMENTS] = before
+
+
+def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """*arguments* without ``--properties-file``, of which Spark takes only one, and the last file that they name."""
+    kept: list[str] = []
+    files: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name == "--properties-file":
+            files = [value if equals else next(waiting, "")]
+        else:
+            kept.append(argument)
+    return kept, files
+
+
+def as_properties(settings: Mapping[str, str]) -> str:
+    """As Java reads properties, whatever keys and values hold. Spark would warn of names that are none of its own: they are left out."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items() if key.startswith("spark."))
+
+
+def _escaped(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
+
+
+@contextmanager
+def _filtered() -> Iterator[int]:
+    """Where a JVM may write its standard error: a pipe whose lines a thread hands on for as long as it lives."""
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=_hand_on, args=(reading,), name="stderr of Spark", daemon=True)
+    thread.start()
+    try:
+        yield writing
+    except BaseException:
+        os.close(writing)
+        thread.join(timeout=10)  # what the JVM said comes before what is said of it
+        raise
+    os.close(writing)
+
+
+def _hand_on(reading: int) -> None:
+    quiet = Quiet()
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            _show(quiet.shown(line))
+        _show(quiet.ended())
+
+
+def _show(text: bytes) -> None:
+    """To the file that the JVM would have inherited: `sys.stderr` may be somebody's replacement."""
+    while text:
+        try:
+            text = text[os.write(2, text) :]
+        except OSError:  # a terminal that is closed: the JVM must go on
+            return

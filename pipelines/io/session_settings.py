@@ -1,0 +1,207 @@
+"""What the session must say for SQL to be read, and results to come out, as Strandline means them.
+
+A cluster, a notebook or `spark-defaults.conf` may say otherwise. One setting is enough to write other keys than silver has, and a MERGE
+that finds no key inserts a second row. Almost all values are Spark's and Delta's own defaults: they are pinned, not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql.conf import RuntimeConfig
+
+from pipelines.errors import ConfigurationError
+
+_FALSE, _TRUE = "false", "true"
+_LEGACY = "spark.sql.legacy."
+_DELTA = "spark.databricks.delta."
+
+
+def _each(reason: str, **groups: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    return {key: (value, reason) for value, keys in groups.items() for key in keys}
+
+
+# Setting → the value it must have, and what would go wrong with another one.
+PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
+    "spark.sql.session.timeZone": ("UTC", "a document's instant must not depend on where the process runs"),
+    "spark.sql.timestampType": ("TIMESTAMP_LTZ", "a column of type TIMESTAMP would hold times without a zone"),
+    "spark.sql.caseSensitive": (_FALSE, "silver names columns so that they differ in more than their case"),
+    "spark.sql.storeAssignmentPolicy": ("ANSI", "a value that does not fit its column would be cut without an error"),
+    "spark.sql.ansi.enabled": (_TRUE, "a number that overflows would become another number without an error"),
+    "spark.sql.mapKeyDedupPolicy": ("EXCEPTION", "of two entries with one key, one would be lost"),
+    "spark.sql.jsonGenerator.ignoreNullFields": (_TRUE, "a quarantined row would be written in another form"),
+    "spark.sql.timeTravelVersionKey": ("versionAsOf", "a table that is read at one version would be read at its newest"),
+    "spark.sql.crossJoin.enabled": (_TRUE, "views that join without a condition would fail"),
+    **_each(
+        "SQL text would be read in another way: a key that is written into a statement would be another key",
+        false=(
+            "spark.sql.parser.escapedStringLiterals",
+            "spark.sql.parser.quotedRegexColumnNames",
+            "spark.sql.ansi.doubleQuotedIdentifiers",
+            "spark.sql.ansi.enforceReservedKeywords",
+            "spark.sql.ansi.relationPrecedence",
+            "spark.sql.variable.substitute",  # true by default: ${env:X} in a path would be replaced from the environment
+            f"{_LEGACY}setopsPrecedence.enabled",
+            f"{_LEGACY}parser.havingWithoutGroupByAsWhere",
+            f"{_LEGACY}exponentLiteralAsDecimal.enabled",
+            f"{_LEGACY}consecutiveStringLiterals.enabled",
+            f"{_LEGACY}bangEqualsNot",
+            f"{_LEGACY}inlineCTEInCommands",
+            f"{_LEGACY}interval.enabled",
+            f"{_LEGACY}duplicateBetweenInput",
+        ),
+        true=("spark.sql.groupByOrdinal", "spark.sql.orderByOrdinal", "spark.sql.groupByAliases", f"{_LEGACY}literal.pickMinimumPrecision"),
+        CORRECTED=(f"{_LEGACY}ctePrecedencePolicy",),
+    ),
+    **_each(
+        "an expression would have another result than on other clusters",
+        false=(
+            f"{_LEGACY}allowNegativeScaleOfDecimal",
+            f"{_LEGACY}decimal.retainFractionDigitsOnTruncate",
+            f"{_LEGACY}castComplexTypesToString.enabled",
+            f"{_LEGACY}typeCoercion.datetimeToString.enabled",
+            f"{_LEGACY}createEmptyCollectionUsingStringType",
+            f"{_LEGACY}disableMapKeyNormalization",
+            f"{_LEGACY}negativeIndexInArrayInsert",
+            f"{_LEGACY}truncateForEmptyRegexSplit",
+            f"{_LEGACY}codingErrorAction",
+            f"{_LEGACY}javaCharsets",
+            f"{_LEGACY}json.allowEmptyString.enabled",
+            f"{_LEGACY}allowNullComparisonResultInArraySort",
+            f"{_LEGACY}allowHashOnMapType",
+            f"{_LEGACY}doLooseUpcast",
+            f"{_LEGACY}inSubqueryNullability",
+            f"{_LEGACY}scalarSubqueryCountBugBehavior",
+            f"{_LEGACY}statisticalAggregate",
+            f"{_LEGACY}percentileDiscCalculation",
+            f"{_LEGACY}groupingIdWithAppendedUserGroupBy",
+            f"{_LEGACY}integerGroupingId",
+            f"{_LEGACY}charVarcharAsString",
+            "spark.sql.variant.allowDuplicateKeys",
+        ),
+        true=(
+            "spark.sql.decimalOperations.allowPrecisionLoss",
+            f"{_LEGACY}followThreeValuedLogicInArrayExists",
+        ),
+        CORRECTED=(f"{_LEGACY}timeParserPolicy",),
+    ),
+    **_each(
+        "a file that is gone or damaged would be left out without an error",
+        false=("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"),
+    ),
+    **_each(
+        "old or fine times would be stored or read as other times, bytes as text",
+        CORRECTED=(
+            "spark.sql.parquet.datetimeRebaseModeInRead",
+            "spark.sql.parquet.datetimeRebaseModeInWrite",
+            "spark.sql.parquet.int96RebaseModeInRead",
+            "spark.sql.parquet.int96RebaseModeInWrite",
+        ),
+        INT96=("spark.sql.parquet.outputTimestampType",),
+        false=(
+            "spark.sql.parquet.int96TimestampConversion",
+            "spark.sql.parquet.binaryAsString",
+            "spark.sql.parquet.writeLegacyFormat",
+            f"{_LEGACY}parquet.nanosAsLong",
+            f"{_LEGACY}parquet.returnNullStructIfAllFieldsMissing",
+        ),
+    ),
+    **_each(
+        "answers of commands, and what reaches Python's functions, would have another form",
+        false=(
+            f"{_LEGACY}keepCommandOutputSchema",
+            f"{_LEGACY}dataFrameWriterV2IgnorePathOption",
+            f"{_LEGACY}pathOptionBehavior.enabled",
+            f"{_LEGACY}extraOptionsBehavior.enabled",
+            f"{_LEGACY}useCurrentConfigsForView",
+            f"{_LEGACY}storeAnalyzedPlanForView",
+            "spark.sql.execution.arrow.useLargeVarTypes",
+        ),
+        true=("spark.sql.execution.pyspark.binaryAsBytes",),
+    ),
+    **_each(
+        "a write would change a table's columns, or skip what was to be checked",
+        false=(f"{_DELTA}schema.autoMerge.enabled",),
+        true=(
+            f"{_DELTA}resolveMergeUpdateStructsByName.enabled",
+            f"{_DELTA}checkLatestSchemaOnRead",
+            f"{_DELTA}schema.typeCheck.enabled",
+        ),
+        auto=(f"{_DELTA}merge.materializeSource",),
+    ),
+    f"{_DELTA}stalenessLimit": ("0ms", "an older state of a table would be read"),
+    f"{_DELTA}changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled": (_FALSE, "changes would be read with other columns"),
+})  # fmt: skip
+
+# What must not be set at all.
+UNSET: Final[Mapping[str, str]] = MappingProxyType({
+    f"{_DELTA}write.txnAppId": "Delta would take every write for a repetition of the first one, and leave it out",
+    f"{_DELTA}write.txnVersion": "as write.txnAppId",
+    f"{_DELTA}commitInfo.userMetadata": "a commit could not be told from that of another writer",
+    f"{_DELTA}properties.defaults.setTransactionRetentionDuration": "a writer that was overtaken would no longer be noticed",
+    f"{_DELTA}properties.defaults.appendOnly": "silver could not be merged",
+    f"{_DELTA}properties.defaults.columnMapping.mode": "the native engine could not write bronze",
+})  # fmt: skip
+
+
+def pinned_values() -> dict[str, str]:
+    """What is sent with a new session."""
+    return {key: value for key, (value, _) in PINNED.items()}
+
+
+def _differs(value: str | None, wanted: str) -> bool:
+    return value is not None and value.lower() != wanted.lower()
+
+
+def _problem(found: Mapping[str, str]) -> str | None:
+    """The first setting of *found* that is not as it must be, with the reason; None where all are."""
+    for key, (wanted, reason) in PINNED.items():
+        if _differs(value := found.get(key), wanted):
+            return f"{key} is {value}, and must be {wanted} ({reason})"
+    return next((f"{key} must not be set ({reason})" for key, reason in UNSET.items() if key in found), None)
+
+
+def refuse_own(conf: Mapping[str, str]) -> None:
+    """Before anything is started: *conf* is the user's ``spark.conf``.
+
+    Raises:
+        ConfigurationError: It asks for a value that would damage tables.
+    """
+    if (problem := _problem(conf)) is not None:
+        raise ConfigurationError(f"spark.conf: {problem}", next_step="take it out of spark.conf")
+
+
+def settle(conf: RuntimeConfig) -> None:
+    """I/O: makes sure of the settings of a session that was just built or joined with `pinned_values`, whatever its surroundings had set.
+
+    A platform may refuse to have a setting changed (serverless does); that is no harm as long as the value is the one that is needed.
+
+    Raises:
+        ConfigurationError: A setting has a harmful value and cannot be changed.
+    """
+    for key in UNSET.keys() & conf.getAll.keys():
+        _try_to_unset(conf, key)
+    found = conf.getAll
+    not_shown = {key: value for key in PINNED.keys() - found.keys() if (value := _value(conf, key)) is not None}
+    if (problem := _problem({**found, **not_shown})) is not None:
+        raise ConfigurationError(
+            f"this Spark does not let a setting be changed: {problem}", next_step="have it changed where Spark is configured"
+        )
+
+
+def _try_to_unset(conf: RuntimeConfig, key: str) -> None:
+    try:
+        conf.unset(key)
+    except PySparkException:
+        return  # whether it matters is asked afterwards
+
+
+def _value(conf: RuntimeConfig, key: str) -> str | None:
+    """What a session says that did not take a setting; None of one that it does not have, or does not show."""
+    try:
+        return conf.get(key, None)
+    except PySparkException:
+        return None

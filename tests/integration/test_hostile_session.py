@@ -1,0 +1,131 @@
+"""A Spark whose own files set everything that could change what SQL means; and what other users of the machine see of a start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from documents import ROOT
+from lakehouse import QUICK_JVM, all_in_silver, documents_in_source, pipeline
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.io.jvm import as_properties
+from pipelines.io.session_settings import PINNED, UNSET
+
+CANARY = "c4nary-of-a-secret-key"
+SECRET = "spark.hadoop.fs.s3a.secret.key"
+NOISE = ("incubator", "log level", "logging level", "log4j", "Ivy", "::")
+KEYS = ["it's", "back\\slash", "\\", "\\'", "''", '"q"', "`b`", "${x}", "${env:HOME}", "line\nbreak", "a{b}", "\\u0041", "A", "-- c"]
+OTHER = {
+    "CORRECTED": "LEGACY",
+    "UTC": "Pacific/Chatham",
+    "TIMESTAMP_LTZ": "TIMESTAMP_NTZ",
+    "ANSI": "LEGACY",
+    "EXCEPTION": "LAST_WIN",
+    "INT96": "TIMESTAMP_MILLIS",
+    "auto": "none",
+    "0ms": "1h",
+    "versionAsOf": "timestampAsOf2",
+    "true": "false",
+    "false": "true",
+}
+# A session cannot be opened at all with some values, whatever is set in it afterwards.
+HOSTILE = {key: OTHER[value] for key, (value, _) in PINNED.items()} | {
+    "spark.databricks.delta.write.txnAppId": "another",
+    "spark.databricks.delta.write.txnVersion": "1",
+    "spark.databricks.delta.commitInfo.userMetadata": "mine",
+    "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration": "interval 0 seconds",
+    "spark.databricks.delta.properties.defaults.appendOnly": "true",
+    "spark.databricks.delta.properties.defaults.columnMapping.mode": "name",
+}
+
+
+def configured(folder: Path, mongo_uri: str, database: str) -> dict[str, str]:
+    """The environment of a user on such a cluster."""
+    assert HOSTILE.keys() == PINNED.keys() | UNSET.keys()
+    for name in ("spark", "conf"):
+        (folder / name).mkdir()
+    (folder / "spark" / "spark-defaults.conf").write_text(as_properties(HOSTILE), encoding="utf-8")
+    settings = {
+        "source": {"name": "test"},
+        "capture": {"scope": "database", "target": database},
+        "lake": {"root": str(folder / "lake")},
+        "spark": {"master": "local[2]", "conf": {SECRET: CANARY}},
+    }
+    (folder / "conf" / "base.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    own = {"SPARK_CONF_DIR": str(folder / "spark"), "STRANDLINE_CONF": str(folder / "conf"), "MONGODB_URI": mongo_uri}
+    return os.environ | QUICK_JVM | own | {"PYTHONPATH": str(ROOT)}
+
+
+def command_lines(process: psutil.Process) -> str:
+    """Of a process and all that it has started, as every user of the machine may read them."""
+    lines = []
+    for one in [process, *process.children(recursive=True)]:
+        try:
+            lines.append(" ".join(one.cmdline()))
+        except psutil.Error:
+            continue
+    return "\n".join(lines)
+
+
+def ran(env: dict[str, str], *command: str) -> tuple[str, str, str]:
+    """Standard output, standard error, and every command line that was there meanwhile."""
+    process = subprocess.Popen(
+        [sys.executable, *command], env=env, cwd=env["STRANDLINE_CONF"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    seen: set[str] = set()
+    while process.poll() is None:
+        seen.update(command_lines(psutil.Process(process.pid)).splitlines())
+        time.sleep(0.05)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    return out, err, "\n".join(seen)
+
+
+STRANDLINE = ("-m", "pipelines.cli")
+OPENED = f"""
+from pathlib import Path
+from pipelines.jobs.context import open_context
+from pipelines.settings import load_settings
+spark = open_context(load_settings("local", Path("."))).spark
+conf = spark.sparkContext._jsc.hadoopConfiguration()
+print("effective" if conf.get({SECRET.removeprefix("spark.hadoop.")!r}) == {CANARY!r} else "lost")
+from pipelines.io.session_settings import PINNED, UNSET
+print([key for key, (value, _) in PINNED.items() if spark.conf.get(key) != value], [key for key in UNSET if key in spark.conf.getAll])
+"""
+
+
+# promise 2, promise 7
+def test_silver_equals_the_source_whatever_the_cluster_has_set_and_no_secret_is_seen(
+    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    env = configured(tmp_path, mongo_uri, database.name)
+    database.orders.insert_many([{"_id": key, "n": 1, "text": key} for key in KEYS])
+    database.create_collection("${env:HOME}'\\")
+    database["${env:HOME}'\\"].insert_one({"_id": 1, "a": {"b": [1, None]}})
+    first = ran(env, *STRANDLINE, "run", "--once")
+    database.orders.update_many({}, {"$set": {"n": 2, "new": "a\\'b"}})
+    database.orders.delete_many({"_id": {"$in": KEYS[:3]}})
+    database.orders.insert_one({"_id": KEYS[0], "n": 3})
+    second = ran(env, *STRANDLINE, "run", "--once")
+    opened = ran(env, "-c", OPENED)
+    assert opened[0].splitlines()[-2:] == ["effective", "[] []"]
+
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    for name in ("orders", "${env:HOME}'\\"):
+        assert all_in_silver(ctx, name)[name] == documents_in_source(database, name)
+    for out, err, lines in (first, second, opened):
+        assert "java" in lines
+        assert "SparkSubmit" in lines
+        assert CANARY not in out + err + lines
+        assert [line for line in err.splitlines() if any(noise in line for noise in NOISE)] == []
+    assert [
+        path for path in tmp_path.rglob("*") if path.is_file() and path.name != "base.yml" and CANARY.encode() in path.read_bytes()
+    ] == []
