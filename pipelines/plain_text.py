@@ -19,8 +19,10 @@ _ESCAPED_IN_JSON: Final = {code: rf"\u{code:04x}" for code in _HOSTILE if code !
 _CAUSE: Final = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 _CONDITION: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\]")
 _QUOTED: Final = re.compile(r"(?<!\w)'.*'(?!\w)|\".*\"")
+_JVM_FRAME: Final = re.compile(r"^\s+at ([\w.$<>/]+\([\w.: ]+\))$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _LONGEST: Final = 500
+_MOST_FRAMES: Final = 40
 # Parameters of Spark's messages that name types, settings and places. All others may be a value of a document.
 _NAMES: Final = (
     "sourceType",
@@ -70,7 +72,7 @@ def without_values(error: BaseException) -> str:
 
 
 def stack_trace(error: BaseException) -> str:
-    """The frames of *error* and of its causes. Each error is one line, as `without_values` tells it."""
+    """The frames of *error* and of its causes, those of the JVM included. Each error is one line, as `without_values` tells it."""
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:
@@ -79,6 +81,7 @@ def stack_trace(error: BaseException) -> str:
     blocks = []
     for each in reversed(chain):
         frames = [printable(line) for frame in traceback.format_tb(each.__traceback__) for line in frame.splitlines()]
+        frames += [f"  at {frame}" for frame in _JVM_FRAME.findall(str(each))[:_MOST_FRAMES]]
         blocks.append("\n".join(["Traceback (most recent call last):", *frames, f"{type(each).__name__}: {without_values(each)}"]))
     return "\n".join(blocks)
 

@@ -9,6 +9,7 @@ import re
 import sys
 import unicodedata
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pipelines.commands.status import Look
 from pipelines.commands.terminal import Terminal, as_lines, as_table
 from pipelines.control.logs import JsonFormatter, TextFormatter
 from pipelines.errors import ConfigurationError, one_line
+from pipelines.io import session
 from pipelines.model.merge_key import key_name
 from pipelines.plain_text import printable, printable_json, stack_trace, without_values
 
@@ -168,3 +170,16 @@ def test_unexpected_errors_of_the_command_are_told_without_values(
     told = capsys.readouterr().err
     assert "in raised" in told
     assert SECRET not in told
+
+
+def test_a_stack_trace_shows_frames_of_the_jvm_without_the_messages_between() -> None:
+    text = f"called o1.x\n: java.lang.Error: {SECRET}\n\tat org.a.B$.c(B.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+    trace = stack_trace(RuntimeError(text + f"Caused by: java.io.IOException: '{SECRET}'\n\tat d.E.f(Native Method)\n\tat {SECRET}"))
+    frames = [line for line in trace.splitlines() if line.startswith("  at ")]
+    assert frames == ["  at org.a.B$.c(B.scala:1)", "  at java.base/java.lang.Thread.run(Thread.java:840)", "  at d.E.f(Native Method)"]
+    assert SECRET not in trace
+
+
+def test_the_jvm_logs_one_line_for_each_message_and_no_text_of_an_exception() -> None:
+    pattern = (Path(session.__file__).with_name("log4j2.properties")).read_text(encoding="utf-8")
+    assert "%enc{%m}{CRLF}%ex{none}%n" in pattern
