@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +23,7 @@ from pipelines.commands.snapshot import snapshot
 from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.status import status
 from pipelines.commands.terminal import (
+    NAME,
     AsJson,
     at_most,
     lake_settings,
@@ -29,17 +31,21 @@ from pipelines.commands.terminal import (
     out,
     print_record,
     print_rows,
+    program,
     settings_of,
     stop_on_signal,
 )
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, with_extra
+from pipelines.plain_text import stack_trace
 from pipelines.settings import DEFAULT_CONF
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pipelines.jobs.context import JobContext
 
-app = typer.Typer(name="strandline", help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(name=NAME, help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(cuts, name="cuts")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
@@ -78,10 +84,12 @@ def capture(context: typer.Context, once: Once = False) -> None:
 @app.command()
 def silver(
     context: typer.Context,
-    once: Once = False,  # noqa: ARG001  # why: the verbs share their options; silver always ends when bronze is merged
+    once: Annotated[  # noqa: ARG001  # why: scripts may name it, as of capture and run
+        bool, typer.Option("--once", help="No effect: silver always ends when it has merged what is in bronze.")
+    ] = False,
     collection: Annotated[list[str] | None, typer.Option(help="db.collection; may be repeated. Default: all.")] = None,
 ) -> None:
-    """MERGE what is new in bronze into silver."""
+    """MERGE what is new in bronze into silver, then end. `strandline run` goes on."""
     from pipelines.jobs.silver import run_silver
 
     for result in run_silver(open_pipeline(context), collections=collection or ()):
@@ -140,7 +148,7 @@ def demo(
     """Embedded MongoDB + real flights + live changes → bronze → silver → gold, and the proof."""
     from pipelines.jobs.demo import run_demo
 
-    run_demo(settings_of(context), lake=lake, rows=rows, console=out)
+    run_demo(settings_of(context), lake=lake, rows=rows, console=out, command=program())
 
 
 @app.command()
@@ -185,6 +193,19 @@ def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
     )
 
 
+def _as_typed(advice: str) -> str:
+    """*advice* with the commands of this program as they can be typed here."""
+    verbs = "|".join(map(re.escape, typer.main.get_command(app).list_commands(None)))  # type: ignore[attr-defined]  # why: a group
+    return re.sub(rf"(?<![\w./-]){NAME}(?= (?:{verbs})\b)", lambda _: program(), advice)
+
+
+def _tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, Exception):
+        print(stack_trace(error), file=sys.stderr)  # noqa: T201  # why: as below
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
 def main() -> None:
     """Entry point: one line and an exit code for every refusal; a stack trace only for a defect."""
     try:
@@ -193,11 +214,14 @@ def main() -> None:
         refusal = error if isinstance(error, StrandlineError) else _without_spark(error)
         if refusal is None:
             raise
-        print(f"strandline: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
+        refusal.next_step = _as_typed(refusal.next_step)
+        print(f"{NAME}: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
         sys.exit(refusal.exit_code)
     except SystemExit as ended:
         if ended.code:  # a success only returns: Databricks takes any SystemExit in a wheel task for a failure
             raise
+    finally:
+        sys.excepthook = _tell_defect  # Typer has put its own there
 
 
 if __name__ == "__main__":

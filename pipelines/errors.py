@@ -9,15 +9,12 @@
     │   └── FencedError         another writer owns the source's bronze table       exit 6
     └── QualityGateClosed       a blocking expectation failed                       exit 5
 
-A message is one line: what happened, why, and the next command to run. Secrets never stand in one.
+A message is one line: what happened, why, and the next command to run. No secret and no value of a document stands in one.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
-_CAUSE: Final = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+from pipelines.plain_text import printable, without_values
 
 
 class StrandlineError(Exception):
@@ -32,7 +29,7 @@ class StrandlineError(Exception):
 
     def __str__(self) -> str:
         whole = f"{self.message} → {self.next_step}" if self.next_step else self.message
-        return " ".join(whole.split())  # a name or a driver's text may hold line breaks; the printed line may not
+        return printable(" ".join(whole.split()))  # a name or a driver's text may hold line breaks and escapes; the printed line may not
 
 
 class RetriableError(StrandlineError):
@@ -87,10 +84,5 @@ def with_extra(extra: str) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """An error as one line. Spark adds the plan, the query and a stack trace below its first line."""
-    if isinstance(error, StrandlineError):
-        return str(error)
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
-    return ((causes or lines)[-1 if causes else 0] if lines else type(error).__name__)[:500]
+    """An error as one line. Spark adds the plan, the query and a stack trace below its first line, and values of documents in it."""
+    return str(error) if isinstance(error, StrandlineError) else without_values(error)

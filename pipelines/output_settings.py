@@ -34,6 +34,16 @@ class QualitySettings(Section):
         return value
 
 
+class LoggingSettings(Section):
+    """What errors and the log say of documents."""
+
+    show_keys: bool = Field(
+        False,
+        description="Whether errors and the log name a document by its key. The key is the `_id`, which may be personal. By default they "
+        "name it by the first 12 digits of the key's SHA-256: `key #6b86b273ff34`. The runbook says how to find the document.",
+    )
+
+
 class MetricsSettings(Section):
     """What `capture` and `run` tell Prometheus about themselves."""
 

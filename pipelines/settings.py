@@ -20,7 +20,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model.extended_json import JsonMode
 from pipelines.model.tables import Lake
-from pipelines.output_settings import GoldSettings, MetricsSettings, QualitySettings
+from pipelines.output_settings import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
 from pipelines.selection_settings import Section, SelectionSettings, entry_problems
 from pipelines.setting_keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
 from pipelines.silver_settings import SilverSettings
@@ -189,6 +189,7 @@ class Settings(BaseSettings):
     quality: QualitySettings = QualitySettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
 
     @classmethod
     def settings_customise_sources(

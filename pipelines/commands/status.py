@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelines.commands.terminal import AsJson, as_lines, as_table, open_pipeline, out, print_json, stop_on_signal
+from pipelines.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -46,7 +46,9 @@ class Look:
         """For a file: a line for the source and one for each table, what is not known left out."""
         source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
         return [
-            " ".join([self.at.isoformat(timespec="seconds"), *(f"{key}={value}" for key, value in row.items() if value is not None)])
+            printable(
+                " ".join([self.at.isoformat(timespec="seconds"), *(f"{key}={value}" for key, value in row.items() if value is not None)])
+            )
             for row in [source, *self.silver]
         ]
 
@@ -80,7 +82,7 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
     """As long as there are any: a document each; else one picture that changes on a terminal, and lines elsewhere."""
     if as_json:
         for look in seen:
-            typer.echo(json.dumps({"at": look.at, **look.document()}, default=str))
+            typer.echo(printable_json({"at": look.at, **look.document()}))
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             for look in seen:

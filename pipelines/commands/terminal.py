@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import shlex
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -15,14 +17,34 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.plain_text import printable, printable_json
 from pipelines.settings import Settings, load_settings, without_files
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
 
-out = Console(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
+
+class Terminal(Console):
+    """Prints text as it is: no markup, no emoji codes, and characters that would command the terminal are written as `printable` writes
+    them. Lines are given one by one: a line break inside a text is such a character, too."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
+
+
+out = Terminal(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
+NAME = "strandline"
 _Row = TypeVar("_Row")
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def program() -> str:
+    """The command as it can be typed again where this process was started: ``strandline`` only where that is on the PATH."""
+    started = sys.argv[0]
+    if Path(started).name != NAME:  # python -m, a notebook, a test
+        return NAME
+    found = shutil.which(NAME)
+    return NAME if found is not None and Path(found).resolve() == Path(started).resolve() else shlex.quote(started)
 
 
 def settings_of(context: typer.Context) -> Settings:
@@ -46,7 +68,8 @@ def open_pipeline(context: typer.Context) -> JobContext:
 
 
 def print_json(value: Any) -> None:
-    out.print_json(json.dumps(value, default=str))
+    """Lossless: what would command the terminal is an escape of JSON."""
+    typer.echo(printable_json(value, indent=2))
 
 
 def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
@@ -74,16 +97,16 @@ def at_most(limit: int, found: list[_Row]) -> list[_Row]:
 
 def as_lines(record: dict[str, Any]) -> Text:
     """A line for each value."""
-    return Text("\n".join(f"{key.replace('_', ' '):>16}  {value}" for key, value in record.items()))
+    return Text("\n").join(Text(printable(f"{key.replace('_', ' '):>16}  {value}")) for key, value in record.items())
 
 
 def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Values are text, whatever brackets they hold."""
     table = Table()
     for column in rows[0] if rows else ():
-        table.add_column(Text(column))
+        table.add_column(Text(printable(column)))
     for row in rows:
-        table.add_row(*(Text(str(value)) for value in row.values()))
+        table.add_row(*(Text(printable(str(value))) for value in row.values()))
     return table
 
 

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pipelines.plain_text import printable, printable_json, stack_trace
+
+
+def _at(record: logging.LogRecord) -> str:
+    """ISO 8601, UTC, with milliseconds."""
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class TextFormatter(logging.Formatter):
+    """One line: time, level, message. A stack trace follows it; no line of it begins as a log line does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_at(record)} {record.levelname} {printable(record.getMessage())}"
+        return "\n".join([line, *_trace(record)])
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: at, level, logger, message, and the context that the caller gave (``extra={"context": {…}}``)."""
+    """One JSON object a line: at, level, logger, message, the context that the caller gave (``extra={"context": {…}}``), and the stack
+    trace of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(
-            {
-                "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-                "level": record.levelname,
-                "logger": record.name,
-                "message": record.getMessage(),
-                **({"context": context} if (context := getattr(record, "context", None)) is not None else {}),
-            }
-        )
+        line: dict[str, Any] = {
+            "at": _at(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": printable(record.getMessage()),
+        }
+        if (context := getattr(record, "context", None)) is not None:
+            line["context"] = context
+        if trace := _trace(record):
+            line["exception"] = trace
+        return printable_json(line)
+
+
+def _trace(record: logging.LogRecord) -> list[str]:
+    error = record.exc_info[1] if record.exc_info else None
+    return stack_trace(error).splitlines() if error is not None else []
 
 
 def set_up_logging(log_format: Literal["text", "json"]) -> None:
     """Send Strandline's log to standard error. Libraries speak only from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("strandline").setLevel(logging.INFO)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.demo.dataset import Document
 
@@ -37,25 +37,26 @@ class Stages:
         """Show *title* while the body runs; yields a function that notes what just happened."""
         started = time.monotonic()
         if self._console.is_terminal:
-            columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn())
+            columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
             with Progress(*columns, console=self._console, transient=True) as progress:
                 task = progress.add_task(title, total=_STEPS, completed=self._done)
                 yield lambda text: progress.update(task, description=f"{title}: {text}")
         else:
             yield lambda _text: None
         self._done += 1
-        self._console.print(f"[green]✓[/] {title} [dim]{time.monotonic() - started:5.1f} s[/]", highlight=False)
+        self._console.print(Text.assemble(("✓", "green"), f" {title} ", (f"{time.monotonic() - started:5.1f} s", "dim")), highlight=False)
 
     def say(self, text: str) -> None:
-        self._console.print(f"  {text}", highlight=False)
+        self._console.print(f"  {text}", highlight=False, markup=False)
 
     def show(self, table: Table) -> None:
         self._console.print(table)
 
-    def close(self, lake: Path, conf: Path) -> None:
-        """The end, and what to try next. *conf*: folder of the configuration that leads there."""
-        prefix = f"strandline --conf {shlex.quote(str(conf))}"
-        self._console.print(f"\nDone in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:", highlight=False)
+    def close(self, lake: Path, prefix: str) -> None:
+        """The end, and what to try next. *prefix*: how this program is started for that lake."""
+        done = f"Done in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:"
+        self._console.print()
+        self._console.print(done, highlight=False, markup=False)
         for command in _NEXT:
             self._console.print(f"  {prefix} {command}", highlight=False, markup=False, soft_wrap=True)
 

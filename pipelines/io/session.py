@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -107,6 +108,12 @@ def session_conf(master: str | None, conf: Mapping[str, str], *, java_options: s
     return {**settings, **conf, **joined}
 
 
+def _keep_values_out_of_the_log() -> None:
+    """PySpark logs a failed query with its message, which holds values, before it raises the same."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
 def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = "") -> SparkSession:
     """Return a Spark session with Delta.
 
@@ -124,6 +131,7 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
             of that work; there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
         RetriableError: As `await_server`.
     """
+    _keep_values_out_of_the_log()
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks, of processes alone
         raise ConfigurationError(
             "this script was read once more by a worker process, and would start everything a second time",

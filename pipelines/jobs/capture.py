@@ -93,7 +93,8 @@ def _capture(ctx: JobContext, once: bool, stop: threading.Event, report: Report,
         writer = resources.enter_context(closing(_writer(ctx)))
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         notifications, waiting = _notifications(ctx), patience(settings)
-        means = Means(writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop)
+        show_keys = ctx.settings.logging.show_keys
+        means = Means(writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop, show_keys)
         recovery = Recovery(means, oplog)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind, restored=restored)
         if last is None or last.resume_token is None:
@@ -108,7 +109,7 @@ def _capture(ctx: JobContext, once: bool, stop: threading.Event, report: Report,
                 raw_client,
                 selection,
                 resume_point(committed_token=last.resume_token, last_event=last.last_event),
-                limits=stream_limits(settings, sharded=deployment.sharded),
+                limits=stream_limits(settings, sharded=deployment.sharded, show_keys=show_keys),
                 patience=waiting,
                 expanded_events=deployment.shows_expanded_events,
             )
@@ -255,7 +256,7 @@ def connection_options(settings: Settings) -> ConnectionOptions:
     )
 
 
-def stream_limits(settings: CaptureSettings, *, sharded: bool = False) -> StreamLimits:
+def stream_limits(settings: CaptureSettings, *, sharded: bool = False, show_keys: bool = False) -> StreamLimits:
     return StreamLimits(
         settings.max_batch_size,
         settings.max_queue_size_in_bytes,
@@ -265,6 +266,7 @@ def stream_limits(settings: CaptureSettings, *, sharded: bool = False) -> Stream
         skip_threshold=settings.cursor_oversize_skip_threshold,
         retry_limit=settings.errors_retry_limit,
         strict=settings.errors_tolerance == "none",
+        show_keys=show_keys,
         unique_ids=settings.sharded_ids_are_unique or not sharded,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,6 @@ from pathlib import Path
 import yaml
 from pydantic import SecretStr
 from rich.console import Console
-from rich.markup import escape
 
 from pipelines.demo.dataset import load_dataset
 from pipelines.demo.files import GOLD, QUALITY
@@ -62,13 +62,14 @@ _CONF = "conf"  # in the lake; it names the demo's source, lake, gold and suites
 _LAYERS = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
 
 
-def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console) -> None:
+def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console, command: str = "strandline") -> None:
     """I/O: replaces *lake* (a demo's), starts a mongod unless one is configured, and leaves the lake to be looked at.
 
     Args:
         lake: Folder; an earlier demo's is replaced.
         rows: Flights, about a quarter of them live; None: `DEFAULT_ROWS`.
         console: Where everything is shown.
+        command: How this program is started here; what to try next begins with it.
 
     Raises:
         ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name, or lets its user not
@@ -82,7 +83,7 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
         demo_settings = _settings_of(settings, uri, lake)
         with closing(open_client(connection_options(demo_settings))) as client:
             if settings.source.uri is not None:
-                stages.say(escape(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}"))
+                stages.say(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}")
             _refuse_taken(client)
             with _writing():  # before the lake that is there goes
                 client[DATABASE].create_collection(COLLECTIONS[0])
@@ -97,7 +98,7 @@ def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Conso
             _land(ctx, replay, stages)
         _look(ctx, stages)
         _prove(ctx, stages)
-    stages.close(lake, lake / _CONF)
+    stages.close(lake, f"{command} --conf {shlex.quote(str(lake / _CONF))}")
 
 
 def _started(settings: Settings) -> JobContext:

@@ -39,6 +39,8 @@ class Means:
     report: Report
     patience: Patience
     stop: threading.Event
+    show_keys: bool = False
+    """Errors name a document by its key, not by the key's hash."""
 
     def ask(self, question: Callable[[], T]) -> T:
         """I/O: the answer to *question*, for which the source is waited for as the stream waits. Raises RetriableError where that ends."""

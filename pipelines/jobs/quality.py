@@ -94,7 +94,9 @@ def _checked(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: 
     checker = Checker(Path(settings.docs_dir), most_failing=settings.max_quarantined_rows)
     versions = versions_of(ctx.tables, [suite.table for suite in suites])
     run = Run(ctx.tables, checker, run_id, now, versions, accept, replay)
-    report = QualityReport(run_id, now, tuple(check for suite in suites for check in run.check(suite)))
+    report = QualityReport(
+        run_id, now, tuple(check for suite in suites for check in run.check(suite)), show_keys=ctx.settings.logging.show_keys
+    )
     record(ctx.tables, report)
     held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
     report = replace(report, docs=_pages(checker, settings), held=held)

@@ -50,9 +50,10 @@ class SetAsides:
     def _read_instead(self, event: ChangeEvent) -> None:
         if self.means.settings.cursor_oversize_handling_mode != "skip":
             raise ConfigurationError(
-                f"an event of {name_of(event.raw)} exceeds 16 MiB, the largest that MongoDB can send ({event.operation_type}); "
-                "all before it has landed",
-                next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+                f"an event of {name_of(event.raw, show_keys=self.means.show_keys)} exceeds 16 MiB, the largest that MongoDB can send "
+                f"({event.operation_type}); all before it has landed",
+                next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer); "
+                "strandline dead-letters list shows the key",
             )
         means, where = self.means, Collection(event.db or "", event.collection or "", event.collection_uuid)
         again = means.ask(lambda: reread_of(means.client, event.raw, where, means.selection))

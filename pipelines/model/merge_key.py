@@ -9,6 +9,7 @@ Measured on mongod 6.0 (unique index on `_id`): see tests/integration/test_merge
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from decimal import Decimal
 from pipelines.model import raw_bson as rb
 
 _DECIMAL128_DIGITS = 34
+_LONGEST_SHOWN = 300
 _OBJECT_ID_FIRST = b"\x07_id\0"
 _double = struct.Struct("<d").unpack_from
 _int64 = struct.Struct("<q").unpack_from
@@ -41,6 +43,15 @@ def merge_key(raw: bytes, kind: int, value: int, end: int) -> str:
             return "[" + ", ".join(text for _, text in inner) + "]"
         return "{" + ", ".join(f"{_name(name)}: {text}" for name, text in inner) + "}"
     return f'{{"${rb.TYPE_NAMES[kind]}": "{raw[value:end].hex()}"}}'
+
+
+def key_name(key: str, *, show: bool = False) -> str:
+    """A key as errors and logs name it: ``key #`` and 12 digits of its SHA-256, for it may be personal. SQL: ``sha2(key, 256)``.
+
+    Args:
+        show: The key itself, cut where it is long.
+    """
+    return f"key {key[:_LONGEST_SHOWN]}" if show else f"key #{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
 def document_merge_key(document: bytes) -> str:

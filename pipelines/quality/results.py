@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pipelines.errors import QualityGateClosed
 from pipelines.model.columns import QUALITY
+from pipelines.model.merge_key import key_name
 from pipelines.model.tables import TableName
 from pipelines.quality.rules import Expectation, Suite
 from pipelines.quality.table_checks import short
@@ -56,14 +57,14 @@ class Check:
     def reason(self) -> str:
         return f"{self.expectation}{f'({self.column})' if self.column else ''}"
 
-    def short(self) -> str:
-        """Table, expectation, column, outcome and the first rows at fault in a few words."""
+    def short(self, *, show_keys: bool) -> str:
+        """Table, expectation, column, outcome and the first rows at fault in a few words; rows as `key_name` names them."""
         rows = json.loads(self.observed).get("rows") or ()
         seen = short(self.expectation, self.observed) if self.outcome == "failed" else ""
         if rows:
             count = self.unexpected_count or len(rows)
             which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MOST_ROWS else ':'} "
-            seen = f"for {which}{', '.join(map(str, rows[:_MOST_ROWS]))}"
+            seen = f"for {which}{', '.join(key_name(str(row), show=show_keys) for row in rows[:_MOST_ROWS])}"
         return f"{self.table} {self.reason} {self.outcome} {seen}".rstrip()
 
 
@@ -76,6 +77,8 @@ class QualityReport:
     checks: tuple[Check, ...]
     docs: Path | None = None
     held: int = 0
+    show_keys: bool = False
+    """Rows at fault are told by their keys, not by the keys' hashes."""
 
     @property
     def versions(self) -> dict[TableName, int]:
@@ -90,7 +93,7 @@ class QualityReport:
         """One line: how many passed, what did not, where the pages are."""
         others = [check for check in self.checks if check.outcome != "passed"]
         text = f"{len(self.checks) - len(others)} of {len(self.checks)} expectations passed"
-        shown = "; ".join(check.short() for check in others)
+        shown = "; ".join(check.short(show_keys=self.show_keys) for check in others)
         shown = f": {shown}" if shown else ""
         held = f"; {self.held:,} rows in quarantine" if self.held else ""
         return text + shown + held + (f"; pages: {self.docs}" if self.docs else "")
@@ -140,10 +143,11 @@ def hold_gate(report: QualityReport) -> None:
     closed = [check for check in report.checks if check.closes_gate]
     if closed:
         raise QualityGateClosed(
-            _summary(closed), next_step=f"see {report.docs or QUALITY}, correct the source, then run again: strandline quality run"
+            _summary(closed, show_keys=report.show_keys),
+            next_step=f"see {report.docs or QUALITY}, correct the source, then run again: strandline quality run",
         )
 
 
-def _summary(closed: Sequence[Check]) -> str:
-    shown = ", ".join(check.short() for check in closed[:3])
+def _summary(closed: Sequence[Check], *, show_keys: bool) -> str:
+    shown = ", ".join(check.short(show_keys=show_keys) for check in closed[:3])
     return f"{len(closed)} blocking expectation{'s' if len(closed) > 1 else ''} did not pass: {shown}{', …' if len(closed) > 3 else ''}"

@@ -221,7 +221,13 @@ class StreamReader:
         """
         limits, caught_up = self._limits, False
         filling = Filling(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
-        intake = Intake(self._rewritten, split=limits.oversize == "split", skip_threshold=limits.skip_threshold, strict=limits.strict)
+        intake = Intake(
+            self._rewritten,
+            split=limits.oversize == "split",
+            skip_threshold=limits.skip_threshold,
+            strict=limits.strict,
+            show_keys=limits.show_keys,
+        )
         token, is_past, failure = stream.resume_token, False, None  # past: the stream is behind what the batch holds
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
         while not self._stop.is_set():

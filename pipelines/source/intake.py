@@ -7,12 +7,11 @@ from typing import Final
 
 from pipelines.errors import ContractError
 from pipelines.model import raw_bson as rb
-from pipelines.model.merge_key import merge_key
+from pipelines.model.merge_key import key_name, merge_key
 from pipelines.model.poison import why_not_json
 from pipelines.source.oversize import Fragments, SetAside, below_threshold
 
 _SHOWN: Final = (b"documentKey", b"fullDocument", b"fullDocumentBeforeChange", b"updateDescription")
-_LONGEST_NAME = 300
 
 
 class Intake:
@@ -23,10 +22,14 @@ class Intake:
         split: Answers may be fragments.
         skip_threshold: Bytes of a document that are left out; 0: none.
         strict: Stop at a document that JSON cannot show.
+        show_keys: The error names that document by its key, not by the key's hash.
     """
 
-    def __init__(self, rewrite: Callable[[bytes], bytes], *, split: bool, skip_threshold: int, strict: bool) -> None:
+    def __init__(
+        self, rewrite: Callable[[bytes], bytes], *, split: bool, skip_threshold: int, strict: bool, show_keys: bool = False
+    ) -> None:
         self._rewrite, self._split, self._threshold, self._strict = rewrite, split, skip_threshold, strict
+        self._show_keys = show_keys
         self._fragments = Fragments()
         self.set_aside: list[SetAside] = []
 
@@ -50,28 +53,24 @@ class Intake:
             event, size = less
             self.set_aside.append(SetAside(event, 1, size))
         if self._strict:
-            _refuse_poison(event)
+            _refuse_poison(event, show_keys=self._show_keys)
         return event
 
 
-def name_of(event: bytes) -> str:
-    """Collection and `_id` of an event's document, for people: cut where the `_id` is long."""
+def name_of(event: bytes, *, show_keys: bool) -> str:
+    """Collection and key of an event's document, for people; the key as `key_name` names it."""
     namespace = rb.field(event, b"ns")
     parts = [rb.text(event, value, end) for _, _, value, end in rb.elements(event, namespace[1])] if namespace else ["?"]
-    return f"the document {key_of(event) or '?'} of {'.'.join(parts)}"
-
-
-def key_of(event: bytes) -> str | None:
-    """The MERGE key of an event's document, cut where it is long."""
     span = rb.field(event, b"documentKey")
     identifier = rb.field(event, b"_id", span[1]) if span is not None else None
-    return None if identifier is None else merge_key(event, *identifier)[:_LONGEST_NAME]
+    key = "no key" if identifier is None else key_name(merge_key(event, *identifier), show=show_keys)
+    return f"the document with {key} of {'.'.join(parts)}"
 
 
-def _refuse_poison(event: bytes) -> None:
+def _refuse_poison(event: bytes, *, show_keys: bool) -> None:
     for kind, name, value, end in rb.elements(event):
         if kind == rb.DOCUMENT and name in _SHOWN and (why := why_not_json(event[value:end])) is not None:
             raise ContractError(
-                f"{name_of(event)} cannot be shown as JSON ({name.decode()}: {why}); nothing from it on has landed",
+                f"{name_of(event, show_keys=show_keys)} cannot be shown as JSON ({name.decode()}: {why}); nothing from it on has landed",
                 next_step="correct the document, or set capture.errors_tolerance: all, and such documents land as bytes",
             )

@@ -40,6 +40,8 @@ class StreamLimits:
     """Maximum repeated reads of an event that the server cannot send, before it is passed; -1: no limit."""
     strict: bool = False
     """Stop at a document that JSON cannot show."""
+    show_keys: bool = False
+    """Errors name a document by its key, not by the key's hash."""
     unique_ids: bool = True
     """`_id`s are unique in the deployment. False: stop at an event that shows another shard key."""
 

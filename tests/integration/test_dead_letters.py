@@ -39,7 +39,7 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     database.a.update_one({"_id": 1}, {"$set": {"heavy": HEAVY[:-1]}})
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})
     database.a.insert_one({"_id": 3})
-    with pytest.raises(ConfigurationError, match=rf"the document 1 of {database.name}\.a exceeds 16 MiB"):
+    with pytest.raises(ConfigurationError, match=rf"the document with key #6b86b273ff34 of {database.name}\.a exceeds 16 MiB"):
         run_capture(failing, once=True)
     assert [row["key"] for row in bronze(failing).where("op = 'c'").collect()] == ["2"]
 
@@ -126,7 +126,7 @@ def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
     database.a.insert_one(broken({"_id": 3, "in": {"a": 1, "b": 2}}))  # type: ignore[arg-type]  # why: as above
     database.a.insert_many([{"_id": 4, "deep": deep}, {"_id": 5, "date": bson.DatetimeMS(2**62), "nul": "a\0b", "in": [1, "x", None]}])
     database.a.insert_many([{"_id": 6, "largest": "x" * (16 * 1024 * 1024 - 50)}, {"_id": "k" * 1024 * 1024}])
-    with pytest.raises(ContractError, match=r"the document 2 of .*\.a cannot be shown as JSON"):
+    with pytest.raises(ContractError, match=r"the document with key #d4735e3a265e of .*\.a cannot be shown as JSON"):
         run_capture(strict, once=True)
     assert [row["key"] for row in bronze(strict).where("op = 'c'").collect()] == ["1"]
 

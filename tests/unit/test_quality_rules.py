@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -137,7 +138,11 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: 
         hold_gate(report)
         return
     with pytest.raises(
-        QualityGateClosed, match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} for 1 row: k1 → see docs"
+        QualityGateClosed,
+        match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} for 1 row: key #[0-9a-f]{{12}} → see docs",
     ) as caught:
         hold_gate(report)
     assert caught.value.exit_code == 5
+    assert "k1" not in str(caught.value)
+    with pytest.raises(QualityGateClosed, match="for 1 row: key k1 →"):
+        hold_gate(replace(report, show_keys=True))

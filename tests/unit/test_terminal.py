@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+import typer
 from command_line import parsed
 
+from pipelines import cli
 from pipelines.commands.sources import told
-from pipelines.commands.terminal import at_most, print_record, print_rows
+from pipelines.commands.terminal import at_most, print_record, print_rows, program
 from pipelines.control.sources import SourceState
 
 
@@ -37,3 +41,32 @@ def test_an_order_is_no_process() -> None:
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert told(SourceState("shop"), "start its process") == "shop may run → start its process"
     assert told(SourceState("shop", "stopped", at, "ops"), "") == "shop is stopped since 2026-01-31 12:00:00 UTC, asked for by ops"
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_advice_names_the_command_as_it_can_be_typed(
+    on_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = tmp_path / "a b" / "strandline"
+    command.parent.mkdir()
+    command.touch(0o755)
+    monkeypatch.setenv("PATH", str(command.parent) if on_path else "/nowhere")
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    monkeypatch.setattr("sys.argv", [str(command), "dead-letters", "purge", "--before", "yesterday"])
+    expected = "strandline" if on_path else f"'{command}'"
+    assert program() == expected
+    monkeypatch.setattr("pipelines.commands.dead_letters.TIME_EXAMPLE", "strandline run --once, then strandline silver; not strandline.yml")
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err.endswith(f"→ {expected} run --once, then {expected} silver; not strandline.yml\n")
+
+
+def test_where_the_program_is_no_file_of_that_name_it_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/x/pipelines/cli.py"])
+    assert program() == "strandline"
+
+
+def test_silver_always_ends_and_its_help_says_so() -> None:
+    assert parsed(["silver", "--once"])[0] == ["silver"]
+    (option,) = [each for each in typer.main.get_command(cli.app).commands["silver"].params if each.name == "once"]  # type: ignore[attr-defined]  # why: a group
+    assert "always ends" in option.help

@@ -1,0 +1,133 @@
+"""Text from outside, made fit for the log, the terminal and an error's line. Pure.
+
+Names of collections and texts of servers hold any character. Printed as they are, a line break forges a log line, and an escape sequence
+rewrites the terminal. Texts of Spark hold values of documents.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from typing import Any, Final
+
+_BIDI_CONTROLS: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))  # Unicode's property Bidi_Control
+_HOSTILE: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDI_CONTROLS, *range(0xD800, 0xE000))
+_ESCAPED: Final = {code: rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" for code in _HOSTILE} | {9: r"\t", 10: r"\n", 13: r"\r"}
+_ESCAPED_IN_JSON: Final = {code: rf"\u{code:04x}" for code in _HOSTILE if code != 10}  # the break between two lines of JSON stays
+
+_CAUSE: Final = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\]")
+_QUOTED: Final = re.compile(r"(?<!\w)'.*'(?!\w)|\".*\"")
+_JVM_FRAME: Final = re.compile(r"^\s+at ([\w.$<>/]+\([\w.: ]+\))$", re.MULTILINE)
+_PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
+_LONGEST: Final = 500
+_MOST_FRAMES: Final = 40
+# Parameters of Spark's messages that name types, settings and places. All others may be a value of a document.
+_NAMES: Final = (
+    "sourceType",
+    "targetType",
+    "ansiConfig",
+    "config",
+    "functionName",
+    "suggestion",
+    "mapKeyDedupPolicy",
+    "path",
+    "fileName",
+    "fileNames",
+    "tableName",
+    "tableId",
+    "constraintName",
+    "columnName",
+    "operation",
+    "version",
+    "versions",
+)
+
+
+def printable(text: str) -> str:
+    r"""*text* on one line: control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates
+    are written as ``\n``, ``\x1b`` or ``\u202e``. All other characters stay."""
+    return text.translate(_ESCAPED)
+
+
+def printable_json(value: Any, *, indent: int | None = None) -> str:
+    """*value* as JSON, lossless: the same characters are JSON's own escapes. What JSON does not know is text."""
+    return json.dumps(value, default=str, ensure_ascii=False, indent=indent).translate(_ESCAPED_IN_JSON)
+
+
+def without_values(error: BaseException) -> str:
+    """An error as one line, without the values of documents that Spark or Python quote in it.
+
+    * Spark refuses a query (``AnalysisException``): its first line. It names columns, not rows.
+    * Another error of Spark with a condition: condition and message, ``<expression>`` where a value stood.
+    * An error of a file or a connection: its text.
+    * Any other: its text, or that of its innermost cause, without what stands in quotes.
+    """
+    if isinstance(error, OSError) or any(kind.__name__ == "AnalysisException" for kind in type(error).__mro__):
+        text = _first_line(str(error))
+    else:
+        text = next(filter(None, map(_by_condition, _innermost_first(error))), None) or _masked(str(error))
+    return printable(text or type(error).__name__)[:_LONGEST]
+
+
+def stack_trace(error: BaseException) -> str:
+    """The frames of *error* and of its causes, those of the JVM included. Each error is one line, as `without_values` tells it."""
+    chain: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in chain:
+        chain.append(each)
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    blocks = []
+    for each in reversed(chain):
+        frames = [printable(line) for frame in traceback.format_tb(each.__traceback__) for line in frame.splitlines()]
+        frames += [f"  at {frame}" for frame in _JVM_FRAME.findall(str(each))[:_MOST_FRAMES]]
+        blocks.append("\n".join(["Traceback (most recent call last):", *frames, f"{type(each).__name__}: {without_values(each)}"]))
+    return "\n".join(blocks)
+
+
+def _innermost_first(error: BaseException) -> list[Any]:
+    """The error and, where it stands for one of the JVM, the causes there."""
+    found: list[Any] = [error]
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and len(found) < 20:
+        found.append(cause)
+        cause = cause.getCause()
+    return found[::-1]
+
+
+def _by_condition(error: Any) -> str | None:
+    """An error of Spark told by its condition; None where it has none."""
+    condition = _asked(error, "getCondition")
+    if not condition:
+        return None
+    text = _asked(error, "getMessage") or str(error)
+    if "Traceback (most recent call last)" in text:
+        names = _PYTHON_ERROR.findall(text)
+        return f"[{condition}] {names[-1] if names else 'an error'} in a Python worker"
+    parameters = _asked(error, "getMessageParameters")
+    if parameters is None:
+        return f"[{condition}]"
+    for name, value in sorted(dict(parameters).items(), key=lambda item: -len(item[1] or "")):
+        if value and name not in _NAMES:
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _, name=name: f"<{name}>", text)
+    return _first_line(text if text.startswith("[") else f"[{condition}] {text}")
+
+
+def _asked(error: Any, method: str) -> Any:
+    """An answer of Spark's own methods; None where there is no such method, as of most exceptions of the JVM."""
+    try:
+        return getattr(error, method)()
+    except Exception:  # noqa: BLE001  # why: whatever goes wrong here must not hide the error that is told
+        return None
+
+
+def _masked(text: str) -> str:
+    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
+    line = causes[-1] if causes else _first_line(text)
+    condition = _CONDITION.match(line)
+    return condition[0] if condition else _QUOTED.sub("'…'", line)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
