@@ -107,7 +107,7 @@ class BronzeWriter(BronzeAppender):
     def _open_engines(self) -> None:
         self._opened = OpenedTable.of(self.tables, self.table, self.source)
         version = self._opened.version
-        self._engine = self._spark = SparkEngine(self.tables, self.table, version)
+        self._engine = self._spark = SparkEngine(self.tables, self.table, self._opened.id, version)
         if self.native_workers:
             self._engine = NativeEngine.of(self._spark, version, workers=self.native_workers)
 
