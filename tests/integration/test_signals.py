@@ -210,7 +210,7 @@ class AtPaused(logging.Handler):
             self.reads.append(read(self.ctx).total())
 
 
-def _slow_reads(mongo: Mongo) -> AbstractContextManager[None]:
+def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
     return failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=1000)
 
 
