@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.bronze.engine import Engine, Once, Reader, SparkEngine
 from pipelines.bronze.envelope import Batch, BatchEnd, Note, control_table
-from pipelines.bronze.lineage import end_lanes, end_stream, restored_at, stream_app_id
+from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
 from pipelines.bronze.native_engine import NativeEngine
 from pipelines.bronze.offsets import Committed, committed, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
@@ -218,18 +218,31 @@ class BronzeWriter(BronzeAppender):
         """
         while True:
             ended, app_id = self.lineage, self.app_id()
-            lanes = end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
+            lanes = end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
             end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
             self.lineage = ended + 1
             if isinstance(landed, Landed):  # of a snapshot that began meanwhile the lanes are ended now
-                end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
+                end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
                 self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
             last = committed(self.tables, self.table)
             if last is not None and last.lineage >= self.lineage:
                 raise self._opened.fenced(f"lineage {self.lineage}")
+
+    def end_snapshots_before(self, snapshot_id: str) -> None:
+        """I/O: no chunk of an earlier snapshot lands any more, of one that was stopped or replaced: one commit for each of its lanes.
+        Idempotent. What it read stood in no sweep of *snapshot_id*, and could bring a document back.
+
+        Args:
+            snapshot_id: Named by the last batch. So nobody goes on with one that only earlier batches name.
+        """
+        if self._opened.batch > 1:
+            lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
+            with self._engine.alone():
+                others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
+                end_lanes(self._spark, self.app_id(), f"{self.writer}:ended", others)
 
     def _after_restore(self, restored_at: int | None) -> Committed:
         """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
