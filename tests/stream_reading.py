@@ -76,13 +76,14 @@ def reading(
 
 
 @contextmanager
-def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[None]:
-    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end."""
+def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[int]:
+    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end. Yields how often it had done so
+    before, for ``waitForFailPoint``."""
     mode = {"times": times} if isinstance(times, int) else times
     data = {"failCommands": command.split(), "appName": "strandline", **how}
-    mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    before = mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)["count"]
     try:
-        yield
+        yield before
     finally:
         mongo.admin.command("configureFailPoint", "failCommand", mode="off")
 

@@ -5,23 +5,20 @@ What is rare goes through Spark whatever the engine: a new lineage, documents th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipelines.bronze.envelope import Batch
 from pipelines.bronze.stream_rows import one_file, stream_rows
-from pipelines.io.landed import Contended, Landed, Taken
+from pipelines.io.landed import Anchor, Contended, Landed, Taken, WriterEnded
 from pipelines.io.tables import Tables
 from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.tables import TableName
-
-_ID_BELIEVED_SECONDS: Final = 60.0
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
 """Reads rows of bronze from somewhere; it can be sent to another process."""
@@ -61,19 +58,18 @@ class SparkEngine:
     """Executors parse, read and write, wherever the lake is.
 
     Args:
+        id: The table's, when it was opened.
         looked_up_to: A version of the table. Every later commit is looked at once at least.
     """
 
     tables: Tables
     table: TableName
+    id: str
     looked_up_to: int = -1
     _first_tries: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
     """The newest sequence of each application, and a version from before its first attempt: a commit whose answer was lost came later."""
-    _folder: int | None = field(init=False)
-    _id_read_at: float = field(default_factory=time.monotonic, init=False)
-
-    def __post_init__(self) -> None:
-        self._folder = self.tables.folder_mark(self.table)
+    _anchor: Anchor | None = field(default=None, init=False)
+    """The newest commit that was made here."""
 
     def append_batch(self, batch: Batch, once: Once) -> Landed | Taken:
         with stream_rows(self.tables.spark, batch) as rows:
@@ -100,21 +96,27 @@ class SparkEngine:
         if sequence != once.sequence:
             after = self.looked_up_to
             self._first_tries[once.app_id] = (once.sequence, after)
-        outcome = self.tables.append_once(self.table, rows, app_id=once.app_id, sequence=once.sequence, proof=once.proof, after=after)
+        outcome = self.tables.append_once(
+            self.table, rows, app_id=once.app_id, sequence=once.sequence, proof=once.proof, after=after, anchor=self._anchor
+        )
         if isinstance(outcome, Landed):
+            self._check_place(outcome)
             self.looked_up_to = max(self.looked_up_to, outcome.looked_up_to)
-            return replace(outcome, table_id=self._new_id())
+            if self._anchor is None or outcome.version > self._anchor.version:
+                self._anchor = Anchor(outcome.version, once.proof)
         return outcome
 
-    def _new_id(self) -> str | None:
-        """I/O: the table's id, where another table may have taken its place. Elsewhere than in a folder of this machine nothing tells that,
-        and to ask is a job: the answer is believed for a minute."""
-        folder = self.tables.folder_mark(self.table)
-        if folder == self._folder and (folder is not None or time.monotonic() - self._id_read_at < _ID_BELIEVED_SECONDS):
-            return None
-        found = self.tables.id(self.table)
-        self._folder, self._id_read_at = folder, time.monotonic()
-        return found
+    def _check_place(self, landed: Landed) -> None:
+        """Raises WriterEnded where the commit went into another table, or into an older copy of this one.
+
+        The look for the commit's own proof meets the anchor, too. With no anchor the table is asked for its id, which is a job: at the
+        first commit, and where the log was cleaned up.
+        """
+        if not (self.tables.id(self.table) == self.id if landed.anchored is None else landed.anchored):
+            raise WriterEnded(
+                f"{self.table} no longer holds what this writer committed before; nothing is lost",
+                next_step="strandline capture: it goes on from what the table holds",
+            )
 
     def alone(self) -> AbstractContextManager[object]:
         return nullcontext()  # Delta orders its own commits

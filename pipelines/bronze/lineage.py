@@ -70,10 +70,17 @@ def restored_at(commits: Iterable[Commit]) -> int | None:
     return None
 
 
-def lanes_at_work(tables: Tables, bronze: TableName, lineage: int, *, version: int | None = None) -> set[Lane]:
-    """I/O: the lanes of every snapshot that a batch of *lineage* names and that has not been completed. Reads all control rows."""
+def lanes_at_work(
+    tables: Tables, bronze: TableName, lineage: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
+) -> set[Lane]:
+    """I/O: the lanes of every snapshot that a batch of *lineage* names and that has not been completed. Reads all control rows.
+
+    Args:
+        before: Only batches below this number count.
+    """
     rows = tables.read(bronze, version=version)
-    named = rows.where(ends() & (lineage_of_row() == lineage) & F.col("snapshot_id").isNotNull()).select("snapshot_id").distinct()
+    is_named = ends() & (lineage_of_row() == lineage) & (F.col("batch") < before) & F.col("snapshot_id").isNotNull()
+    named = rows.where(is_named).select("snapshot_id").distinct()
     control = rows.where((F.col("op") == "snapshot") & F.col("operation_type").isin("plan", "completed"))
     lanes = F.get_json_object("after", "$.lanes").cast("INT")
     found = control.join(F.broadcast(named), "snapshot_id").select("snapshot_id", "operation_type", lanes.alias("lanes")).collect()
@@ -116,25 +123,32 @@ def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) 
     )
 
 
-def end_lanes(
+def end_lineage_lanes(
     engine: SparkEngine, app_id: str, lineage: int, proof: str, restored_at: int | None, *, done: Collection[Lane] = ()
 ) -> set[Lane]:
-    """I/O: no chunk of a snapshot of *lineage* lands any more: one commit without rows for each lane that may still have one in hand.
-    Idempotent. Returns the lanes.
+    """I/O: no chunk of a snapshot of *lineage* lands any more. Returns the lanes.
 
     Args:
-        app_id: The transaction id of the lineage's stream.
         restored_at: The version of a RESTORE, which may have taken back the rows of a snapshot.
         done: Lanes that are left out.
     """
     lanes = lanes_at_work(engine.tables, engine.table, lineage)
     if restored_at is not None:
         lanes |= _lanes_before(engine.tables, engine.table, lineage, restored_at)
+    end_lanes(engine, app_id, proof, lanes.difference(done))
+    return lanes
+
+
+def end_lanes(engine: SparkEngine, app_id: str, proof: str, lanes: Collection[Lane]) -> None:
+    """I/O: one commit without rows for each of *lanes*, so that a chunk that one of them still has in hand does not land. Idempotent.
+
+    Args:
+        app_id: The transaction id of the lineage's stream.
+    """
 
     def end(lane: Lane) -> None:
         lane_id = ":".join([app_id, *map(str, lane)])
         engine.append_rows(SCHEMA.empty_table(), Once(lane_id, _LAST_SEQUENCE, f"{lane_id}:{proof}"))
 
     with ThreadPoolExecutor(_LANES_AT_ONCE, thread_name_prefix="strandline-fence") as pool:
-        list(pool.map(end, lanes.difference(done)))
-    return lanes
+        list(pool.map(end, lanes))

@@ -50,8 +50,6 @@ class OpenedTable:
             if (isinstance(error, WriterEnded) or not isinstance(error, StrandlineError)) and self._is_gone():
                 raise self._gone() from error
             raise
-        if isinstance(landed, Landed) and landed.table_id not in (None, self.id):
-            raise self._gone()
         if isinstance(landed, Landed) and landed.restored_at is not None and landed.restored_at > self.version:
             raise self._restored("while this capture was writing")
         return landed

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
+from pipelines.bronze.appender import BronzeAppender
 from pipelines.bronze.engine import Engine, Once, Reader, SparkEngine
-from pipelines.bronze.envelope import Batch, BatchEnd, Note, Stamp, control_table
-from pipelines.bronze.lineage import end_lanes, end_stream, restored_at, stream_app_id
+from pipelines.bronze.envelope import Batch, BatchEnd, Note, control_table
+from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
 from pipelines.bronze.native_engine import NativeEngine
 from pipelines.bronze.offsets import Committed, committed, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
-from pipelines.bronze.stream_rows import one_file
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.landed import Landed, Taken
 from pipelines.io.metrics import COMMIT_SECONDS
-from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY, bronze_table
+from pipelines.io.tables import schema_of
+from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY
 from pipelines.model.deployment import IDENTITY_PROPERTY
-from pipelines.model.tables import TableName
 from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
 
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
@@ -38,21 +37,13 @@ _Rows = TypeVar("_Rows")
 
 
 @dataclass
-class BronzeWriter:
-    """Appends to ``bronze.<source>`` as the one writer of a source.
+class BronzeWriter(BronzeAppender):
+    """Appends to ``bronze.<source>`` as the one writer of a source. `open` comes first, `close` last.
 
     Args:
-        writer: Names this run; stands in every row.
-        clock_us: Microseconds since the epoch, UTC.
-        stored_json: Fill the JSON columns at capture.
         native_workers: Processes of the native engine; 0: Spark writes.
     """
 
-    tables: Tables
-    source: str
-    writer: str
-    clock_us: Callable[[], int]
-    stored_json: bool = False
     native_workers: int = 0
     lineage: int = field(default=1, init=False)
     """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
@@ -61,13 +52,6 @@ class BronzeWriter:
     _opened: OpenedTable = field(init=False)
     _spark: SparkEngine = field(init=False)
     _engine: Engine = field(init=False)
-
-    @property
-    def table(self) -> TableName:
-        return bronze_table(self.source)
-
-    def stamp(self) -> Stamp:
-        return Stamp(self.source, self.writer, self.clock_us())
 
     def open(
         self,
@@ -123,13 +107,9 @@ class BronzeWriter:
     def _open_engines(self) -> None:
         self._opened = OpenedTable.of(self.tables, self.table, self.source)
         version = self._opened.version
-        self._engine = self._spark = SparkEngine(self.tables, self.table, version)
+        self._engine = self._spark = SparkEngine(self.tables, self.table, self._opened.id, version)
         if self.native_workers:
             self._engine = NativeEngine.of(self._spark, version, workers=self.native_workers)
-
-    def check_owner(self, identity: str, stream: str | None) -> None:
-        """I/O: raises as `open` does where the table belongs to another source, or to another stream of it; writes nothing."""
-        check_owner(self.table, self.tables.properties(self.table), self.source, identity, stream)
 
     def change_stream_to(self, stream: str) -> None:
         """I/O: from now on the table holds another stream; only after a reset, which leaves no token of the old one."""
@@ -144,16 +124,13 @@ class BronzeWriter:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """I/O: one commit, apart from those of this writer's threads."""
-        with self._alone():
+        with self._engine.alone():
             self.tables.set_properties(self.table, properties)
 
-    def append(self, rows: pa.Table) -> None:
-        """I/O: one commit of a few *rows* that nothing fences, apart from those of this writer's threads. Works before `open`, too."""
-        with self._alone():
-            self.tables.append(self.table, one_file(self.tables.spark, rows))
-
-    def _alone(self) -> AbstractContextManager[object]:
-        return self._engine.alone() if hasattr(self, "_engine") else nullcontext()
+    def append_frame(self, rows: DataFrame) -> None:
+        """I/O: one commit of *rows* that nothing fences, apart from those of this writer's threads."""
+        with self._engine.alone():
+            super().append_frame(rows)
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
@@ -241,18 +218,31 @@ class BronzeWriter:
         """
         while True:
             ended, app_id = self.lineage, self.app_id()
-            lanes = end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
+            lanes = end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
             end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
             self.lineage = ended + 1
             if isinstance(landed, Landed):  # of a snapshot that began meanwhile the lanes are ended now
-                end_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
+                end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
                 self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
             last = committed(self.tables, self.table)
             if last is not None and last.lineage >= self.lineage:
                 raise self._opened.fenced(f"lineage {self.lineage}")
+
+    def end_snapshots_before(self, snapshot_id: str) -> None:
+        """I/O: no chunk of an earlier snapshot lands any more, of one that was stopped or replaced: one commit for each of its lanes.
+        Idempotent. What it read stood in no sweep of *snapshot_id*, and could bring a document back.
+
+        Args:
+            snapshot_id: Named by the last batch. So nobody goes on with one that only earlier batches name.
+        """
+        if self._opened.batch > 1:
+            lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
+            with self._engine.alone():
+                others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
+                end_lanes(self._spark, self.app_id(), f"{self.writer}:ended", others)
 
     def _after_restore(self, restored_at: int | None) -> Committed:
         """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
@@ -292,6 +282,5 @@ class BronzeWriter:
         return self._opened.refusal(what, self.lineage, batch)
 
     def close(self) -> None:
-        """Ends what `open` started, if it was called. Raises ContractError where the table is gone."""
-        if hasattr(self, "_engine"):
-            self._opened.guarded(self._engine.close)
+        """Ends what was started since `open`. Raises ContractError where the table is gone."""
+        self._opened.guarded(self._engine.close)

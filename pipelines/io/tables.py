@@ -21,7 +21,7 @@ from pipelines.io.commits import Commit, LogFolder, Metadata
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.creation import create_beside_rivals
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
-from pipelines.io.landed import Contended, Landed, Taken, look_for
+from pipelines.io.landed import Anchor, Contended, Landed, Taken, look_for
 from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
 from pipelines.io.versions import reading_version
@@ -173,14 +173,6 @@ class Tables:
         shown = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()}
         return dict(self.detail(table)["properties"]) if _REDACTED in shown.values() else shown
 
-    def folder_mark(self, table: TableName) -> int | None:
-        """I/O: a number that changes when another folder takes the table's place; None where this process does not see the files."""
-        log = self._log(table)
-        try:
-            return None if log is None else log.path.stat().st_ino
-        except OSError:
-            return None
-
     def id(self, table: TableName) -> str:
         """As `Metadata.id`."""
         found = self._metadata(table)
@@ -212,7 +204,7 @@ class Tables:
         retrying()(rows.writeTo(self.lake.sql(table)).options(**(options or {})).append)
 
     def append_once(
-        self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str, after: int
+        self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str, after: int, anchor: Anchor | None = None
     ) -> Landed | Taken | Contended:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
 
@@ -221,13 +213,15 @@ class Tables:
         Args:
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
             after: A version of the table from before the first attempt.
+            anchor: An earlier commit, which the same look meets; see `Landed.anchored`.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
         except SEQUENCE_TAKEN:
             return Contended()
-        return look_for(proof, self.commits_after(table, after), after=after)
+        since = after if anchor is None else min(after, anchor.version - 1)
+        return look_for(proof, self.commits_after(table, since), after=after, anchor=anchor)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.

@@ -49,7 +49,7 @@ class Beside:
     """The snapshot that runs beside the stream; there is one at a time. What it has done counts once a batch names it no more."""
 
     def __init__(self, means: Means, last: Committed) -> None:
-        self._arrivals = Arrivals(means)
+        self._writer, self._arrivals = means.writer, Arrivals(means)
         self.run: SnapshotRun | None = SnapshotRun.of(means, last)
         self._documents = 0
 
@@ -59,7 +59,9 @@ class Beside:
         return None if self.run is None else self.run.id
 
     def start(self) -> None:
-        if self.run is not None:
+        """I/O: read what the last batch names. Idempotent."""
+        if self.run is not None and not self.run.is_started:
+            self._writer.end_snapshots_before(self.run.id)
             self.run.start()
 
     def check(self) -> None:

@@ -90,13 +90,14 @@ def _capture(ctx: JobContext, once: bool, stop: threading.Event, report: Report,
         deployment = inspect(client)
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
-        writer = resources.enter_context(closing(_writer(ctx)))
+        writer = _writer(ctx)
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         notifications, waiting = _notifications(ctx), patience(settings)
         show_keys = ctx.settings.logging.show_keys
         means = Means(writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop, show_keys)
         recovery = Recovery(means, oplog)
         last = writer.open(deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind, restored=restored)
+        resources.callback(writer.close)
         if last is None or last.resume_token is None:
             before = last
             last = means.ask(lambda: _begin(writer, before, oplog, settings))

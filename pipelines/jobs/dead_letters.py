@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.bronze.writer import BronzeWriter
+from pipelines.bronze.appender import BronzeAppender
 from pipelines.control.dead_letters import DeadLetters
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import clock_us, connection_options
@@ -107,7 +107,7 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[Replayed]:
         rows = rows.where(F.col("id").isin(*identifiers))
     done = []
     settings = ctx.settings.capture
-    writer = BronzeWriter(ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored")
+    writer = BronzeAppender(ctx.tables, ctx.settings.source.name, uuid.uuid4().hex, clock_us, stored_json=settings.json_columns == "stored")
     selection = selection_of(settings)
     with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
         for row in rows.collect():

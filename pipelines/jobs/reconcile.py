@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.bronze.writer import BronzeWriter
+from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import schema_of
 from pipelines.jobs.capture import clock_us, connection_options
@@ -82,7 +82,7 @@ def run_reconcile(
     settings, options = ctx.settings, connection_options(ctx.settings)
     selection = selection_of(settings.capture)
     run_id, at = uuid.uuid4().hex, datetime.now(UTC)
-    writer = BronzeWriter(ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored")
+    writer = BronzeAppender(ctx.tables, settings.source.name, run_id, clock_us, stored_json=settings.capture.json_columns == "stored")
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect(client)
@@ -104,7 +104,7 @@ def run_reconcile(
 
 
 def _repaired(
-    writer: BronzeWriter, options: ConnectionOptions, selection: Selection, comparison: Comparison, compared: Compared
+    writer: BronzeAppender, options: ConnectionOptions, selection: Selection, comparison: Comparison, compared: Compared
 ) -> Compared:
     if not compared.differences:
         return compared

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.bronze.appender import BronzeAppender
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, read_table
 from pipelines.bronze.envelope import Stamp
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import RetriableError
 from pipelines.model import raw_bson as rb
 from pipelines.model.columns import BRONZE_DDL
@@ -33,7 +33,7 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def repair(
-    writer: BronzeWriter, options: ConnectionOptions, namespace: Namespace, uuid: str | None, found: DataFrame, fields: FieldPolicy
+    writer: BronzeAppender, options: ConnectionOptions, namespace: Namespace, uuid: str | None, found: DataFrame, fields: FieldPolicy
 ) -> int:
     """I/O: reads the documents on the executors; one commit to bronze, not fenced: the larger position wins.
 
@@ -54,7 +54,7 @@ def repair(
     counted = [(rows.count(), rows, way) for rows, way in ways]
     landing = [rows.mapInArrow(way, BRONZE_DDL) for count, rows, way in counted if count]
     if landing:
-        writer.tables.append(writer.table, reduce(DataFrame.unionByName, landing))
+        writer.append_frame(reduce(DataFrame.unionByName, landing))
     return sum(count for count, _, _ in counted)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pipelines.bronze.appender import BronzeAppender
 from pipelines.bronze.chunk_rows import ChunkStamp, read_table
 from pipelines.bronze.event import ChangeEvent, parse_event
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.means import Means
@@ -91,7 +91,7 @@ def reread_of(client: AnyClient, event: bytes, collection: Collection, selection
     return read_again(client, collection, (kind, event[value:end]), selection)
 
 
-def land_reread(writer: BronzeWriter, again: Reread) -> None:
+def land_reread(writer: BronzeAppender, again: Reread) -> None:
     """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
     where = again.collection
     stamp = ChunkStamp(writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment, capped=where.capped)

@@ -102,6 +102,10 @@ class SnapshotRun:
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self.plan.lanes)]
 
     @property
+    def is_started(self) -> bool:
+        return bool(self._lanes)
+
+    @property
     def holds_stream(self) -> bool:
         """Whether the stream is to wait. Raises what a lane failed with."""
         return self.plan.kind == "blocking" and not self.paused and not self.is_read

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,8 @@ from pipelines.errors import ContractError, FencedError
 from pipelines.io.parquet_file import DataFile
 from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import reset_offset
+from pipelines.jobs.offsets import alter_offset, reset_offset
+from pipelines.jobs.send_signal import send_signal
 from pipelines.jobs.silver import run_silver
 from pipelines.jobs.sources import order
 from pipelines.jobs.status import show_offset
@@ -91,6 +92,62 @@ def test_a_chunk_that_wakes_up_behind_a_reset_brings_no_document_back(
         sleepers.may_land_rest[0].set()
         assert asleep.exception(_MINUTE) is None or isinstance(asleep.exception(), FencedError)
     assert landed_chunks(ctx) == 1
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: Q05, O05
+def test_a_chunk_that_wakes_up_behind_an_alteration_is_a_part_of_the_snapshot_that_goes_on(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    ctx, sleepers = pipeline(spark, mongo_uri, database.name, tmp_path), Sleepers(monkeypatch, 1)
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(run_capture, ctx, once=True)
+        assert sleepers.have_read[0].wait(_MINUTE)
+        order(ctx, "stopped", by="ops", why=None)
+        database.a.insert_one({"_id": "in the gap"})
+        database.a.delete_one({"_id": 0})  # in the gap, too
+        assert alter_offset(ctx, "now", by="ops", why=None).direction == "forward"
+        database.a.delete_one({"_id": 3})
+        sleepers.may_land_chunk[0].set()
+        wait_until(lambda: landed_chunks(ctx) == 1)
+        sleepers.may_land_rest[0].set()
+        assert asleep.exception(_MINUTE) is None or isinstance(asleep.exception(), FencedError)
+    order(ctx, "running", by="ops", why=None)
+    assert run_capture(ctx, once=True).documents == 0, "the chunk counts, whoever landed it"
+    run_silver(ctx)
+    assert sorted(documents_in_silver(ctx, "a")) == ["0", "1", "2"], "what the gap hides stays hidden, and 3 stays deleted"
+    order(ctx, "stopped", by="ops", why=None)
+    reset_offset(ctx, by="ops", why="to heal the gap")
+    order(ctx, "running", by="ops", why=None)
+    assert run_capture(ctx, once=True).documents == 3
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: Q05, O05
+def test_a_chunk_of_a_snapshot_that_was_stopped_does_not_land_behind_the_next_snapshot(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    ctx, sleepers = pipeline(spark, mongo_uri, database.name, tmp_path), Sleepers(monkeypatch, 1)
+    with ThreadPoolExecutor(1) as pool:
+        asleep = pool.submit(run_capture, ctx, once=True)
+        assert sleepers.have_read[0].wait(_MINUTE)
+        order(ctx, "stopped", by="ops", why=None)
+        database.a.delete_one({"_id": 3})  # no stream shows it
+        assert alter_offset(ctx, "now", by="ops", why=None).direction == "forward"
+        order(ctx, "running", by="ops", why=None)
+        send_signal(ctx, "stop-snapshot", {"type": "incremental"}, by="ops")
+        send_signal(ctx, "execute-snapshot", {"data-collections": [f"{database.name}\\.a"]}, by="ops")
+        later = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=4000)  # the first one is stopped while it waits
+        assert run_capture(later, once=True).documents == 3
+        run_silver(ctx)
+        sleepers.may_land_chunk[0].set()
+        sleepers.may_land_rest[0].set()
+        assert isinstance(asleep.exception(_MINUTE), FencedError)
+    assert bronze(ctx).where("op = 'r'").count() == 3
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from crashing import Crash, CrashingTables
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline, spark_pipeline
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from stream_reading import failing, needs_failpoints
 
 from pipelines.control.signals import send
 from pipelines.errors import ConfigurationError
@@ -31,6 +33,7 @@ from pipelines.model.columns import NOTIFICATIONS, SIGNALS, bronze_table
 from pipelines.model.signal import Signal
 
 Db = Database[dict[str, Any]]
+Mongo = MongoClient[dict[str, Any]]
 BOTH = ("table", "log")
 
 
@@ -207,18 +210,24 @@ class AtPaused(logging.Handler):
             self.reads.append(read(self.ctx).total())
 
 
+def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
+    return failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=1000)
+
+
 # scenario: N04, N09
+@needs_failpoints
+@pytest.mark.parametrize("engine", ["native", "spark"])
 def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture, engine: str
 ) -> None:
-    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 20, "snapshot_max_threads": 4, "engine": "spark"}
+    quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 20, "snapshot_max_threads": 4, "engine": engine}
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, **quick)
     database.a.insert_many([{"_id": number, "text": "x" * 1000} for number in range(1600)])
     logger, heard = logging.getLogger("strandline.notifications"), AtPaused(ctx)
     logger.addHandler(heard)
     try:
-        paused = ask(ctx, "pause-snapshot")  # found while the first chunks are being read
-        with caplog.at_level("INFO", logger.name), capturing(ctx):
+        paused = ask(ctx, "pause-snapshot")  # found while chunks are being read: each takes a second
+        with _slow_reads(mongo), caplog.at_level("INFO", logger.name), capturing(ctx):
             wait_until(lambda: ctx.tables.exists(bronze_table("test")) and acted(ctx)[paused])
     finally:
         logger.removeHandler(heard)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,40 @@ def test_a_commit_into_another_table_is_noticed(tables: Tables, native: bool, ma
     with pytest.raises(ContractError, match=why):
         capture.append_read(_Given(control(capture, "s1", "chunk", 0, {})), app_id=capture.app_id("s1", 0), sequence=0)
     assert folder.exists() == made_anew
+
+
+@dataclass(frozen=True)
+class FarTables(Tables):
+    """Only Spark sees the files, as in a catalog or an object store. Counts how often the table is asked for its id."""
+
+    asked: list[TableName] = field(default_factory=list)
+
+    def _log(self, table: TableName) -> LogFolder | None:  # noqa: ARG002  # why: as the method that it stands for
+        return None
+
+    def id(self, table: TableName) -> str:
+        self.asked.append(table)
+        return super().id(table)
+
+
+@pytest.mark.parametrize("swapped", ["another table", "an older copy"])
+def test_each_commit_proves_its_table_also_where_only_spark_sees_it(tables: Tables, swapped: str) -> None:
+    far = FarTables(tables.spark, tables.lake)
+    capture, _ = opened(far, "capture")
+    folder = Path(tables.lake.path(BRONZE))
+    shutil.copytree(folder, folder.with_name("copy"))
+    for batch in (2, 3, 4):
+        capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    assert len(far.asked) == 2, "when it is opened, and at the first commit"
+    folder.rename(folder.with_name("aside"))
+    if swapped == "an older copy":
+        folder.with_name("copy").rename(folder)
+    opened(tables, "other")
+    commit_others(tables, 9)
+    why = "not the table that this capture opened" if swapped == "another table" else "no longer holds what this writer committed before"
+    for batch in (5, 6):
+        with pytest.raises(StrandlineError, match=why):
+            capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
 
 
 def test_a_table_that_something_else_made_is_not_blamed_on_a_deployment(tables: Tables) -> None:

@@ -1,0 +1,74 @@
+"""A capture is stopped by the operating system, and goes on when the source has another lineage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from lakehouse import QUICK_JVM, assert_equal_to_source, bronze, documents_in_silver, pipeline
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from stream_reading import failing, needs_failpoints
+
+from pipelines.jobs.capture import run_capture
+from pipelines.jobs.offsets import reset_offset
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.sources import order
+
+Db = Database[dict[str, Any]]
+Mongo = MongoClient[dict[str, Any]]
+
+
+def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Popen[str]:
+    """A capture with a process group of its own, in which its JVM and its workers are."""
+    env = os.environ | {
+        "STRANDLINE_SOURCE__URI": uri,
+        "STRANDLINE_SOURCE__NAME": "test",
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database,
+        "STRANDLINE_CAPTURE__ENGINE": engine,
+        "STRANDLINE_LAKE__ROOT": str(root),
+        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
+        **QUICK_JVM,
+    }
+    command = [sys.executable, "-m", "pipelines.cli", "capture"]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
+
+
+# scenario: Q05
+@needs_failpoints
+@pytest.mark.parametrize("engine", ["spark", pytest.param("native", marks=pytest.mark.long)])
+def test_a_process_that_was_stopped_with_a_chunk_in_hand_lands_nothing_behind_a_reset(
+    spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["spark", "native"]
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(4)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    asleep = capture(mongo_uri, database.name, tmp_path, engine)
+    try:
+        with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=5000) as entered:
+            mongo.admin.command("waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=120_000)  # a chunk is being read
+            os.killpg(asleep.pid, signal.SIGSTOP)
+        order(ctx, "stopped", by="ops", why=None)
+        assert reset_offset(ctx, by="ops", why=None).committed_batch is not None
+        database.a.delete_one({"_id": 3})
+        order(ctx, "running", by="ops", why=None)
+        assert run_capture(ctx, once=True).documents == 3
+        run_silver(ctx)
+        os.killpg(asleep.pid, signal.SIGCONT)
+        _, complaint = asleep.communicate(timeout=120)
+        assert asleep.returncode == 6, complaint
+        assert "another writer committed" in complaint
+    finally:
+        if asleep.poll() is None:
+            os.killpg(asleep.pid, signal.SIGKILL)
+            asleep.communicate()
+    assert bronze(ctx).where("op = 'r'").count() == 3, "the chunk of the old lineage landed"
+    run_silver(ctx)
+    assert "3" not in documents_in_silver(ctx, "a")
+    assert_equal_to_source(ctx, database, "a")

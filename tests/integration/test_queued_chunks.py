@@ -1,0 +1,132 @@
+"""Chunks of a snapshot that wait for their turn: what happens at the source meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline
+from pymongo import MongoClient
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from stream_reading import failing, needs_failpoints
+
+from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver import run_silver
+from pipelines.jobs.snapshots import list_snapshots
+from pipelines.model.columns import bronze_table
+
+Db = Database[dict[str, Any]]
+Mongo = MongoClient[dict[str, Any]]
+_DELAY = 5
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def said(ctx: JobContext, word: str) -> int:
+    """How many rows of bronze say so of a snapshot."""
+    if not ctx.tables.exists(bronze_table("test")):
+        return 0
+    return bronze(ctx).where((F.col("op") == "snapshot") & (F.col("operation_type") == word)).count()
+
+
+def read(ctx: JobContext) -> Counter[str]:
+    return Counter(row["collection"] for row in bronze(ctx).where("op = 'r'").select("collection").collect())
+
+
+@contextmanager
+def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
+    """A capture beside the block, which it ends with; the list holds its result then."""
+    stop, results = threading.Event(), list[CaptureResult]()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_capture, ctx, stop=stop)
+        try:
+            yield results
+        finally:
+            stop.set()
+        results.append(running.result(60))
+
+
+def test_a_snapshot_waits_before_it_begins_and_the_stream_does_not(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    endless = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=600_000)
+    with capturing(endless) as results:
+        wait_until(lambda: said(endless, "plan"))
+        database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
+        database.a.delete_one({"_id": 2})
+        wait_until(lambda: bronze(endless).where("op IN ('u', 'd')").count() == 2)
+        stopped = time.monotonic()
+    assert time.monotonic() - stopped < 30, "a capture that waits cannot be stopped"
+    assert results[0].documents == 0
+    assert list_snapshots(endless)[0].state == "running"
+
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=_DELAY * 1000)
+    began = time.monotonic()
+    assert run_capture(ctx, once=True).documents == 4, "a run to the end waits for it"
+    assert time.monotonic() - began >= _DELAY
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: H03
+@pytest.mark.parametrize("again", [False, True])
+def test_a_collection_that_is_made_anew_while_its_chunks_are_queued_is_streamed_and_not_read(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, again: bool
+) -> None:
+    for name in "ab":
+        database[name].insert_many([{"_id": number, "life": 1} for number in range(600)])
+    if again:  # the snapshot sweeps
+        land(pipeline(spark, mongo_uri, database.name, tmp_path))
+    before = read(pipeline(spark, mongo_uri, database.name, tmp_path)) if again else Counter[str]()
+    quick = {"snapshot_delay_ms": _DELAY * 1000, "snapshot_chunk_size": 200, "snapshot_max_threads": 2}
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="always" if again else "initial", **quick)
+    with capturing(ctx):
+        wait_until(lambda: said(ctx, "plan") == 1 + again)
+        database.a.drop()
+        database.a.insert_many([{"_id": number, "life": 2} for number in (1, 2, 9_000)])
+        wait_until(lambda: said(ctx, "completed") == 1 + again)
+    assert read(ctx) - before == {"b": 600}
+    assert said(ctx, "discarded") == 3
+    run_capture(pipeline(spark, mongo_uri, database.name, tmp_path), once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+
+
+# scenario: H03
+@needs_failpoints
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_collection_that_is_made_anew_while_a_chunk_is_in_hand_is_streamed_and_not_read(
+    spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["native", "spark"]
+) -> None:
+    database.a.insert_many([{"_id": number, "life": 1} for number in range(600)])
+    quick = {"snapshot_chunk_size": 200, "snapshot_max_threads": 1}
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, engine=engine, **quick)
+    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=3000) as entered, capturing(ctx):
+        mongo.admin.command("waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=90_000)
+        database.a.drop()
+        database.a.insert_many([{"_id": number, "life": 2} for number in (1, 2, 9_000)])
+        wait_until(lambda: said(ctx, "completed"))
+    assert read(ctx) == {}
+    assert said(ctx, "discarded") == 3
+    run_capture(ctx, once=True)
+    run_silver(ctx)
+    assert_streamed_exactly_once(ctx)
+    assert_equal_to_source(ctx, database, "a")
