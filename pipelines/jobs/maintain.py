@@ -106,7 +106,7 @@ def _kept_for(late: _Reader | None) -> int:
 
 
 def _late_reader(ctx: JobContext, bronze: TableName) -> _Reader | None:
-    """The silver table that is behind most. None: none is, or so far that it reads all of bronze. A table that has read nothing does, too."""
+    """The silver table that is behind most. None: none is, or so far that it reads all of bronze, as one that has read nothing does."""
     ledger, newest = Ledger.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, ledger):

@@ -79,7 +79,7 @@ class _Earlier:
         return not self.selection.admits(db, name) or self.changed_rules(db, name) is not None
 
     def is_read_again(self, db: str, name: str) -> bool:
-        """Return True if the collection must be read: it was left out, or a user's stage or a rule that kept a part out of it is gone. Where
+        """Return True if the collection must be read: it was left out, or a rule or a user's stage that kept a part of it out is gone. Where
         updates come as patches any other rule is enough, for they wait until their document is read."""
         if self._hid or not self.selection.admits(db, name):
             return True
