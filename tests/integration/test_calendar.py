@@ -40,6 +40,7 @@ pytestmark = pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="logs are c
 
 Db = Database[dict[str, Any]]
 Commands = tuple[str, ...]
+Idle = Callable[[str, Path, Path | None, float], "Lake"]
 BRONZE: Final = TableName("bronze", "test")
 
 SQL: Final = """-- materialized: incremental
@@ -130,19 +131,18 @@ def build(lake: Lake) -> None:
 
 @pytest.fixture(scope="module")
 def idle_lake(
-    request: pytest.FixtureRequest,
     spark: SparkSession,
     mongo: MongoClient[dict[str, Any]],
     mongo_uri: str,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[Path, Path | None, float], Lake]]:
-    """A copy of one lake, or of another copy, that was idle for some days. All of them follow the same source."""
-    engine: str = request.param
-    database = mongo[f"t_calendar_{engine}"]
-    made = lake_in(tmp_path_factory.mktemp("calendar"), spark, mongo_uri, database, engine)
+) -> Iterator[Idle]:
+    """A copy of one lake, or of another copy, that was idle for some days. All follow the same source. The native engine has built the
+    lake, and either engine goes on."""
+    database = mongo["t_calendar"]
+    made = lake_in(tmp_path_factory.mktemp("calendar"), spark, mongo_uri, database, "native")
     build(made)
 
-    def idle(folder: Path, of: Path | None, days: float) -> Lake:
+    def idle(engine: str, folder: Path, of: Path | None, days: float) -> Lake:
         copy = lake_in(folder, spark, mongo_uri, database, engine)
         idle_copy((of or made.folder) / "lake", folder / "lake", days=days)
         return copy
@@ -191,21 +191,18 @@ def verbs(command: Any, *path: str) -> Iterator[str]:
 # scenario: T05
 @pytest.mark.usefixtures("signals_restored")
 @pytest.mark.parametrize(
-    ("idle_lake", "days"),
+    ("engine", "days"),
     [  # 6: all is still shown; 8: the feed is refused; 31: the log is cleaned up; 400: rows of control tables and tombstones have gone, too
         ("native", 8),
         ("spark", 400),
         *(pytest.param(engine, days, marks=pytest.mark.long) for engine, days in OTHERS),
     ],
-    indirect=["idle_lake"],
 )
-def test_every_verb_works_on_a_lake_that_was_idle(
-    spark: SparkSession, idle_lake: Callable[[Path, Path | None, float], Lake], tmp_path: Path, days: int
-) -> None:
-    lake = idle_lake(tmp_path / "first", None, days)
-    if is_maintained := (lake.ctx.settings.capture.engine == "spark") == (days in (8, 400)):  # then it is idle for as long again
+def test_every_verb_works_on_a_lake_that_was_idle(spark: SparkSession, idle_lake: Idle, tmp_path: Path, engine: str, days: int) -> None:
+    lake = idle_lake(engine, tmp_path / "first", None, days)
+    if is_maintained := (engine == "spark") == (days in (8, 400)):  # then it is idle for as long again
         lake.run(MAINTENANCE)
-        lake = idle_lake(tmp_path / "second", lake.folder, days)
+        lake = idle_lake(engine, tmp_path / "second", lake.folder, days)
     if days > 30:
         clean_up_logs(spark, lake.folder / "lake")
         assert not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
