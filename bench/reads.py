@@ -16,7 +16,7 @@ _BUFFER = 1 << 20
 
 
 class ReadWatch:
-    """Notes every file in *folders* (not below them) that was opened for reading and closed again.
+    """Notes every file in *folders* (not below them) that was opened for reading and closed again, and how often a folder was listed.
 
     Raises:
         OSError: Linux refuses to watch, or this is no Linux.
@@ -26,6 +26,8 @@ class ReadWatch:
         self._folders = folders
         self.files: set[Path] = set()
         """Filled at the end of the block."""
+        self.listings = 0
+        """As *files*."""
 
     def __enter__(self) -> ReadWatch:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -50,6 +52,7 @@ class ReadWatch:
             watch, mask, _, length = _EVENT.unpack_from(events, start)
             start += _EVENT.size + length
             name = events[start - length : start].rstrip(b"\0").decode()
+            self.listings += not name and bool(mask & _ISDIR)
             if name and not name.startswith(".") and not mask & _ISDIR:  # Hadoop's checksums are hidden files
                 yield self._watched[watch] / name
 

@@ -11,48 +11,32 @@ from typing import Any
 
 import yaml
 
-from pipelines.model.plain_yaml import holds_itself
+from pipelines.model.plain_yaml import UniqueKeys, parse_yaml
 
 
-class _KeyTwice(yaml.MarkedYAMLError):
-    """YAML's last one would win in silence."""
-
-
-class _TextLoader(yaml.SafeLoader):
-    """Every plain value but null is text; a key may stand once."""
+class _TextLoader(UniqueKeys):
+    """Every plain value but null is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # why: the base class declares it so
         first: [resolver for resolver in resolvers if resolver[0] == "tag:yaml.org,2002:null"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             key.tag = "tag:yaml.org,2002:str"
-            if key.value in seen:
-                raise _KeyTwice(problem=f"key {key.value} stands twice", problem_mark=key.start_mark)
-            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def read_sections(file: Path, problems: list[str]) -> dict[str, Any]:
     """I/O: the sections of *file*; those with nothing under them are left out. What is wrong is added to *problems*, without a value."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8-sig"), _TextLoader)
+        content = parse_yaml(file.read_text(encoding="utf-8-sig"), _TextLoader, may_quote=False)
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{file}: cannot be read ({type(error).__name__})")
         return {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = error.problem if isinstance(error, _KeyTwice) else "not YAML"  # other messages may quote a value
-        problems.append(f"{file}: {what}" + (f" at line {mark.line + 1}" if mark else ""))
-        return {}
-    except Exception:  # noqa: BLE001  # why: a constructor raises whatever a value with an explicit tag meets (!!int x, !!bool x)
-        problems.append(f"{file}: a value does not fit its tag, or is nested too deeply")
-        return {}
-    if holds_itself(content):
-        problems.append(f"{file}: an alias stands inside what it names")
+    except ValueError as error:
+        problems.append(f"{file}: {error}")
         return {}
     if content is None:
         return {}

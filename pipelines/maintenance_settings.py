@@ -19,16 +19,16 @@ class MaintenanceSettings(Section):
     max_downtime_hours: int = Field(
         24,
         ge=1,
-        description="Longest time, in hours, that a reader of an older version may be away. `maintain` keeps no file and no log shorter. "
-        "For silver it keeps them as long as silver is behind.",
+        description="Longest time, in hours, that a reader of an older version may be away. `maintain` keeps no file and no log shorter; "
+        "those of control tables no longer; those of bronze as long as silver is behind, up to 30 days.",
     )
     retention_hours: int = Field(
-        168, ge=1, description="Time, in hours, for which `maintain` keeps removed files. Not shorter than max_downtime_hours."
+        168, ge=1, description="Time, in hours, for which `maintain` keeps removed files of bronze and silver. Not shorter than max_downtime_hours."
     )
     log_retention_hours: int | None = Field(
         None,
         ge=1,
-        description="Time, in hours, for which a table's log goes back; null: retention_hours. Delta refuses a shorter one. Older versions "
+        description="Time, in hours, for which the log of bronze and silver goes back; null: retention_hours. Delta refuses a shorter one. Older versions "
         "and changes cannot be read: a reader that was away longer reads the whole table.",
     )
     log_max_files: int | None = Field(

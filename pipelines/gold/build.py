@@ -99,7 +99,7 @@ def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
                 rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
             frames.append(rows.selectExpr(*named))
         keys = reduce(DataFrame.unionByName, frames).distinct()
-        require_readable(keys)
+        require_readable(keys, f"the changed keys of {driving.table}")
     except (PySparkException, FeedLost) as error:
         raise _NotByKeys(f"its changes cannot be read ({one_line(error)})") from error
     return keys

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError, one_line
 from pipelines.io.tables import Tables
+from pipelines.io.versions import VersionGone
 from pipelines.model.tables import TableName
 
 _log = logging.getLogger("strandline.tables")
@@ -34,26 +35,29 @@ def feed(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
         rows = reader.load(tables.lake.path(table)) if tables.lake.by_path else reader.table(tables.lake.sql(table))
         _ = rows.schema  # a remote session has not looked at the table yet
     except Exception as error:  # of whatever class: Delta's errors about the feed have none in common
-        raise _lost(table, first, error) from error
+        raise _lost(_changes(table, first), error) from error
     return rows
 
 
-def require_readable(rows: DataFrame) -> None:
-    """I/O: reads all rows of a `feed`: a file that VACUUM removed is noticed here and not later.
+def require_readable(rows: DataFrame, what: str) -> None:
+    """I/O: opens every data file of *rows* and reads no column for it: a file that VACUUM removed is noticed here and not later.
+
+    Args:
+        what: Names the rows, in the plural.
 
     Raises:
         FeedLost: A file cannot be read.
     """
     try:
-        rows.distinct().count()  # `isEmpty` would read one row of one file, also of what is distinct
+        rows.select(F.spark_partition_id()).distinct().count()  # a plain count is answered from Delta's log, `isEmpty` from one file
     except Exception as error:  # of whatever class: pyspark has none for what fails in an executor
-        raise FeedLost("a file of the changes cannot be read", next_step="read the whole table; what it holds is complete") from error
+        raise _lost(what, error) from error
 
 
 def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
     """Rows that versions *first* to *last*, both inclusive, brought to a table that is only appended to, with ``_commit_version``.
 
-    I/O: opens every data file of the range, and reads no column, so that a missing file is noticed here.
+    I/O: as `require_readable`.
 
     From the very first version on, and where the feed is lost: all rows of version *last*, as if it had brought them. More than was asked
     for, never less, so only for readers to whom a row that comes again is no news.
@@ -64,10 +68,7 @@ def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFra
     if first > 0:
         try:
             rows = feed(tables, table, first, last).where(F.col("_change_type") == "insert")
-            try:
-                rows.count()
-            except Exception as error:  # of whatever class: as above
-                raise _lost(table, first, error) from error
+            require_readable(rows, _changes(table, first))
             return rows.drop("_change_type", "_commit_timestamp")
         except FeedLost as lost:
             _log.warning("%s; all of its rows are read instead", lost.message)
@@ -79,14 +80,15 @@ def is_readable(tables: Tables, table: TableName, version: int) -> bool:
     if version == tables.version(table):
         return True
     try:
-        tables.read(table, version=version).select(F.input_file_name()).distinct().count()
-    except Exception:  # noqa: BLE001  # why: pyspark has no class for a file that is missing
+        require_readable(tables.read(table, version=version), f"rows of {table}")
+    except (FeedLost, VersionGone):
         return False
     return True
 
 
-def _lost(table: TableName, first: int, error: Exception) -> FeedLost:
-    return FeedLost(
-        f"the changes of {table} from version {first} on cannot be read ({one_line(error)})",
-        next_step="read the whole table; what it holds is complete",
-    )
+def _changes(table: TableName, first: int) -> str:
+    return f"the changes of {table} from version {first} on"
+
+
+def _lost(what: str, error: Exception) -> FeedLost:
+    return FeedLost(f"{what} cannot be read ({one_line(error)})", next_step="read the whole table; what it holds is complete")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -60,12 +60,13 @@ def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
 
 
 def vacuum(tables: Tables, table: TableName) -> None:
-    """I/O: removes files that have been out of the table for longer than the table says. No commit."""
+    """I/O: removes files that have been out of the table for longer than the table says. Its commits only tell of it."""
     tables.spark.sql(f"VACUUM {tables.lake.sql(table)}")
 
 
-def committed_at(tables: Tables, table: TableName, version: int) -> datetime | None:
-    """I/O: when a version was committed, UTC; None where the log no longer knows."""
-    commits = tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)}")
-    commit = commits.where(F.col("version") == version).select("timestamp").first()
-    return None if commit is None else utc(commit[0])
+def committed_at(tables: Tables, table: TableName, versions: Collection[int]) -> dict[int, datetime]:
+    """I/O: when *versions* were committed, UTC; without those of which the log no longer knows."""
+    if not versions:
+        return {}
+    commits = tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(table)} LIMIT {tables.version(table) - min(versions) + 1}")
+    return {row["version"]: utc(row["timestamp"]) for row in commits.where(F.col("version").isin(*versions)).collect()}

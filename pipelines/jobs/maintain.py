@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,10 @@ from pipelines.silver.ledger import Ledger
 
 _ON_TIME_HOURS: Final = 1
 """A silver table that is no further behind does not need what the settings keep for late readers."""
+_LOST_HOURS: Final = 30 * 24
+"""Nothing is kept for a silver table that is further behind, or bronze would keep files and log for ever where nobody merges it."""
+_DAY: Final = 24
+_AN_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,10 @@ class Maintained:
     table: str
     files_before: int
     files_after: int
-    vacuumed: bool
     purged: int = 0
     """Rows that were removed: tombstones, or old rows of a control table."""
     note: str = ""
-    """Why something was left out."""
+    """Why something was left out, or is kept for longer."""
 
 
 def run_maintain(ctx: JobContext) -> list[Maintained]:
@@ -41,8 +43,8 @@ def run_maintain(ctx: JobContext) -> list[Maintained]:
     small files, and the removal of files that no version of the last ``maintenance.retention_hours`` needs; ``maintenance.max_threads``
     tables at once.
 
-    Bronze keeps its files and its log while a silver table has not read commits that are older than that. Writers may run beside: where one
-    is at work on the same files, it goes before.
+    Bronze keeps its files and its log for longer while a silver table has not read commits that are older than that, up to 30 days. Writers
+    may run beside: where one is at work on the same files, it goes before.
 
     Effects on failure:
         As `on_each`: all other tables are looked after.
@@ -55,21 +57,21 @@ def run_maintain(ctx: JobContext) -> list[Maintained]:
 
 
 def _maintain(ctx: JobContext, table: TableName, purge: Purge | None, retention: Retention, *, is_bronze: bool) -> Maintained:
-    tables, hours = ctx.tables, ctx.settings.maintenance.retention_hours
+    tables = ctx.tables
     detail = tables.detail(table)
-    reader = _late_reader(ctx, table) if is_bronze else None
-    keep_for(tables, table, _kept(ctx, table, reader), detail["properties"])
+    late = _late_reader(ctx, table) if is_bronze else None
+    kept, needed = _kept(ctx, table), _kept_for(late)
+    keep_for(tables, table, kept.at_least(needed), detail["properties"])
     before = int(detail["numFiles"])
     purged = _purged(table, purge, retention)
     compacted = compact(tables, table)
-    waits = reader is not None and reader.hours > hours
-    if not waits:
-        vacuum(tables, table)
+    vacuum(tables, table)
     notes = ["a writer was at work: compact it another time"] if compacted is None else []
-    notes += [f"{reader.table} has not read it for more than {hours} hours: no file is removed"] if waits and reader is not None else []
+    if late is not None and needed > kept.files:
+        notes += [f"{late.table} has not read it for {int(late.hours)} hours: its files and its log are kept for {needed} hours"]
     notes += [purged.note] if purged.note else []
     removed, added = compacted or (0, 0)
-    return Maintained(str(table), before, before - removed + added, not waits, purged.rows, "; ".join(notes))
+    return Maintained(str(table), before, before - removed + added, purged.rows, "; ".join(notes))
 
 
 def _purged(table: TableName, purge: Purge | None, retention: Retention) -> Purged:
@@ -78,36 +80,40 @@ def _purged(table: TableName, purge: Purge | None, retention: Retention) -> Purg
     return purge.run(table) if purge is not None else Purged()
 
 
-def _kept(ctx: JobContext, table: TableName, reader: _Reader | None) -> Kept:
-    """As long as the settings say; for fewer days where the log has many files, unless a *reader* is late; longer for one that is later."""
+def _kept(ctx: JobContext, table: TableName) -> Kept:
+    """As long as the settings say; for fewer days where the log has many files, and where nobody reads old versions: of control tables."""
     settings = ctx.settings.maintenance
     kept = Kept(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
-    if reader is not None and reader.hours > _ON_TIME_HOURS:
-        return kept if math.isinf(reader.hours) else kept.at_least((int(reader.hours) // 24 + 3) * 24)
+    if table.layer == "control":
+        return kept.at_most(settings.max_downtime_hours)
     files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0
     if settings.log_max_files is None or not files:
         return kept
-    return kept.at_most(max(settings.max_downtime_hours, settings.log_max_files // files * 24))
+    return kept.at_most(max(settings.max_downtime_hours, settings.log_max_files // files * _DAY))
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """A silver table, and the age of the oldest commit of bronze that it has not read, in hours; inf: the log no longer tells."""
+    """A silver table, and the age of the oldest commit of bronze that it has not read."""
 
     table: TableName
     hours: float
 
 
+def _kept_for(late: _Reader | None) -> int:
+    """Hours for which bronze must keep what a *late* reader needs: it may be maintained only two days from now."""
+    return 0 if late is None else (int(late.hours) // _DAY + 3) * _DAY
+
+
 def _late_reader(ctx: JobContext, bronze: TableName) -> _Reader | None:
-    """The silver table that is behind most. None: none is; a table that has read nothing reads the newest version."""
+    """The silver table that is behind most. None: none is, or so far that it reads all of bronze, as one that has read nothing does."""
     ledger, newest = Ledger.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, ledger):
         for each in tables_of(ctx, namespace):
             progress[each.name] = ledger.reached(namespace, each.progress())
-    behind = {table: version for table, version in progress.items() if 0 <= version < newest}
-    if not behind:
-        return None
-    latest = min(behind, key=lambda table: behind[table])
-    due = committed_at(ctx.tables, bronze, behind[latest] + 1)
-    return _Reader(latest, math.inf if due is None else (datetime.now(UTC) - due) / timedelta(hours=1))
+    first_unread = {table: version + 1 for table, version in progress.items() if 0 <= version < newest}
+    committed, now = committed_at(ctx.tables, bronze, set(first_unread.values())), datetime.now(UTC)
+    readers = [_Reader(table, (now - committed[version]) / _AN_HOUR) for table, version in first_unread.items() if version in committed]
+    late = [reader for reader in readers if _ON_TIME_HOURS < reader.hours <= _LOST_HOURS]
+    return max(late, key=lambda reader: reader.hours, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +18,19 @@ from pipelines.source.stages import Selection
 
 _FILTERS = ("databases", "collections", "excluded_databases", "excluded_collections", "match_mode", "skipped_operations")
 _FIELDS = "fields"
+_HIDING = "hiding"
 
 
 def filters_of(selection: Selection) -> str:
     """The namespaces, operations and fields that *selection* admits, in words: kept beside the stream for the next run."""
-    return json.dumps({name: getattr(selection, name) for name in _FILTERS} | {_FIELDS: selection.fields.noted()})
+    admitted = {name: getattr(selection, name) for name in _FILTERS}
+    return json.dumps(admitted | {_FIELDS: selection.fields.noted(), _HIDING: _hiding(selection)})
+
+
+def _hiding(selection: Selection) -> str | None:
+    """A fingerprint of the user's stages; None where they leave out nothing."""
+    users = selection.user_pipeline
+    return None if users.passes_all else hashlib.sha256(repr((users.order, users.stages)).encode()).hexdigest()
 
 
 def earlier_selection(selection: Selection, filters: str) -> Selection:
@@ -51,6 +60,12 @@ class _Earlier:
         before, now = ([rule.fingerprint for rule in rules if rule.applies_to(db, name)] for rules in (self._noted(stored), self._now))
         return None if before == now else (before, now)
 
+    @cached_property
+    def _hid(self) -> bool:
+        """Stages of the last run that are not those of this one may have left out changes."""
+        hiding = json.loads(self.filters).get(_HIDING)  # an older release noted none
+        return hiding is not None and hiding != _hiding(self.means.selection)
+
     @staticmethod
     def _noted(stored: list[list[str]]) -> list[NotedRule]:
         return [NotedRule(*entry) for entry in stored]
@@ -64,9 +79,9 @@ class _Earlier:
         return not self.selection.admits(db, name) or self.changed_rules(db, name) is not None
 
     def is_read_again(self, db: str, name: str) -> bool:
-        """Return True if the collection must be read: it was left out, or a rule that kept a field out of it is gone. Where updates come as
-        patches any other rule is enough, for they wait until their document is read."""
-        if not self.selection.admits(db, name):
+        """Return True if the collection must be read: it was left out, or a rule or a user's stage that kept a part of it out is gone. Where
+        updates come as patches any other rule is enough, for they wait until their document is read."""
+        if self._hid or not self.selection.admits(db, name):
             return True
         if (rules := self.changed_rules(db, name)) is None:
             return False
@@ -96,7 +111,8 @@ def _discontinued(means: Means) -> list[Namespace]:
 def newcomers(means: Means) -> list[Collection]:
     """I/O: lists the source's collections where the filters differ from those of the last run; nothing where they do not.
 
-    A collection that was left out for a while comes anew; so does one of which a field was left out.
+    A collection that was left out for a while comes anew; so does one of which a field was left out, and each one where a user's stage may
+    have left out changes.
     """
     earlier = _earlier(means)
     if earlier is None or not means.settings.snapshot_policy.first:

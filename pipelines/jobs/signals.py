@@ -105,10 +105,10 @@ class SignalDesk:
         return self._beside.run is not None or bool(self._newcomers)
 
     def _welcome(self) -> None:
-        """Read collections that the filters admit since the last run; then this run's filters are the ones to compare with."""
+        """Read what the filters and stages of the last run left out; then those of this run are the ones to compare with."""
         if self._newcomers and self._beside.run is None:
             for collection in self._newcomers:
-                _log.info("%s is captured since this start: it is read", collection)
+                _log.info("%s is read: the filters or stages of the last run left out all of it or a part", collection)
             plan = self._means.ask(lambda: make_plan(self._means, self._newcomers, sweeps=True, kind="incremental"))
             self._begin(plan)
             self._commit()

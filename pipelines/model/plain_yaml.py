@@ -9,13 +9,24 @@ from typing import Any
 import yaml
 
 
-class _Loader(yaml.SafeLoader):
+class _KeyTwice(yaml.MarkedYAMLError):
+    """YAML's last one would win in silence."""
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """A loader in which a key may stand once in a mapping."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"{twice} is given twice", node.start_mark)
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise _KeyTwice(problem=f"key {key.value} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+class _Loader(UniqueKeys):
+    pass
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -25,26 +36,30 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader, *, may_quote: bool = True) -> Any:
     """Read one document. Pure.
+
+    Args:
+        may_quote: The error may quote a value of *text*. False where one may be a secret; a key is quoted nevertheless.
 
     Raises:
         ValueError: One line: what is wrong, and where.
     """
     try:
-        value = yaml.load(text, _Loader)  # why: a SafeLoader with fewer booleans
+        value = yaml.load(text, loader)  # why: a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise ValueError(f"not YAML{where}: {getattr(error, 'problem', None) or 'it cannot be read'}") from None
+        told = may_quote or isinstance(error, _KeyTwice)
+        raise ValueError(f"not YAML{where}: {(told and getattr(error, 'problem', None)) or 'it cannot be read'}") from None
     except Exception:  # noqa: BLE001  # why: a constructor raises whatever a value with an explicit tag meets (!!int x, !!bool x)
         raise ValueError("not YAML: a value does not fit its tag, or is nested too deeply") from None
-    if holds_itself(value):
+    if _holds_itself(value):
         raise ValueError("not YAML that means something: an alias stands inside what it names")
     return value
 
 
-def holds_itself(value: Any) -> bool:
+def _holds_itself(value: Any) -> bool:
     """Return True if a list or mapping contains itself, as an alias may make it: a walk over it would never end."""
     open_, done = set[int](), set[int]()
     path: list[tuple[Any, Iterator[Any]]] = [(value, _parts(value))]

@@ -63,7 +63,7 @@ def _changed_keys(tables: Tables, suite: Suite, settled: int, version: int, *, r
         keys = feed(tables, suite.table, settled + 1, version).select("_key")
     quarantine = Quarantine(tables, suite.table)
     keys = keys.unionByName(quarantine.keys(suite.name)) if quarantine.exists() else keys
-    require_readable(keys)
+    require_readable(keys, f"the changed keys of {suite.table}")
     return keys
 
 

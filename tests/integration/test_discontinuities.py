@@ -155,6 +155,42 @@ def test_nothing_is_folded_where_a_users_stage_may_hide_changes(spark: SparkSess
     assert (row["_document"], row["_exact"], row["waiting"]) == ({"_id": 3, "n": 1}, True, None)
 
 
+# scenario: H06
+def test_what_a_users_stage_left_out_is_read_once_the_stage_is_another_one(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    def ctx(*matches: dict[str, Any], **capture: Any) -> JobContext:
+        stages = {"cursor_pipeline": json.dumps([{"$match": match} for match in matches])} if matches else {}
+        return pipeline(spark, mongo_uri, database.name, tmp_path, **stages, **capture)
+
+    def reads() -> int:
+        return bronze(ctx()).where("op = 'r'").count()
+
+    database.a.insert_one({"_id": 0})
+    land(ctx())
+    hidden, other = {"fullDocument.n": {"$ne": 1}}, {"fullDocument.n": {"$ne": 2}}
+    first = reads()
+    land(ctx(hidden))
+    assert reads() == first, "nothing was left out before"
+    database.a.insert_many([{"_id": n, "n": n} for n in (1, 2)])
+    land(ctx(hidden))
+    land(ctx(hidden))
+    assert sorted(rows_of(ctx())) == ["0", "2"]
+    assert reads() == first
+    database.a.delete_one({"_id": 0})
+    land(ctx(other))
+    assert_equal_to_source(ctx(), database, "a")
+    again = reads()
+    assert again > first
+    database.a.insert_one({"_id": 3, "n": 2})
+    land(ctx(other))
+    land(ctx(snapshot_mode="no_data"))
+    assert reads() == again, "who wants no snapshot gets none"
+    database.a.insert_one({"_id": 4, "n": 2})
+    land(ctx())
+    assert sorted(key for key, row in rows_of(ctx()).items() if not row["_deleted"]) == ["1", "2", "4"]
+
+
 # scenario: J06
 @pytest.mark.parametrize("mode", ["change_streams", "change_streams_update_full"])
 def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_comes(

@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from idle_lake import clean_up_logs, idle_copy
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import PROPERTIES, BronzeWriter
-from pipelines.control.cuts import Cut, publish
+from pipelines.control.cuts import Cut, open_cuts, publish
+from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintain import run_maintain
 from pipelines.jobs.retention import Retention
+from pipelines.jobs.status import show_offset
 from pipelines.maintenance_settings import MaintenanceSettings
 from pipelines.model import columns as C
 from pipelines.model.columns import bronze_table
-from pipelines.model.tables import TableName
+from pipelines.model.tables import Lake, TableName
 from pipelines.quality.table_checks import DRIFT
 from pipelines.settings import LakeSettings, Settings
 from pipelines.silver.incarnations import Incarnations
@@ -132,9 +135,9 @@ def context(tables: Tables, **maintenance: Any) -> JobContext:
     return JobContext(settings, tables.spark, tables)
 
 
-def a_year_of_commits(tables: Tables, log: Path, *, a_day: int) -> None:
-    """Commits as the native engine makes them, each hundredth by Spark, over 365 days that end now. The log's files are as old."""
-    first, last = tables.version(BRONZE) + 1, 365 * a_day
+def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
+    """Commits as the native engine makes them, each hundredth by Spark, over *days* that end now. The log's files are as old."""
+    first, last = tables.version(BRONZE) + 1, days * a_day
     for version in range(first, last + 1):
         if version % 100 == 0:
             tables.set_properties(BRONZE, {"test.version": str(version)})
@@ -151,18 +154,27 @@ def a_year_of_commits(tables: Tables, log: Path, *, a_day: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
-def test_the_log_of_a_year_is_no_longer_than_that_of_some_days(tables: Tables, lake: Any) -> None:
+@pytest.mark.parametrize(
+    ("days", "a_day", "maintenance", "hours"),
+    [(365, 2, {}, 168), (10, 150, {"log_max_files": 100}, 24)],  # the second: as many files a day as a commit each second makes by default
+    ids=["a year", "a busy table"],
+)
+def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
+    tables: Tables, lake: Any, days: int, a_day: int, maintenance: dict[str, Any], hours: int
+) -> None:
     writer = BronzeWriter(tables, "test", "me", lambda: time.time_ns() // 1000, native_workers=1)
     writer.open("id", None)
     log = Path(lake.path(BRONZE)) / "_delta_log"
 
-    def files_read() -> int:
-        """By what every verb does: find the position, open the table, read it, commit to it."""
+    def cost() -> tuple[int, int]:
+        """Files that are read, and lists that are made of the log, by what every verb does: find the position, open the table, read it,
+        commit to it; and by `status`."""
         with ReadWatch(log) as reads:
             committed(tables, BRONZE)
             assert tables.read(BRONZE).where(F.col("batch").isNotNull()).count() > 0
             tables.set_properties(BRONZE, {"test.opened": str(time.time())})
-        return len(reads.files)
+            assert show_offset(context(tables)).batch == batch
+        return len(reads.files), reads.listings
 
     batch = 0
 
@@ -173,18 +185,46 @@ def test_the_log_of_a_year_is_no_longer_than_that_of_some_days(tables: Tables, l
             writer.commit([], batch=batch, resume_token=f'{{"_data": "82{batch:08X}"}}', snapshot_id=None)
 
     heartbeats(102)  # two commits after a checkpoint, as at the end
-    on_day_one = files_read()
-    a_year_of_commits(tables, log, a_day=4)
-    assert len(list(log.glob("*.json"))) > 1460
-    heartbeats(1470)
+    files, listings = cost()
+    assert files > 0 < listings
+    commits_of(tables, log, days=days, a_day=a_day)
+    newest = days * a_day
+    assert len(list(log.glob("*.json"))) > newest
+    heartbeats(newest + 10)
 
-    run_maintain(context(tables))
-    assert tables.properties(BRONZE)["delta.logRetentionDuration"] == "interval 168 hours"
-    heartbeats(1502)  # Spark makes commit 1500 and its checkpoint, and removes what is older
-    versions = sorted(int(file.stem) for file in log.glob("*.json"))
-    assert versions[0] >= 1400, "of the year there are eight days left, from the checkpoint before them on"
-    assert files_read() <= 2 * on_day_one
+    run_maintain(context(tables, **maintenance))
+    assert tables.properties(BRONZE)["delta.logRetentionDuration"] == f"interval {hours} hours"
+    heartbeats(-(-tables.version(BRONZE) // 100) * 100 + 2)  # Spark's commit makes a checkpoint, and removes what is older
+    commits = len(list(log.glob("*.json")))
+    assert commits <= (hours // 24 + 1) * a_day + 200, "whole days, from the checkpoint before them on, and those since this one"
+    files_now, listings_now = cost()
+    assert files_now <= 2 * files
+    assert listings_now <= 2 * listings
     writer.close()
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none")
+@pytest.mark.parametrize(("days", "is_kept"), [(9, True), (40, False)])
+def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(tables: Tables, tmp_path: Path, days: int, is_kept: bool) -> None:
+    tables.create(BRONZE, schema_of(C.BRONZE_DDL), properties=PROPERTIES)
+    schema = schema_of(C.BRONZE_DDL)
+    for batch in (1, 2, 3):
+        tables.append(BRONZE, tables.spark.createDataFrame([tuple(batch if name == "batch" else None for name in schema.names)], schema))
+    orders = SilverTable(tables, TableName("silver", "orders"))
+    orders.open("shop.orders", "test")
+    orders.advance(Progress(tables.id(BRONZE), 1), Incarnations())
+
+    def later(name: str, of: Tables, days: int) -> Tables:
+        idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
+        return Tables(tables.spark, Lake(root=str(tmp_path / name)))
+
+    maintained = later("late", tables, days)
+    run_maintain(context(maintained, tombstone_retention_hours=None))
+    tomorrow = later("tomorrow", maintained, 1)
+    clean_up_logs(tables.spark, tmp_path / "tomorrow")
+    run_maintain(context(tomorrow, tombstone_retention_hours=None))
+    read = sorted(row["batch"] for row in inserted(tomorrow, BRONZE, 2, tomorrow.version(BRONZE)).collect())
+    assert read == ([2, 3] if is_kept else [1, 2, 3]), "the changes alone, or all rows"
 
 
 def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables: Tables, lake: Any) -> None:
@@ -216,9 +256,15 @@ def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
     orders.advance(Progress(tables.id(BRONZE), 0), Incarnations())
+    open_cuts(tables)
     silver_is_behind_by(30)
-    assert kept(log_max_files=1) == ("interval 168 hours", "interval 168 hours")
+    assert kept() == ("interval 168 hours", "interval 168 hours")
     assert set(notes) == {""}
+    assert kept(log_max_files=1) == ("interval 96 hours", "interval 96 hours")
     silver_is_behind_by(300)
     assert kept(log_max_files=1) == ("interval 360 hours", "interval 360 hours")
-    assert notes[-1] == "silver.orders has not read it for more than 168 hours: no file is removed"
+    assert notes[-1] == "silver.orders has not read it for 300 hours: its files and its log are kept for 360 hours"
+    silver_is_behind_by(721)
+    assert kept(log_max_files=1) == ("interval 24 hours", "interval 24 hours"), "nobody merges it any more"
+    assert notes[-1] == ""
+    assert tables.properties(C.CUTS)["delta.logRetentionDuration"] == "interval 24 hours"

@@ -21,7 +21,14 @@ def test_a_file_that_is_not_a_mapping_is_one_line(conf: Path, text: str) -> None
 @pytest.mark.parametrize("text", ["source: {name: a, name: b}", "source: {name: a}\n'source': {name: b}"])
 def test_a_key_that_stands_twice_is_refused(conf: Path, text: str) -> None:
     write(conf, "here", text)
-    assert " stands twice at line " in refusal(conf)
+    assert " at line 1: key name stands twice" in (message := refusal(conf)) or " at line 2: key source stands twice" in message
+
+
+@pytest.mark.parametrize("text", ["a: *hunter2", "a: !hunter2 b", "? [x]\n: hunter2", "a: &x [*hunter2]", "a: %hunter2"])
+def test_a_value_that_is_not_yaml_is_never_quoted(conf: Path, text: str) -> None:
+    write(conf, "here", text)
+    assert str(conf / "here.yml") in (message := refusal(conf))
+    assert "hunter2" not in message
 
 
 @pytest.mark.parametrize(

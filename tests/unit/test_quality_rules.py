@@ -52,7 +52,7 @@ def test_what_is_left_out_has_a_default() -> None:
         ("a: &x [*y]", ["not YAML at line 1"]),
         ("a: \x00", ["not YAML"]),
         ("a: !!python/object/apply:os.system ['true']", ["not YAML at line 1"]),
-        (f"table: silver.a\ntable: silver.b\n{NOT_NULL}", ["not YAML", "table is given twice"]),
+        (f"table: silver.a\ntable: silver.b\n{NOT_NULL}", ["not YAML", "key table stands twice"]),
         (f"table: silver.a\n{NOT_NULL}\n? [x, y]\n: 1", ["not YAML at line 3: found unhashable key"]),
         (f"tabel: silver.a\n{NOT_NULL}", ["unknown key tabel (did you mean table?)", "table: layer.name is expected"]),
         (f"table: flights\n{NOT_NULL}", ["table: layer.name is expected"]),
