@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import yaml
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+
+from lakehouse import purge  # noqa: E402  # why: the path above
 
 from pipelines.jobs.capture import run_capture  # noqa: E402  # why: the path above
 from pipelines.jobs.context import JobContext, open_context  # noqa: E402  # why: as above
@@ -57,8 +60,6 @@ expectations: [{type: expect_column_values_to_be_between, column: age, min_value
 
 def context(folder: Path, uri: str, **capture: Any) -> JobContext:
     """The pipeline as ``conf`` has it, with other settings of the capture."""
-    import yaml
-
     sections = yaml.safe_load(CONF)
     sections["source"]["uri"] = uri
     sections["capture"] |= capture
@@ -118,7 +119,7 @@ def captured(folder: Path, uri: str, shop: Db) -> JobContext:
     return ctx
 
 
-def repaired_and_built(ctx: JobContext, shop: Db) -> None:
+def repaired_and_built(ctx: JobContext) -> None:
     send_signal(ctx, "execute-snapshot", {"data-collections": [r"shop\.people"], "type": "incremental"}, by="make")
     land(ctx)
     ctx.tables.update(TableName("silver", "people"), {"_document": "NULL"}, "_key = '3'")
@@ -128,8 +129,19 @@ def repaired_and_built(ctx: JobContext, shop: Db) -> None:
     order(ctx, "stopped", by="make", why="a reset")
     reset_offset(ctx, by="make", why="a reset")
     order(ctx, "running", by="make", why=None)
-    run_capture(ctx.__class__(ctx.settings.model_copy(), ctx.spark, ctx.tables), once=True)
-    run_silver(ctx)
+    land(ctx)
+    purge(ctx)
+    with_archives(ctx)
+
+
+def with_archives(ctx: JobContext) -> None:
+    """A dropped collection whose rows went to a table of their own."""
+    with MongoClient[dict[str, Any]](ctx.settings.source.uri.get_secret_value()) as client:  # type: ignore[union-attr]  # why: it is set
+        client.shop.archived.insert_many([{"_id": n} for n in range(2)])
+        land(ctx)
+        client.shop.archived.drop()
+    silver = ctx.settings.silver.model_copy(update={"on_drop": "archive"})
+    land(JobContext(ctx.settings.model_copy(update={"silver": silver}), ctx.spark, ctx.tables))
 
 
 def leave_pending(folder: Path, uri: str, shop: Db) -> None:
@@ -185,7 +197,7 @@ def main(archive: Path) -> None:
             file.write_text(text, encoding="utf-8")
         with EmbeddedMongod(data_dir=folder / "mongod", oplog_size_mb=16) as server, MongoClient[dict[str, Any]](server.uri) as client:
             ctx = captured(folder, server.uri, client.shop)
-            repaired_and_built(ctx, client.shop)
+            repaired_and_built(ctx)
             leave_pending(folder, server.uri, client.shop)
             go_ahead(client.shop)
         pack(folder, archive)
