@@ -22,7 +22,7 @@ _PARSED_AT_ONCE: Final = 20_000
 
 _FEW_VALUES: Final = (
     *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at", "snapshot_id", "chunk"),
-    *("lineage", "whole", "writer", "source.version", "source.name", "source.ts_ms", "source.snapshot"),
+    *("lineage", "ends_outside_transaction", "writer", "source.version", "source.name", "source.ts_ms", "source.snapshot"),
 )
 
 

@@ -58,7 +58,7 @@ SCHEMA = pa.schema(
         ("resume_token", pa.string()),
         ("lineage", pa.int32()),
         ("last_event", pa.string()),
-        ("whole", pa.bool_()),
+        ("ends_outside_transaction", pa.bool_()),
         ("document_size", pa.int32()),
         ("envelope", pa.binary()),
         ("writer", pa.string()),
@@ -150,7 +150,7 @@ def stream_table(batch: Batch) -> pa.Table:
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
         "last_event": [*before_last, end.last_event if end else None],
-        "whole": [*before_last, end.whole if end else None],
+        "ends_outside_transaction": [*before_last, end.whole if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(batch.events, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
@@ -173,7 +173,7 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "resume_token": [end.resume_token],
         "lineage": [end.lineage],
         "last_event": [end.last_event],
-        "whole": [end.whole],
+        "ends_outside_transaction": [end.whole],
         "writer": [stamp.writer],
     }
     return filled(columns, 1)

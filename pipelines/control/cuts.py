@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.columns import CUTS, CUTS_DDL
+from pipelines.model.lake_format import column_names
 from pipelines.model.moments import utc
 from pipelines.model.position import cluster_seconds
 
@@ -85,7 +86,7 @@ def _cut(row: Row) -> Cut:
         row["bronze_version"],
         row["position"],
         row["read_position"],
-        tuple(row["because"]),
+        tuple(next(row[name] for name in column_names(CUTS, "inexact_reasons") if name in row)),
         named,
         utc(row["published_at"]),
     )

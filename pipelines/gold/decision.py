@@ -9,9 +9,10 @@ from typing import Literal
 
 from pipelines.gold.cut import Cut, Snapshot, rows_changed
 from pipelines.gold.graph import Graph, Node
+from pipelines.model.lake_format import STAMP
 from pipelines.model.tables import TableName
 
-_SQL, _INPUTS = "strandline.sql", "strandline.inputs"
+_SQL, _INPUTS = "strandline.sql_hash", "strandline.inputs"
 
 Action = Literal["view", "full", "incremental", "unchanged", "missing"]
 
@@ -59,7 +60,8 @@ def decide(cut: Cut, graph: Graph, node: Node, coming: Collection[TableName] = (
 def remembered(graph: Graph, node: Node, decision: Decision) -> dict[str, str]:
     """Properties that let the next run decide; they travel with the table, so RESTORE and DROP take them along."""
     inputs = {str(name): [snapshot.id, snapshot.version] for name, snapshot in sorted(decision.inputs.items())}
-    return {_SQL: graph.fingerprint(node), _INPUTS: json.dumps(inputs), "delta.enableChangeDataFeed": "true"}
+    known = {_SQL: graph.fingerprint(node), _INPUTS: json.dumps(inputs), **STAMP}
+    return {**known, "delta.enableChangeDataFeed": "true"}
 
 
 @dataclass(frozen=True)

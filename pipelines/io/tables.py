@@ -24,7 +24,9 @@ from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
 from pipelines.io.landed import Anchor, Contended, Landed, Taken, look_for
 from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
+from pipelines.io.migration import bring_up
 from pipelines.io.versions import reading_version
+from pipelines.model.lake_format import STAMP, current_names
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
 _NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND")
@@ -66,19 +68,20 @@ class Tables:
         cluster_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
-        """I/O: creates *table* if it is not there; an existing one is left as it is. Idempotent.
+        """I/O: creates *table* if it is not there; an existing one gets today's format, and is left as it is. Idempotent.
 
         Args:
             properties: The same from everybody who may create it at the same moment.
 
         Raises:
-            ConfigurationError: The table's folder holds something that is no table, such as a creation that was cut off.
+            ConfigurationError: A newer release wrote the table, or its folder holds something that is no table.
         """
         if self.exists(table):
+            bring_up(self, table)
             return
         if not self.lake.by_path:
             self._create_schema(table)
-        sql = create_statement(self.lake.sql(table), schema, properties or {}, cluster_by, comment)
+        sql = create_statement(self.lake.sql(table), schema, {**(properties or {}), **STAMP}, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
         create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
 
@@ -166,12 +169,12 @@ class Tables:
         return detail
 
     def properties(self, table: TableName) -> dict[str, str]:
-        """Table properties, its own and some of the catalog's. They stand in the newest commit; ``DESCRIBE DETAIL`` counts files, too, and
-        so takes ten times as long, but hides no value that so much as mentions a password."""
+        """Table properties under today's names, its own and some of the catalog's. They stand in the newest commit; ``DESCRIBE DETAIL``
+        counts files, too, and so takes ten times as long, but hides no value that so much as mentions a password."""
         if (found := self._metadata(table)) is not None:
-            return dict(found.properties)
+            return current_names(found.properties)
         shown = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()}
-        return dict(self.detail(table)["properties"]) if _REDACTED in shown.values() else shown
+        return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
 
     def id(self, table: TableName) -> str:
         """As `Metadata.id`."""
@@ -224,14 +227,11 @@ class Tables:
         return look_for(proof, self.commits_after(table, since), after=after, anchor=anchor)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
-        """I/O: one commit with those *rows* whose *key* the table does not hold. Idempotent; writers at the same time wait for each other.
+        """I/O: one commit with those *rows* whose *key* the table does not hold; returns how many. Idempotent, also beside others.
 
         Args:
             rows: Unique by *key*.
             key: One or more columns, not null.
-
-        Returns:
-            How many rows were inserted.
         """
         merge = self.merge(table, rows, " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)).insert_all()
         return retrying()(merge.execute).inserted

@@ -24,6 +24,7 @@ from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
 from pipelines.jobs.beside import Beside, Head
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.means import Means, Report
+from pipelines.jobs.migration import migrate
 from pipelines.jobs.newcomers import filters_of
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.recovery import Recovery
@@ -82,6 +83,7 @@ def run_capture(ctx: JobContext, *, once: bool = False, stop: threading.Event | 
 def _capture(ctx: JobContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False) -> CaptureResult:
     settings, options = ctx.settings.capture, connection_options(ctx.settings)
     gate = _open_gate(ctx, once)
+    migrate(ctx)
     selection_of(settings)  # what is wrong with the settings alone needs no server to be told
     with ExitStack() as resources:
         client, raw_client = open_client(options), open_client(options, raw=True)

@@ -9,9 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.migration import refuse_newer_lake
 from pipelines.io.place import as_spark_sees_it, require_writable, unwritable
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
+from pipelines.model.columns import bronze_table
 from pipelines.model.tables import Lake
 from pipelines.settings import Settings
 
@@ -35,14 +37,17 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
         java_options: For a JVM that is started here.
 
     Raises:
-        ConfigurationError: The folder cannot be made or written, or two writers could overwrite each other there.
+        ConfigurationError: The folder cannot be made or written, two writers could overwrite each other there, or a newer
+            release has written the lake.
     """
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
     spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options)
     lake = as_spark_sees_it(spark, settings.lake_location)
     refuse_unfenced(lake, lambda key: spark.conf.get(key, None))
-    return JobContext(settings=settings, spark=spark, tables=Tables(spark, lake))
+    tables = Tables(spark, lake)
+    refuse_newer_lake(tables, bronze_table(settings.source.name))
+    return JobContext(settings=settings, spark=spark, tables=tables)
 
 
 def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:

@@ -81,7 +81,7 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
             "position": cut.position,
             "bronze_version": cut.bronze_version,
             "exact": cut.exact,
-            "because": list(cut.because),
+            "inexact_reasons": list(cut.because),
             "tables": dict(cut.tables),
             "published_at": cut.published_at,
         }

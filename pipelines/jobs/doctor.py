@@ -9,6 +9,7 @@ from pipelines.errors import ResumePointLost
 from pipelines.jobs.capture import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import NO_GOLD, graph_of
+from pipelines.jobs.migration import format_in_words
 from pipelines.jobs.quality import NO_SUITES, suites_of
 from pipelines.jobs.selection import check_ids, guardrail, inspect_selection, selection_of
 from pipelines.jobs.sources import last_offset
@@ -80,6 +81,7 @@ def _lake(ctx: JobContext) -> dict[str, str]:
     return {
         "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
         "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
+        "format": format_in_words(ctx),
     }
 
 

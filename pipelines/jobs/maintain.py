@@ -9,6 +9,7 @@ from typing import Final
 
 from pipelines.io.upkeep import Kept, committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.migration import migrate
 from pipelines.jobs.purge import Purge, Purged
 from pipelines.jobs.retention import Retention
 from pipelines.jobs.side_by_side import on_each
@@ -39,9 +40,9 @@ class Maintained:
 
 
 def run_maintain(ctx: JobContext) -> list[Maintained]:
-    """I/O: for each table, one commit with the retention where it was another, those of `Purge.run` and `Retention.run`, one that compacts
-    small files, and the removal of files that no version of the last ``maintenance.retention_hours`` needs; ``maintenance.max_threads``
-    tables at once.
+    """I/O: as `migrate`; then, for each table, one commit with the retention where it was another, those of `Purge.run` and
+    `Retention.run`, one that compacts small files, and the removal of files that no version of the last
+    ``maintenance.retention_hours`` needs; ``maintenance.max_threads`` tables at once.
 
     Bronze keeps its files and its log for longer while a silver table has not read commits that are older than that, up to 30 days. Writers
     may run beside: where one is at work on the same files, it goes before.
@@ -49,6 +50,7 @@ def run_maintain(ctx: JobContext) -> list[Maintained]:
     Effects on failure:
         As `on_each`: all other tables are looked after.
     """
+    migrate(ctx, everything=True)
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), Purge.of(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")

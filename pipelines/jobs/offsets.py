@@ -20,6 +20,7 @@ from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture import clock_us, connection_options
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.migration import migrate
 from pipelines.jobs.offset_target import offset_target
 from pipelines.jobs.selection import selection_of, stream_of
 from pipelines.jobs.sources import required_offset
@@ -143,6 +144,7 @@ def _stopped_source(ctx: JobContext, *, any_stream: bool = False) -> Iterator[tu
         raise ConfigurationError(
             f"source {source} is {state.state}; its offset can be altered only while it is stopped", next_step="strandline stop"
         )
+    migrate(ctx)
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
         writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)

@@ -13,6 +13,7 @@ from pipelines.jobs.capture import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold import refresh_gold
 from pipelines.jobs.means import Report
+from pipelines.jobs.migration import migrate
 from pipelines.jobs.silver import SilverMemory, run_silver
 from pipelines.jobs.silver_collection import SilverResult
 from pipelines.model.columns import bronze_table
@@ -41,6 +42,7 @@ def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, 
     Raises:
         QualityGateClosed: At the end, if gold is held then. Until then a closed gate is logged, and capture and silver go on.
     """
+    migrate(ctx)  # before its threads ask for it side by side
     closed: QualityGateClosed | None = None
     bronze, memory = bronze_table(ctx.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:

@@ -15,6 +15,7 @@ from pipelines.io.tables import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.cuts import only_maintained, publish_cut
+from pipelines.jobs.migration import migrate
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.side_by_side import on_each
 from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, SilverResult, updates_of
@@ -72,6 +73,8 @@ def _run_silver(
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ContractError(f"there is no {bronze} yet", next_step="strandline capture --once")
+    if memory.seen is None:
+        migrate(ctx)
     through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
     if memory.seen == through:
         return []

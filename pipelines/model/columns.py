@@ -29,7 +29,8 @@ chunk INT COMMENT 'which chunk of the snapshot',
 resume_token STRING COMMENT 'on the row that ends a batch: the token to go on from, as Extended JSON',
 lineage INT COMMENT 'on the row that ends a batch: which lineage of offsets; raised by a reset, and after bronze was restored',
 last_event STRING COMMENT 'on the row that ends a batch: cluster time (hex) of the last event up to here; null where none is known',
-whole BOOLEAN COMMENT 'on the row that ends a batch: the stream up to here ends inside no transaction; false or null: that is not known',
+ends_outside_transaction BOOLEAN
+    COMMENT 'on the row that ends a batch: the stream up to here ends inside no transaction; false or null: that is not known',
 document_size INT COMMENT 'bytes of the whole document that the envelope carries; null when it carries none',
 envelope BINARY COMMENT 'the change event, or the snapshot''s document, as the server sent it: raw BSON',
 writer STRING COMMENT 'the run that wrote it'
@@ -209,7 +210,7 @@ read_position STRING COMMENT 'the newest position at which a snapshot read',
 cluster_time TIMESTAMP COMMENT 'of position, for people',
 published_at TIMESTAMP COMMENT 'when the silver run ended',
 exact BOOLEAN COMMENT 'the tables show the source as it was at position, all of them',
-because ARRAY<STRING> COMMENT 'why it is not exact: snapshot, gap, lookup; and of single rows: oversize, path, waiting',
+inexact_reasons ARRAY<STRING> COMMENT 'why it is not exact: snapshot, gap, lookup; and of single rows: oversize, path, waiting',
 tables ARRAY<STRUCT<name: STRING, version: BIGINT>> COMMENT 'each silver table, and the version of it to read'
 """
 

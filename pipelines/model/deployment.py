@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-IDENTITY_PROPERTY: Final = "strandline.cluster"
+IDENTITY_PROPERTY: Final = "strandline.deployment"
 """Property of a bronze table: identity of the deployment that it was captured from."""
 SHARDED: Final = "sharded"
 """Name of every sharded cluster: it has none of its own."""

@@ -17,7 +17,7 @@ from pipelines.silver.incarnations import Ends, Incarnations
 from pipelines.silver.schema import followed
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
-_INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.ends"
+_INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.incarnation_ends"
 _OWNER: Final = "the history of "  # no database's name holds a blank
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 

@@ -23,7 +23,7 @@ from pipelines.model.columns import CUTS
 from pipelines.model.namespaces import Namespace
 from pipelines.silver.typed_table import Progress
 
-_LEDGER = "strandline.ledger."
+_LEDGER = "strandline.progress_index."
 _LOOKS_THROUGH: Final = 200
 """Commits of bronze without news that one look may cross. Measured: 100 heartbeats take 1.2 s, 300 take 2.1 s, 1,000 take 4 s."""
 _LOOKS_BACK_SECONDS: Final = 24 * 3600

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from pyspark.sql import Column, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import ResumePointLost
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.columns import DOCUMENT_OPS
+from pipelines.model.lake_format import column_names
 from pipelines.model.namespaces import NAMESPACE_OPERATIONS, Namespace, NamespaceEvent, namespace_event
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.tables import TableName
 from pipelines.silver.sweep import Completed, completed_snapshot
+
+_WHOLE: Final = "ends_outside_transaction"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,11 @@ class News:
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
         is_end = F.col("resume_token").isNotNull()
         found = inserted(tables, bronze, after + 1, through).where(F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end)
-        rows = found.groupBy("db", "collection", "collection_uuid", event, completion).agg(*_reaching(is_end)).collect()
+        rows = (
+            found.groupBy("db", "collection", "collection_uuid", event, completion)
+            .agg(*_reaching(is_end, _is_whole(bronze, found)))
+            .collect()
+        )
         changed: dict[Namespace, set[str]] = {}
         for row in rows:
             if row["event"] is None and row["completion"] is None and row["changes"]:
@@ -137,10 +145,16 @@ def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
     return tuple(event for event in found if event is not None)
 
 
-def _reaching(is_end: Column) -> list[Column]:
+def _is_whole(bronze: TableName, rows: DataFrame) -> Column:
+    """Whether a row of bronze ends inside no transaction: rows of an older format say it in the column that they had."""
+    present = set(rows.columns)
+    return F.coalesce(*(F.col(name) for name in column_names(bronze, _WHOLE) if name in present)).alias(_WHOLE)
+
+
+def _reaching(is_end: Column, is_whole: Column) -> list[Column]:
     """Of each group of bronze rows the newest event, READ and end of a batch, and how many rows change a document."""
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", "whole", "snapshot_id", "resume_token")
+    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", is_whole, "snapshot_id", "resume_token")
     return [
         F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
@@ -156,7 +170,7 @@ def reach_of(rows: Sequence[Row]) -> Reach:
     whole = True
     if newest is not None and newest["txn_number"] is not None:
         token, event = _token_data(end), newest["position"].rpartition(":")[2]
-        whole = token > event or (token == event and end is not None and bool(end["whole"]))
+        whole = token > event or (token == event and end is not None and bool(end[_WHOLE]))
     return Reach(
         None if newest is None else newest["position"],
         _later(row["read"] for row in rows),

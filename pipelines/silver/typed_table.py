@@ -19,7 +19,8 @@ from pipelines.model.shape import Shape, caseless
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema import SchemaChange
 
-_SHAPE, _PROGRESS, _NAMESPACE, _SOURCE = "strandline.shape", "strandline.bronze", "strandline.namespace", "strandline.source"
+_SHAPE, _PROGRESS = "strandline.shape", "strandline.bronze_progress"
+_NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
 
 PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",  # any legal field name is a legal column

@@ -20,7 +20,7 @@ from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.keys import Keys
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
-_FOLDS, _INCARNATIONS, _FLOOR = "strandline.folds", "strandline.incarnations", "strandline.floor"
+_FOLDS, _INCARNATIONS, _FLOOR = "strandline.has_patches", "strandline.incarnations", "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 _DOUBTS: Final = {

@@ -31,7 +31,7 @@ IN_THE_FUTURE = '{"_data": "zzzz"}'
 
 def commit_position(ctx: JobContext, token: str, last_event: str | None = None) -> None:
     writer = BronzeWriter(ctx.tables, "test", "damaged", lambda: 0)
-    last = writer.open(ctx.tables.properties(bronze_table("test"))["strandline.cluster"], None)
+    last = writer.open(ctx.tables.properties(bronze_table("test"))["strandline.deployment"], None)
     assert last is not None
     writer.commit([], batch=last.batch + 1, resume_token=token, snapshot_id=None, last_event=last_event)
 

@@ -214,7 +214,7 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
         (None, False, "oversize"),
     ]
     assert counts(ctx) == (5, 1 if mode == "change_streams" else 0, 3)
-    assert list_cuts(ctx, limit=1)[0]["because"] == (["oversize", "waiting"] if mode == "change_streams" else ["lookup"])
+    assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == (["oversize", "waiting"] if mode == "change_streams" else ["lookup"])
     unknown = ctx.tables.read(TableName("silver", "a_history")).where("_key = '1' AND _op = 'u'").selectExpr("a", "_exact")
     assert [tuple(row) for row in unknown.collect()] == [(None, None)] * 2
     assert {each.status for each in replay(ctx)} == {"replayed"}
@@ -226,7 +226,7 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
         land(ctx)
         assert_equal_to_source(ctx, database, "a")
         assert all(row["_exact"] for row in rows_of(ctx).values())
-        assert list_cuts(ctx, limit=1)[0]["because"] == []
+        assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == []
 
 
 # scenario: C06: no server reads the past of a capped collection (246)
@@ -258,7 +258,7 @@ def test_a_path_that_can_be_read_in_two_ways_makes_a_row_inexact_until_a_documen
     database.a.update_one({"_id": 1}, {"$set": {"a.b": 2}})
     database.a.update_one({"_id": 2}, {"$set": {"n": 1}})
     land(ctx)
-    assert list_cuts(ctx, limit=1)[0]["because"] == ["path"]
+    assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == ["path"]
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})
     land(ctx)
     assert_equal_to_source(ctx, database, "a")
@@ -270,4 +270,4 @@ def test_a_path_that_can_be_read_in_two_ways_makes_a_row_inexact_until_a_documen
     database.a.replace_one({"_id": 1}, {"n": 3})
     land(ctx)
     assert rows_of(ctx)["1"]["_exact"]
-    assert list_cuts(ctx, limit=1)[0]["because"] == []
+    assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == []

@@ -29,7 +29,7 @@ _CHARTS_AS_JSON = "import json; print(json.dumps([shown.to_dict() for shown in O
 def add_trouble(tables: Tables) -> None:
     """What a demo has none of: a gap, and a document that could not be taken."""
     writer = BronzeWriter(tables, DATABASE, "run-2", clock_us=lambda: 1_800_000_000_000_000)
-    last = writer.open(tables.properties(writer.table)["strandline.cluster"], None)
+    last = writer.open(tables.properties(writer.table)["strandline.deployment"], None)
     assert last is not None
     assert last.resume_token is not None
     commit_gap(writer, last, "altered", to_token=last.resume_token, present=(1_800_000_000, 1), snapshot_id=None, why="lost on purpose")

@@ -73,7 +73,7 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
         alter_offset(ctx, before.resume_token or "", by="ops", why=None)
 
     zombie = BronzeWriter(ctx.tables, "test", "zombie", lambda: 0)
-    asleep = zombie.open(ctx.tables.properties(BRONZE)["strandline.cluster"], f"database {database.name}")
+    asleep = zombie.open(ctx.tables.properties(BRONZE)["strandline.deployment"], f"database {database.name}")
     assert asleep is not None
     stop(ctx)
     stop(ctx)  # stopping twice is stopping once
@@ -318,7 +318,7 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
         run_capture(ctx, once=True)
     compact(ctx.tables, BRONZE)
     writer = BronzeWriter(ctx.tables, "test", "meanwhile", lambda: 0)
-    last = writer.open(ctx.tables.properties(BRONZE)["strandline.cluster"], None)
+    last = writer.open(ctx.tables.properties(BRONZE)["strandline.deployment"], None)
     assert last is not None
     restore(ctx, BRONZE, older)
     with pytest.raises(ContractError, match="restored to an older version while this capture was writing"):
@@ -337,7 +337,7 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     assert_equal_to_source(ctx, database, "a")
     future = json.dumps({"_data": "82FFFFFFF0" + json.loads(last.resume_token or "")["_data"][10:]})
     writer = BronzeWriter(ctx.tables, "test", "from the future", lambda: 0)
-    newest = writer.open(ctx.tables.properties(BRONZE)["strandline.cluster"], None)
+    newest = writer.open(ctx.tables.properties(BRONZE)["strandline.deployment"], None)
     assert newest is not None
     writer.commit([], batch=newest.batch + 1, resume_token=future, snapshot_id=None)
     with pytest.raises(ResumePointLost, match="lies in the source's future"):

@@ -196,7 +196,7 @@ def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_u
 def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
-    spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.cluster' = 'another')")
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.deployment' = 'another')")
     with pytest.raises(ConfigurationError, match="another MongoDB deployment"):
         run_capture(ctx, once=True)
 
@@ -210,7 +210,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     table = bronze_table("test")
-    rows = bronze(ctx).drop("lineage", "whole")
+    rows = bronze(ctx).drop("lineage", "ends_outside_transaction")
     known = {key: value for key, value in ctx.tables.properties(table).items() if not key.startswith(("delta.min", "delta.feature"))}
     older.tables.create(table, rows.schema, properties=known, cluster_by=("collection", "position"))
     older.tables.append(table, rows)

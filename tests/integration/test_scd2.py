@@ -178,7 +178,7 @@ def test_a_cut_names_versions_that_belong_together(
     run_capture(ctx, once=True)
     run_silver(ctx)
     (snapshot,) = list_cuts(ctx, limit=9)
-    assert (snapshot["cut"], snapshot["exact"], snapshot["because"]) == (1, False, ["snapshot"])
+    assert (snapshot["cut"], snapshot["exact"], snapshot["inexact_reasons"]) == (1, False, ["snapshot"])
     for number in range(1, 4):
         with mongo.start_session() as session:
             session.start_transaction()
@@ -187,8 +187,8 @@ def test_a_cut_names_versions_that_belong_together(
             end = session.abort_transaction if number == 2 else session.commit_transaction
             end()
     run_capture(ctx, once=True)
-    ended = bronze(ctx).where("resume_token IS NOT NULL AND position IS NOT NULL").select("whole").collect()
-    assert [row["whole"] for row in ended] == [True, True]
+    ended = bronze(ctx).where("resume_token IS NOT NULL AND position IS NOT NULL").select("ends_outside_transaction").collect()
+    assert [row["ends_outside_transaction"] for row in ended] == [True, True]
     run_silver(ctx)
     cut = list_cuts(ctx, limit=1)[0]
     assert (cut["cut"], cut["exact"]) == (2, True)

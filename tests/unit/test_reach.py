@@ -10,9 +10,8 @@ from pipelines.silver.news import Reach, reach_of
 
 def group(position: str | None = None, txn: int | None = None, read: str | None = None, **end: object) -> Row:
     newest = None if position is None else Row(position=position, txn_number=txn)
-    ended = (
-        Row(**{"lineage": 1, "batch": 1, "whole": None, "snapshot_id": None, "resume_token": '{"_data": "82B"}', **end}) if end else None
-    )
+    known = {"lineage": 1, "batch": 1, "ends_outside_transaction": None, "snapshot_id": None, "resume_token": '{"_data": "82B"}'}
+    ended = Row(**{**known, **end}) if end else None
     return Row(newest=newest, read=read, end=ended)
 
 
@@ -20,11 +19,12 @@ def group(position: str | None = None, txn: int | None = None, read: str | None 
     ("groups", "whole"),
     [
         ([group("1:82B", batch=1)], True),
-        ([group("1:82B", txn=7, batch=1, whole=True)], True),
-        ([group("1:82B", txn=7, batch=1, whole=False)], False),
+        ([group("1:82B", txn=7, batch=1, ends_outside_transaction=True)], True),
+        ([group("1:82B", txn=7, batch=1, ends_outside_transaction=False)], False),
         ([group("1:82B", txn=7, batch=1)], False),
         ([group("1:82B", txn=7), group(batch=2, resume_token='{"_data": "82C"}')], True),  # a heartbeat: the stream went on
-        ([group("1:82B", txn=7), group(batch=2, resume_token='{"_data": "82A"}', whole=True)], False),  # captured again, and not so far yet
+        # captured again, and not so far yet
+        ([group("1:82B", txn=7), group(batch=2, resume_token='{"_data": "82A"}', ends_outside_transaction=True)], False),
         ([group("1:82B", txn=7)], False),
     ],
 )

@@ -1,0 +1,116 @@
+"""Brings tables of an older format up to this release's: one table at a time, each change one commit, the format last or with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+
+from pipelines.io.conflicts import retrying
+from pipelines.io.ddl import properties_clause
+from pipelines.model.lake_format import (
+    FORMAT,
+    STAMP,
+    ColumnRename,
+    format_of,
+    is_ours,
+    pending,
+    refuse_newer,
+    renames,
+)
+from pipelines.model.tables import TableName, literal, quoted
+
+if TYPE_CHECKING:
+    from pipelines.io.tables import Tables
+
+_log = logging.getLogger("strandline.migration")
+
+FIRST: Final = TableName("control", "cuts")
+"""Migrated before all others: together with bronze, the last one, it tells whether a newer release has begun."""
+_DELTAS_OWN: Final = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.", "delta.min")
+
+
+def bring_up(tables: Tables, table: TableName) -> bool:
+    """I/O: gives *table* today's format. One look where it has it. Idempotent; of two processes one wins, and the other finds it done.
+
+    Returns:
+        Whether there was something to do.
+
+    Raises:
+        ConfigurationError: The table has a newer format; nothing was written.
+
+    Effects on failure:
+        A column may have been added while the table still has its old format; all releases read it, and calling again goes on.
+    """
+    before = tables.properties(table)
+    refuse_newer(table, before)
+    if format_of(before) == FORMAT:
+        return False
+    for attempt in retrying():
+        with attempt:
+            _bring_up(tables, table)
+    _log.info("%s: format %d is now %d", table, format_of(before), FORMAT)
+    return True
+
+
+def _bring_up(tables: Tables, table: TableName) -> None:
+    properties = tables.properties(table)
+    migrations = pending(properties)
+    if not migrations:  # a rival was faster
+        return
+    columns = set(tables.read(table).columns)
+    changing = [column for column in renames(table, migrations) if column.old in columns]
+    if any(column.rewritten for column in changing):
+        _rewrite(tables, table, changing)
+        return
+    for column in changing:
+        if column.new not in columns:
+            _commit(tables, f"ALTER TABLE {tables.lake.sql(table)} ADD COLUMNS ({quoted(column.new)} {column.ddl})")
+    tables.set_properties(table, STAMP)
+
+
+def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> None:
+    """One commit with all rows, under today's names of columns and properties, and with the format."""
+    sql, named = tables.lake.sql(table), {column.old: column.new for column in changing}
+    columns = ", ".join(quoted(name) + (f" AS {quoted(named[name])}" if name in named else "") for name in tables.read(table).columns)
+    properties = {name: value for name, value in tables.properties(table).items() if not name.startswith(_DELTAS_OWN)}
+    described = f" COMMENT {literal(comment)}" if (comment := tables.detail(table)["description"]) else ""
+    clause = properties_clause(properties | STAMP)
+    try:
+        _commit(tables, f"CREATE OR REPLACE TABLE {sql} USING delta{described} {clause} AS SELECT {columns} FROM {sql}")
+    except AnalysisException:
+        if format_of(tables.properties(table)) != FORMAT:  # else a rival was faster, and the old column is gone
+            raise
+
+
+def _commit(tables: Tables, statement: str) -> None:
+    tables.spark.sql(statement)
+
+
+def refuse_newer_lake(tables: Tables, bronze: TableName) -> None:
+    """I/O: one look at each of two tables. Raises ConfigurationError where a newer release has written the lake, or has begun to."""
+    for table in (FIRST, bronze):
+        if tables.exists(table):
+            refuse_newer(table, tables.properties(table))
+
+
+def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName, int]]:
+    """I/O: one look at each table of the lake: those of an older format, in the order in which they are migrated. Of bronze only this
+    source's, and last: where it has today's format, all others have it."""
+    others = [table for layer in ("control", "silver", "gold") for table in tables.names(layer)]
+    for table in [*sorted(others, key=lambda name: name != FIRST), bronze]:
+        if not tables.exists(table):
+            continue
+        found = tables.properties(table)
+        refuse_newer(table, found)
+        if is_ours(table, found) and format_of(found) < FORMAT:
+            yield table, format_of(found)
+
+
+def words_for(tables: Tables, table: TableName) -> str:
+    """I/O: what would become of a table of an older format, for people."""
+    columns = set(tables.read(table).columns)
+    told = [f"{column.old} becomes {column.new}" for column in renames(table, pending(tables.properties(table))) if column.old in columns]
+    return f"{table} ({', '.join(told)})" if told else str(table)
