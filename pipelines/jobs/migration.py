@@ -22,7 +22,7 @@ def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
         The tables that had an older format.
 
     Raises:
-        ConfigurationError: A table has a newer format.
+        ConfigurationError: A table has a newer format; nothing was written.
 
     Effects on failure:
         Some tables are migrated. All are readable; calling again goes on.
@@ -30,7 +30,8 @@ def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze) or (not everything and format_of(ctx.tables.properties(bronze)) >= FORMAT):
         return []
-    return [table for table, _ in older_tables(ctx.tables, bronze) if bring_up(ctx.tables, table)]
+    older = list(older_tables(ctx.tables, bronze))  # all are looked at before one is changed: a newer one ends it here
+    return [table for table, _ in older if bring_up(ctx.tables, table)]
 
 
 def format_in_words(ctx: JobContext) -> str:
