@@ -51,11 +51,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--events", type=int, default=400_000, help="backlog of the capture; 0 leaves it out")
     parser.add_argument("--documents", type=int, default=2_000_000, help="size of the snapshot; 0 leaves it out")
     parser.add_argument("--warm-up", type=int, default=400_000, help="documents of each run before anything counts")
-    parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, for the memory that they take; 0 leaves it out")
+    parser.add_argument(
+        "--large", type=int, default=100, help="documents of 10 MB, for the memory that they take; 0 leaves it out"
+    )
     parser.add_argument("--trickle", type=int, default=60, help="seconds of a hundred changes each; 0 leaves it out")
-    parser.add_argument("--recovery", type=int, default=10_000_000, help="rows of the large bronze to recover from; 0 leaves it out")
-    parser.add_argument("--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0 leaves it out")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and silver, of which the median counts")
+    parser.add_argument(
+        "--recovery", type=int, default=10_000_000, help="rows of the large bronze to recover from; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of recovery and silver, of which the median counts"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="for machines, on standard output")
     return parser.parse_args()
@@ -96,15 +104,21 @@ def extremes(options: argparse.Namespace, folder: Path, console: Console) -> dic
             console.print(f"large: {options.large} documents of {LARGE / 1e6:.0f} MB …")
             start = now(client)
             insert_all(client, "large", large_documents(options.large, seed=options.seed), 2)
-            found = [capture.capture(server.uri, "large", folder, start, options.large, engine=engine) for engine in ENGINES]
-            found += [snapshot.snapshot(server.uri, "large", folder, options.large, engine=engine) for engine in ENGINES]
+            found = [
+                capture.capture(server.uri, "large", folder, start, options.large, engine=engine) for engine in ENGINES
+            ]
+            found += [
+                snapshot.snapshot(server.uri, "large", folder, options.large, engine=engine) for engine in ENGINES
+            ]
             console.print(report.throughput_table(f"Documents of {LARGE / 1e6:.0f} MB", [[one] for one in found]))
             record["large"] = [asdict(one) for one in found]
         if options.trickle:
             console.print(f"trickle: {options.trickle} s of {trickle.RATE} changes each …")
             trickled = trickle.compare(client, server.uri, folder, seconds=options.trickle)
             console.print(report.trickle_table(trickled))
-            record["trickle"] = [{"engine": one.engine, "median": one.median, "most": one.within(0.95)} for one in trickled]
+            record["trickle"] = [
+                {"engine": one.engine, "median": one.median, "most": one.within(0.95)} for one in trickled
+            ]
     return record
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from bench.orders import ORDERS
 from pipelines.io.tables import Tables
-from pipelines.silver.document import document_in
+from pipelines.silver.decode.document import document_in
 
 _FIELDS = "_id STRING, number INT, customer STRING, amount DOUBLE, revision INT, placed TIMESTAMP, note STRING"
 _ARROW_FIELDS = pa.schema(
@@ -58,7 +58,10 @@ def merge_by_hand(tables: Tables, bronze: DataFrame) -> int:
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        raw = [document_in(op, envelope) for op, envelope in zip(batch["op"].to_pylist(), batch["envelope"].to_pylist(), strict=True)]
+        raw = [
+            document_in(op, envelope)
+            for op, envelope in zip(batch["op"].to_pylist(), batch["envelope"].to_pylist(), strict=True)
+        ]
         documents = [{} if one is None else bson.decode(one) for one in raw]
         for document in documents:
             document["_id"] = str(document.get("_id"))

@@ -21,10 +21,19 @@ def compare(client: Client, uri: str, folder: Path, *, events: int, seed: int) -
 
 
 def capture(
-    uri: str, database: str, folder: Path, start: Timestamp, events: int, name: str = "bronze capture", *, engine: str = ENGINES[0]
+    uri: str,
+    database: str,
+    folder: Path,
+    start: Timestamp,
+    events: int,
+    name: str = "bronze capture",
+    *,
+    engine: str = ENGINES[0],
 ) -> Measurement:
     """I/O: captures what *database* saw since *start*, with no snapshot."""
     begun = datetime.fromtimestamp(start.time, UTC).isoformat()
     landing = Landing(uri, database, folder / f"stream-{database}-{engine}")
     named = f"{name}, {engine}"
-    return landing.measured(named, op="c", expected=events, lanes=1, snapshot_mode="no_data", start_at=begun, engine=engine)
+    return landing.measured(
+        named, op="c", expected=events, lanes=1, snapshot_mode="no_data", start_at=begun, engine=engine
+    )

@@ -36,7 +36,9 @@ def documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
                 "geo": {"lat": chance.random(), "lon": chance.random()},
             },
             "tags": [f"tag{place}-{number % 13:02d}" for place in range(6)],
-            "items": [{"sku": f"SKU{number:07d}{place}", "qty": place, "price": chance.random() * 10} for place in range(6)],
+            "items": [
+                {"sku": f"SKU{number:07d}{place}", "qty": place, "price": chance.random() * 10} for place in range(6)
+            ],
             "notes": chance.randbytes(68).hex(),
         }
 

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from bench.measure import Marks, Measurement, MemoryWatch
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.model.columns import bronze_table
-from pipelines.settings import Settings
+from pipelines.model.table_schemas import bronze_table
+from pipelines.settings.configuration import Settings
 
 SOURCE = "bench"
 ENGINES = ("spark", "native")
@@ -52,6 +52,8 @@ class Landing:
         identity = "position" if op == "c" else "key"
         counts = rows.select(F.count("*"), F.count_distinct(identity), F.sum(F.length("envelope"))).first()
         if counts is None or (counts[0], counts[1]) != (expected, expected):
-            raise RuntimeError(f"{name}: {expected} were expected in bronze, counts (all, distinct, bytes) are {counts}")
+            raise RuntimeError(
+                f"{name}: {expected} were expected in bronze, counts (all, distinct, bytes) are {counts}"
+            )
         stored = sum(file.stat().st_size for file in self.root.rglob("*.parquet"))
         return Measurement(name, expected, counts[2], seconds, marks.steady(lanes), stored, memory.peak)

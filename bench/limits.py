@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
 from bench.documents import documents
-from pipelines.model.raw_bson import split_stream
+from pipelines.model.bson.raw import split_stream
 
 Client = MongoClient[dict[str, Any]]
 COLLECTION = "docs"
@@ -39,7 +39,9 @@ def drain_limit(client: Client, database: str, start: Timestamp, count: int) -> 
     """I/O: the change stream of one collection from *start*, until *count* events have come. Returns events and bytes."""
     found = size = 0
     pipeline = [{"$changeStream": {"startAtOperationTime": start, "fullDocument": "updateLookup"}}]
-    batches = cast("Iterator[bytes]", client[database][COLLECTION].aggregate_raw_batches(pipeline, batchSize=_BATCH))  # mistyped upstream
+    batches = cast(
+        "Iterator[bytes]", client[database][COLLECTION].aggregate_raw_batches(pipeline, batchSize=_BATCH)
+    )  # mistyped upstream
     for batch in batches:
         size += len(batch)
         found += sum(1 for _ in split_stream(batch))
@@ -51,7 +53,9 @@ def drain_limit(client: Client, database: str, start: Timestamp, count: int) -> 
 def find_limit(client: Client, database: str) -> tuple[int, int]:
     """I/O: one scan of the collection by one cursor. Returns documents and bytes."""
     found = size = 0
-    batches = cast("Iterator[bytes]", client[database][COLLECTION].find_raw_batches(batch_size=_BATCH))  # mistyped upstream
+    batches = cast(
+        "Iterator[bytes]", client[database][COLLECTION].find_raw_batches(batch_size=_BATCH)
+    )  # mistyped upstream
     for batch in batches:
         size += len(batch)
         found += sum(1 for _ in split_stream(batch))

@@ -106,7 +106,9 @@ class MemoryWatch:
                 self._peaks[kind] = max(self._peaks[kind], size)
 
 
-def _in_use(this: psutil.Process, before: Mapping[int, tuple[float, float]], memory: Callable[[psutil.Process], int]) -> dict[str, int]:
+def _in_use(
+    this: psutil.Process, before: Mapping[int, tuple[float, float]], memory: Callable[[psutil.Process], int]
+) -> dict[str, int]:
     """Bytes of *this* process and of those below it, by kind, as *memory* tells of each; without those that have not run since *before*."""
     found = {"python": memory(this), "java": 0}
     for child in this.children(recursive=True):

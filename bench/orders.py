@@ -19,11 +19,11 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import CHANGE_OPS, bronze_table
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.position import snapshot_position
+from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.tables import TableName
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 
 Where = Literal["recent", "scattered"]
 WHERE: Final[tuple[Where, ...]] = get_args(Where)

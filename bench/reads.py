@@ -34,10 +34,15 @@ class ReadWatch:
         if not hasattr(libc, "inotify_init1"):
             raise OSError("files that are read are counted by inotify, which only Linux has")
         self._queue = _checked(libc.inotify_init1(os.O_NONBLOCK))
-        self._watched = {_checked(libc.inotify_add_watch(self._queue, bytes(folder), _CLOSE_NOWRITE)): folder for folder in self._folders}
+        self._watched = {
+            _checked(libc.inotify_add_watch(self._queue, bytes(folder), _CLOSE_NOWRITE)): folder
+            for folder in self._folders
+        }
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             while events := os.read(self._queue, _BUFFER):
                 self.files |= set(self._named(events))

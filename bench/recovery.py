@@ -13,13 +13,24 @@ from pyspark.sql import functions as F
 from bench.reads import ReadWatch
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import Lake
 
 SOURCE, _IDENTITY = "bench", "bench"
 _COLLECTIONS = 20
 _FILES = 2  # of a batch of 50,000 events: one for each slice
-_FILLS_STATED = ("batch", "position", "op", "operation_type", "db", "collection", "key", "document_size", "envelope", "writer")
+_FILLS_STATED = (
+    "batch",
+    "position",
+    "op",
+    "operation_type",
+    "db",
+    "collection",
+    "key",
+    "document_size",
+    "envelope",
+    "writer",
+)
 
 
 @dataclass(frozen=True)
@@ -115,9 +126,14 @@ def batch_rows(spark: SparkSession, batch: int, first: int, last: int) -> DataFr
     ]
     columns: dict[str, Column] = dict(zip(_FILLS_STATED, known, strict=True))
     ends = number == last - 1
-    columns["resume_token"] = F.when(ends, F.concat(F.lit('{"_data": "82'), F.upper(F.sha1(number.cast("STRING"))), F.lit('"}')))
+    columns["resume_token"] = F.when(
+        ends, F.concat(F.lit('{"_data": "82'), F.upper(F.sha1(number.cast("STRING"))), F.lit('"}'))
+    )
     columns["lineage"] = F.when(ends, F.lit(1))
-    filled = [columns.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema_of(BRONZE_DDL).fields]
+    filled = [
+        columns.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in schema_of(BRONZE_DDL).fields
+    ]
     return spark.range(first, last, 1, _FILES).select(*filled)
 
 

@@ -29,7 +29,17 @@ _THROUGHPUT = (
     "JVM MB",
     "both MB",
 )
-_RECOVERY = ("bronze rows", "commits", "MB", "data files", "seconds", "of the first", "from … to", "data files read", "log files read")
+_RECOVERY = (
+    "bronze rows",
+    "commits",
+    "MB",
+    "data files",
+    "seconds",
+    "of the first",
+    "from … to",
+    "data files read",
+    "log files read",
+)
 _SILVER = (
     "table rows",
     "changed",
@@ -90,8 +100,12 @@ def silver_tables(compared: Sequence[Compared]) -> list[Table]:
     by_change = sorted(compared, key=lambda one: (one.case.rows, one.case.where, one.case.changed))
     by_table = sorted(compared, key=lambda one: (one.case.changed, one.case.where, one.case.rows))
     return [
-        _by_group("Silver, by the change", _SILVER, _grouped(by_change, lambda one: (one.case.rows, one.case.where)), _silver),
-        _by_group("Silver, by the table", _SILVER, _grouped(by_table, lambda one: (one.case.changed, one.case.where)), _silver),
+        _by_group(
+            "Silver, by the change", _SILVER, _grouped(by_change, lambda one: (one.case.rows, one.case.where)), _silver
+        ),
+        _by_group(
+            "Silver, by the table", _SILVER, _grouped(by_table, lambda one: (one.case.changed, one.case.where)), _silver
+        ),
     ]
 
 
@@ -123,7 +137,9 @@ def _grouped(ordered: Sequence[Compared], key: Callable[[Compared], object]) -> 
     return [group for group in groups if len(group) > 1]
 
 
-def _by_group(title: str, headings: Sequence[str], groups: Sequence[Sequence[T]], cells: Callable[[T, T], list[str]]) -> Table:
+def _by_group(
+    title: str, headings: Sequence[str], groups: Sequence[Sequence[T]], cells: Callable[[T, T], list[str]]
+) -> Table:
     """One section a group; *cells* writes a row beside the first of its group."""
     result = _table(title, headings)
     for group in groups:

@@ -19,7 +19,7 @@ from bench.by_hand import merge_by_hand
 from bench.orders import ORDERS, WHERE, Orders, Where, chosen
 from bench.reads import ReadWatch
 from pipelines.io.tables import Tables
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import Lake
 
 _GUARD = "s._position > t._position"
@@ -101,7 +101,9 @@ class _Bench:
             self._turn += 1
             self._orders.change(chosen(case.rows, case.changed, case.where, self._turn))
             silver.append(self._updating(case, self._orders.ctx.tables, self._silver))
-            by_hand.append(self._updating(case, self._by_hand, lambda: merge_by_hand(self._by_hand, self._orders.newest_batch())))
+            by_hand.append(
+                self._updating(case, self._by_hand, lambda: merge_by_hand(self._by_hand, self._orders.newest_batch()))
+            )
             self._keep_changed()
             merge.append(self._updating(case, self._copy, self._merge))
         rewrite = self._cost(self._copy, self._rewrite) if rewrites else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, find_limit, insert
 from bench.measure import Measurement, timed
-from pipelines.settings import CaptureSettings
+from pipelines.settings.configuration import CaptureSettings
 
 
 def compare(client: Client, uri: str, folder: Path, *, documents: int, seed: int) -> list[Measurement]:
@@ -21,5 +21,8 @@ def snapshot(
     uri: str, database: str, folder: Path, documents: int, name: str = "bronze snapshot", *, engine: str = ENGINES[0]
 ) -> Measurement:
     """I/O: captures *database* with its initial snapshot."""
-    lanes, landing = CaptureSettings().snapshot_max_threads, Landing(uri, database, folder / f"snapshot-{database}-{engine}")
+    lanes, landing = (
+        CaptureSettings().snapshot_max_threads,
+        Landing(uri, database, folder / f"snapshot-{database}-{engine}"),
+    )
     return landing.measured(f"{name}, {engine}", op="r", expected=documents, lanes=lanes, engine=engine)

@@ -16,9 +16,9 @@ from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
 from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import bronze_table
+from pipelines.model.table_schemas import bronze_table
 
 RATE = 100
 """Changes a second."""
@@ -68,7 +68,9 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
         _await(ctx, total)
     table = bronze_table(SOURCE)
     newest = ctx.tables.version(table)
-    rows = inserted(ctx.tables, table, begun + 1, newest).where("op = 'c'").select("envelope", "_commit_version").collect()
+    rows = (
+        inserted(ctx.tables, table, begun + 1, newest).where("op = 'c'").select("envelope", "_commit_version").collect()
+    )
     waits = []
     for row in rows:
         at = bson.decode(row["envelope"])["fullDocument"]["at"]

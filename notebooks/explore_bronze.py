@@ -12,11 +12,11 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from pipelines.jobs.notebook import open_notebook
-from pipelines.jobs.offsets import offset_history
-from pipelines.jobs.sql import run_sql
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.operations.notebook import open_notebook
+from pipelines.jobs.offsets.job import offset_history
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.operations.status import show_offset
+from pipelines.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

@@ -13,13 +13,13 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
-from pipelines.jobs.dead_letters import error_metrics, list_dead_letters
-from pipelines.jobs.notebook import open_notebook
-from pipelines.jobs.quality import latest_checks
-from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
-from pipelines.jobs.sql import run_sql
-from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
+from pipelines.jobs.operations.notebook import open_notebook
+from pipelines.jobs.gold.quality import latest_checks
+from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.operations.status import docs_page, held_rows, show_offset, silver_status
+from pipelines.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)
 ctx = open_notebook()

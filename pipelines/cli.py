@@ -38,14 +38,16 @@ from pipelines.commands.terminal import (
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, with_extra
 from pipelines.plain_text import stack_trace
-from pipelines.settings import DEFAULT_CONF
+from pipelines.settings.configuration import DEFAULT_CONF
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pipelines.jobs.context import JobContext
 
-app = typer.Typer(name=NAME, help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name=NAME, help="Bring MongoDB into a Delta lake.", no_args_is_help=True, pretty_exceptions_enable=False
+)
 app.add_typer(cuts, name="cuts")
 app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(gold, name="gold")
@@ -57,7 +59,9 @@ for verb in (stop, start, pause, resume, delete, status, reconcile, rebuild, mai
     app.command()(verb)
 
 _BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta"}
-Once = Annotated[bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="Until caught up with the source's operation time at the start, then end.")
+]
 
 
 @app.callback()
@@ -75,10 +79,12 @@ def options(
 @app.command()
 def capture(context: typer.Context, once: Once = False) -> None:
     """Land change stream and snapshot in bronze."""
-    from pipelines.jobs.capture import run_capture
+    from pipelines.jobs.capture.job import run_capture
 
     result = run_capture(_open_and_serve(context), once=once, stop=stop_on_signal(), report=_log_landed)
-    out.print(f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}")
+    out.print(
+        f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed, last batch {result.batch}"
+    )
 
 
 @app.command()
@@ -90,11 +96,13 @@ def silver(
     collection: Annotated[list[str] | None, typer.Option(help="db.collection; may be repeated. Default: all.")] = None,
 ) -> None:
     """MERGE what is new in bronze into silver, then end. `strandline run` goes on."""
-    from pipelines.jobs.silver import run_silver
+    from pipelines.jobs.silver.job import run_silver
 
     for result in run_silver(open_pipeline(context), collections=collection or ()):
         versions = f", {result.versions:,} versions" if result.versions else ""
-        out.print(f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions} in {result.seconds:.1f} s")
+        out.print(
+            f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions} in {result.seconds:.1f} s"
+        )
 
 
 @app.command()
@@ -112,7 +120,7 @@ def run(context: typer.Context, once: Once = False) -> None:
 @app.command()
 def metrics(context: typer.Context) -> None:
     """What `status` shows, for Prometheus, in its text format."""
-    from pipelines.jobs.metrics import exposition
+    from pipelines.jobs.operations.metrics import exposition
 
     typer.echo(exposition(open_pipeline(context)), nl=False)
 
@@ -120,7 +128,7 @@ def metrics(context: typer.Context) -> None:
 @app.command()
 def doctor(context: typer.Context) -> None:
     """Check source, position, lake and configuration; nothing is written."""
-    from pipelines.jobs.doctor import diagnose
+    from pipelines.jobs.operations.doctor import diagnose
 
     print_record(diagnose(open_pipeline(context)))
 
@@ -133,7 +141,7 @@ def sql(
     as_json: AsJson = False,
 ) -> None:
     """Query bronze, silver, gold and control by their layer names."""
-    from pipelines.jobs.sql import run_sql
+    from pipelines.jobs.operations.sql import run_sql
 
     found = run_sql(open_pipeline(context), query).limit(limit + 1).collect()
     print_rows([row.asDict(recursive=True) for row in at_most(limit, found)], as_json=as_json)
@@ -143,7 +151,9 @@ def sql(
 def demo(
     context: typer.Context,
     rows: Annotated[int | None, typer.Option(help="Flights to load and replay, about.")] = None,
-    lake: Annotated[Path, typer.Option(help="Folder of the demo's lake; an earlier demo's is replaced.")] = Path("lake/demo"),
+    lake: Annotated[Path, typer.Option(help="Folder of the demo's lake; an earlier demo's is replaced.")] = Path(
+        "lake/demo"
+    ),
 ) -> None:
     """Embedded MongoDB + real flights + live changes → bronze → silver → gold, and the proof."""
     from pipelines.jobs.demo import run_demo

@@ -29,7 +29,9 @@ class StrandlineError(Exception):
 
     def __str__(self) -> str:
         whole = f"{self.message} → {self.next_step}" if self.next_step else self.message
-        return printable(" ".join(whole.split()))  # a name or a driver's text may hold line breaks and escapes; the printed line may not
+        return printable(
+            " ".join(whole.split())
+        )  # a name or a driver's text may hold line breaks and escapes; the printed line may not
 
 
 class RetriableError(StrandlineError):

@@ -11,10 +11,22 @@ import re
 import traceback
 from typing import Any, Final
 
-_BIDI_CONTROLS: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))  # Unicode's property Bidi_Control
+_BIDI_CONTROLS: Final = (
+    0x061C,
+    0x200E,
+    0x200F,
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+)  # Unicode's property Bidi_Control
 _HOSTILE: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDI_CONTROLS, *range(0xD800, 0xE000))
-_ESCAPED: Final = {code: rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" for code in _HOSTILE} | {9: r"\t", 10: r"\n", 13: r"\r"}
-_ESCAPED_IN_JSON: Final = {code: rf"\u{code:04x}" for code in _HOSTILE if code != 10}  # the break between two lines of JSON stays
+_ESCAPED: Final = {code: rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" for code in _HOSTILE} | {
+    9: r"\t",
+    10: r"\n",
+    13: r"\r",
+}
+_ESCAPED_IN_JSON: Final = {
+    code: rf"\u{code:04x}" for code in _HOSTILE if code != 10
+}  # the break between two lines of JSON stays
 
 _CAUSE: Final = re.compile(r"^(?:Caused by|): [\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 _CONDITION: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\]")
@@ -82,7 +94,9 @@ def stack_trace(error: BaseException) -> str:
     for each in reversed(chain):
         frames = [printable(line) for frame in traceback.format_tb(each.__traceback__) for line in frame.splitlines()]
         frames += [f"  at {frame}" for frame in _JVM_FRAME.findall(str(each))[:_MOST_FRAMES]]
-        blocks.append("\n".join(["Traceback (most recent call last):", *frames, f"{type(each).__name__}: {without_values(each)}"]))
+        blocks.append(
+            "\n".join(["Traceback (most recent call last):", *frames, f"{type(each).__name__}: {without_values(each)}"])
+        )
     return "\n".join(blocks)
 
 

@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from rich.console import Console
 
 from pipelines.jobs.demo import run_demo
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = tuple(sorted((ROOT / "notebooks").glob("*.py")))
@@ -55,7 +55,9 @@ def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cel
     parts = [[*jupytext.read(file).cells, new_code_cell(last_cell), new_code_cell(_FORGET)] for file in notebooks]
     whole = new_notebook(cells=[cell for part in parts for cell in part])
     place = {"metadata": {"path": str(notebooks[0].parent)}}
-    NotebookClient(whole, timeout=300, kernel_name="python3", resources=place).execute(env={**os.environ, **environment})
+    NotebookClient(whole, timeout=300, kernel_name="python3", resources=place).execute(
+        env={**os.environ, **environment}
+    )
     found, start = {}, 0
     for file, part in zip(notebooks, parts, strict=True):
         found[file.stem] = new_notebook(cells=whole.cells[start : start + len(part) - 1])
@@ -65,7 +67,12 @@ def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cel
 
 def outputs(notebook: NotebookNode, kind: str) -> list[Any]:
     """What its cells show of one MIME type, in order."""
-    return [output["data"][kind] for cell in notebook.cells for output in cell.get("outputs", []) if kind in output.get("data", {})]
+    return [
+        output["data"][kind]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if kind in output.get("data", {})
+    ]
 
 
 def drawn_charts(notebook: NotebookNode) -> list[bytes]:
@@ -84,7 +91,8 @@ def packed(png: bytes) -> bytes:
     kept = [chunk for chunk in chunks if chunk[0] != _PIXELS]
     kept.insert(-1, (_PIXELS, zlib.compress(pixels, 9)))
     return _SIGNATURE + b"".join(
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content)) for kind, content in kept
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in kept
     )
 
 
@@ -108,14 +116,18 @@ def terminal(lake: Path, rows: int | None) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced")
+    options.add_argument(
+        "--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced"
+    )
     options.add_argument("--rows", type=int, help="as of the demo")
     options.add_argument("--charts", action="store_true", help="only those, from the lake as it is")
     given = options.parse_args()
     pictures = {} if given.charts else {"demo.svg": terminal(given.lake, given.rows).encode()}
     drawing = [file for file in NOTEBOOKS if file.stem in CHARTS]
     for stem, notebook in executed(drawing, lake_environment(given.lake.resolve())).items():
-        pictures |= {f"{name}.png": packed(chart) for name, chart in zip(CHARTS[stem], drawn_charts(notebook), strict=False)}
+        pictures |= {
+            f"{name}.png": packed(chart) for name, chart in zip(CHARTS[stem], drawn_charts(notebook), strict=False)
+        }
     PICTURES.mkdir(exist_ok=True)
     for name, content in pictures.items():
         (PICTURES / name).write_bytes(content)

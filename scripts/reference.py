@@ -15,9 +15,9 @@ from pydantic.fields import FieldInfo
 
 from pipelines import errors
 from pipelines.cli import app
-from pipelines.model import columns
+from pipelines.model import table_schemas as columns
 from pipelines.model.quarantine import QUARANTINE_DDL
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,17 +58,45 @@ Every command and its options, as `--help` shows them. The options of `strandlin
 """
 
 _TABLES = (
-    ("bronze.&lt;source&gt;", "Append-only: one commit holds a batch of events and the token that ends it.", columns.BRONZE_DDL),
-    ("silver.&lt;collection&gt;", "One row per document; deleted ones (`_deleted`) stay for days.", columns.SILVER_BOOKKEEPING_DDL),
-    ("silver.&lt;table&gt;_history", "Every version of every document (`silver.history: scd2`).", columns.SILVER_HISTORY_DDL),
+    (
+        "bronze.&lt;source&gt;",
+        "Append-only: one commit holds a batch of events and the token that ends it.",
+        columns.BRONZE_DDL,
+    ),
+    (
+        "silver.&lt;collection&gt;",
+        "One row per document; deleted ones (`_deleted`) stay for days.",
+        columns.SILVER_BOOKKEEPING_DDL,
+    ),
+    (
+        "silver.&lt;table&gt;_history",
+        "Every version of every document (`silver.history: scd2`).",
+        columns.SILVER_HISTORY_DDL,
+    ),
     (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
     (str(columns.SOURCES), "What operators asked of the sources.", columns.SOURCES_DDL),
-    (str(columns.SIGNALS), "What a running capture is asked to do; append rows, it acts upon each once.", columns.SIGNALS_DDL),
+    (
+        str(columns.SIGNALS),
+        "What a running capture is asked to do; append rows, it acts upon each once.",
+        columns.SIGNALS_DDL,
+    ),
     (str(columns.NOTIFICATIONS), "What snapshots and signals did.", columns.NOTIFICATIONS_DDL),
-    (str(columns.DEAD_LETTERS), "What could not be taken as it is, and why; the stream went on.", columns.DEAD_LETTERS_DDL),
+    (
+        str(columns.DEAD_LETTERS),
+        "What could not be taken as it is, and why; the stream went on.",
+        columns.DEAD_LETTERS_DDL,
+    ),
     (str(columns.QUALITY), "Outcome of every expectation of every quality run.", columns.QUALITY_DDL),
-    ("silver.&lt;table&gt;_quarantine", "For each suite exactly the rows that do not meet it; gold leaves them out.", QUARANTINE_DDL),
-    (str(columns.RECONCILE), "Documents in which silver and source differed, each time somebody looked.", columns.RECONCILE_DDL),
+    (
+        "silver.&lt;table&gt;_quarantine",
+        "For each suite exactly the rows that do not meet it; gold leaves them out.",
+        QUARANTINE_DDL,
+    ),
+    (
+        str(columns.RECONCILE),
+        "Documents in which silver and source differed, each time somebody looked.",
+        columns.RECONCILE_DDL,
+    ),
     (str(columns.CUTS), "Versions of all silver tables that belong together, one row a silver run.", columns.CUTS_DDL),
 )
 
@@ -100,7 +128,10 @@ _WITHOUT_CLASS: Final = (
     ),
 )
 _NEXT_STEP: Final = {
-    errors.ConfigurationError: (_SAME_AGAIN, "Correct what the line names. `strandline doctor` checks everything at once."),
+    errors.ConfigurationError: (
+        _SAME_AGAIN,
+        "Correct what the line names. `strandline doctor` checks everything at once.",
+    ),
     errors.ResumePointLost: (
         _SAME_AGAIN,
         "[Reset the offset, or let capture heal the gap](runbook.md#exit-code-3-the-source-no-longer-has-the-history).",
@@ -124,7 +155,12 @@ def settings_page() -> str:
     for name, section in _sections(Settings):
         page += f"\n## {name}\n\n{(section.__doc__ or '').strip()}\n\n| key | type | default | |\n|---|---|---|---|\n"
         for key, field in section.model_fields.items():
-            cells = (f"`{field.alias or key}`", f"`{_type(field.annotation)}`", _default(field), field.description or "")
+            cells = (
+                f"`{field.alias or key}`",
+                f"`{_type(field.annotation)}`",
+                _default(field),
+                field.description or "",
+            )
             page += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
     return page
 
@@ -146,12 +182,16 @@ def commands_page() -> str:
 
 def errors_page() -> str:
     """The text of docs/errors.md: one row for each error that a command ends with."""
-    leaves = [error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.StrandlineError)]
+    leaves = [
+        error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.StrandlineError)
+    ]
     rows = [error for error in leaves if error.exit_code != errors.StrandlineError.exit_code]
     rows.sort(key=lambda error: error.exit_code)
     causes = {error: " ".join((error.__doc__ or "").replace("``", "`").split()) for error in rows}
     named = [(str(error.exit_code), f"`{error.__name__}`", causes[error], *_NEXT_STEP[error]) for error in rows]
-    return _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in (*_WITHOUT_CLASS, *named)) + _ERRORS_TAIL
+    return (
+        _ERRORS_HEAD + "".join("| " + " | ".join(cells) + " |\n" for cells in (*_WITHOUT_CLASS, *named)) + _ERRORS_TAIL
+    )
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigurationError
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 
 
 def write(conf: Path, name: str, text: str) -> None:

@@ -32,7 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What tests ``record_property("found", …)`` is shown, from whichever process."""
-    for report in (report for reports in terminalreporter.stats.values() for report in reports if isinstance(report, pytest.TestReport)):
+    for report in (
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+    ):
         for line in (line for name, line in report.user_properties if name == "found" and report.when == "call"):
             terminalreporter.write_line(line)
 

@@ -51,12 +51,19 @@ def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
     java = f"{_QUIET} {SMALL_JVM if for_long else SHORT_LIVED}"
     conf = {**_CONF, "spark.connect.grpc.binding.port": str(port), "spark.driver.extraJavaOptions": java}
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
-    submit += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--jars", ",".join(map(str, cached_jars()))]
+    submit += [
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "--jars",
+        ",".join(map(str, cached_jars())),
+    ]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     # The workers are the server's, and import this package there.
     env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as said:
-        guard = subprocess.Popen([sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env)
+        guard = subprocess.Popen(
+            [sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env
+        )
     try:
         _wait_for(port, guard, log)
         yield f"sc://127.0.0.1:{port}"

@@ -93,7 +93,9 @@ class CrashingTables(Tables):
         return _CrashingMerge(merge.target, merge.source, merge.on, commit=self.commit)
 
 
-def until_it_ends(job: Callable[[JobContext], object], crashing: JobContext, chance: random.Random, commits: int = 8) -> None:
+def until_it_ends(
+    job: Callable[[JobContext], object], crashing: JobContext, chance: random.Random, commits: int = 8
+) -> None:
     """Run *job*, crashing at random ones of its first *commits*, until one run gets through.
 
     Args:
@@ -101,7 +103,9 @@ def until_it_ends(job: Callable[[JobContext], object], crashing: JobContext, cha
     """
     assert isinstance(crashing.tables, CrashingTables)
     for attempt in range(4):
-        crashing.tables.countdown.update(left=chance.randint(1, commits) if attempt < 3 else 10**9, after=chance.randrange(2))
+        crashing.tables.countdown.update(
+            left=chance.randint(1, commits) if attempt < 3 else 10**9, after=chance.randrange(2)
+        )
         try:
             job(crashing)
         except Crash:

@@ -9,7 +9,7 @@ from pipelines.demo.dataset import load_dataset
 from pipelines.demo.files import GOLD
 from pipelines.demo.replay import completed
 from pipelines.gold.statement import DIALECT
-from pipelines.model import columns
+from pipelines.model import table_schemas as columns
 from pipelines.model.tables import TableName
 from scripts.reference import columns_of
 
@@ -50,7 +50,11 @@ def columns_of_table(table: str) -> set[str]:
     layer, _, name = table.removeprefix("delta.lake/").replace("/", ".").partition(".")
     if layer == "gold":
         file = GOLD / f"{name}.sql"
-        return set(sqlglot.parse_one(file.read_text(encoding="utf-8"), dialect=DIALECT).named_selects) if file.is_file() else set()
+        return (
+            set(sqlglot.parse_one(file.read_text(encoding="utf-8"), dialect=DIALECT).named_selects)
+            if file.is_file()
+            else set()
+        )
     if layer == "silver":
         bookkeeping = columns.SILVER_HISTORY_DDL if name.endswith("_history") else columns.SILVER_BOOKKEEPING_DDL
         return _names(bookkeeping) | {"_id"} | _fields(name)

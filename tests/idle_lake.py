@@ -16,7 +16,12 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 _DAY: Final = 86_400
-_TIMES: Final = (("commitInfo", "timestamp"), ("txn", "lastUpdated"), ("add", "modificationTime"), ("remove", "deletionTimestamp"))
+_TIMES: Final = (
+    ("commitInfo", "timestamp"),
+    ("txn", "lastUpdated"),
+    ("add", "modificationTime"),
+    ("remove", "deletionTimestamp"),
+)
 """Actions of a log file, and the field of each that holds a time in ms."""
 
 

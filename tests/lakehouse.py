@@ -18,15 +18,15 @@ from pyspark.sql import functions as F
 from pipelines.io.commits import LogFolder
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.purge import Purge
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import bronze_table
-from pipelines.model.merge_key import document_merge_key
+from pipelines.jobs.maintenance.tombstone_purge import Purge
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.bson.merge_key import document_merge_key
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName, safe_name
-from pipelines.settings import Settings
-from pipelines.silver_settings import SilverSettings
+from pipelines.settings.configuration import Settings
+from pipelines.settings.silver import SilverSettings
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,10 @@ def documents_in_silver(ctx: JobContext, collection: str) -> dict[str, bytes]:
 
 def all_in_silver(ctx: JobContext, *collections: str) -> dict[str, dict[str, bytes]]:
     """The same of each table, in one query."""
-    living = (silver(ctx, name).where(~F.col("_deleted")).select(F.lit(name).alias("table"), "_key", "_document") for name in collections)
+    living = (
+        silver(ctx, name).where(~F.col("_deleted")).select(F.lit(name).alias("table"), "_key", "_document")
+        for name in collections
+    )
     found: dict[str, dict[str, bytes]] = {name: {} for name in collections}
     for table, key, document in reduce(DataFrame.unionAll, living).collect() if collections else ():
         assert key not in found[table], f"{key} stands in {table} twice"

@@ -16,8 +16,32 @@ PLAIN = ("a", "b", "c", "B", "é", "0", "1", "10", "02")
 HOSTILE = (*PLAIN, "a.b", "b.0", "a.b.c", "", ".", "$d", "c.")
 
 _SCALARS: tuple[Any, ...] = (
-    *(0, 1, 2, 3, 5, 1.0, -0.0, 2.5, "", "x", "text", None, True, bson.Int64(1), bson.Int64(2**40), bson.Decimal128("1.0")),
-    *(bson.ObjectId(b"0" * 12), bson.Binary(b"ab", 5), bson.Regex("a", "i"), bson.Timestamp(3, 4), bson.MinKey(), bson.Code("f")),
+    *(
+        0,
+        1,
+        2,
+        3,
+        5,
+        1.0,
+        -0.0,
+        2.5,
+        "",
+        "x",
+        "text",
+        None,
+        True,
+        bson.Int64(1),
+        bson.Int64(2**40),
+        bson.Decimal128("1.0"),
+    ),
+    *(
+        bson.ObjectId(b"0" * 12),
+        bson.Binary(b"ab", 5),
+        bson.Regex("a", "i"),
+        bson.Timestamp(3, 4),
+        bson.MinKey(),
+        bson.Code("f"),
+    ),
     datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC),
 )
 
@@ -48,7 +72,11 @@ def paths_of(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every dotted path of a document that an update operator can name, and what stands there."""
     items: list[tuple[str, Any]] = []
     if isinstance(value, dict):
-        items = [(name, inner) for name, inner in value.items() if name not in ("", "_id") and "." not in name and name[0] != "$"]
+        items = [
+            (name, inner)
+            for name, inner in value.items()
+            if name not in ("", "_id") and "." not in name and name[0] != "$"
+        ]
     elif isinstance(value, list):
         items = [(str(index), inner) for index, inner in enumerate(value)]
     for name, inner in items:
@@ -65,7 +93,9 @@ class Target:
         self.known = [path for path, _ in known] or ["a"]
         self.parents = [path for path, value in known if isinstance(value, dict)]
         self.arrays = [path for path, value in known if isinstance(value, list)] or ["list"]
-        self.numbers = [path for path, value in known if isinstance(value, int | float) and value is not True] or ["count"]
+        self.numbers = [path for path, value in known if isinstance(value, int | float) and value is not True] or [
+            "count"
+        ]
         self.tops = [path for path in self.known if "." not in path]
 
     def path(self) -> str:
@@ -80,9 +110,16 @@ class Target:
 
 def random_operator(target: Target) -> tuple[str, str, Any]:
     chance = target.chance
-    path, array, name, value = target.path(), chance.choice(target.arrays), chance.choice(PLAIN), random_value(chance, PLAIN, 2)
+    path, array, name, value = (
+        target.path(),
+        chance.choice(target.arrays),
+        chance.choice(PLAIN),
+        random_value(chance, PLAIN, 2),
+    )
     each: Document = {"$each": [random_value(chance, PLAIN, 1) for _ in range(chance.randint(0, 3))]}
-    each |= chance.choice(({}, {"$sort": 1}, {"$sort": {"a": -1}}, {"$slice": 2}, {"$slice": -2}, {"$position": 0}, {"$position": 1}))
+    each |= chance.choice(
+        ({}, {"$sort": 1}, {"$sort": {"a": -1}}, {"$slice": 2}, {"$slice": -2}, {"$position": 0}, {"$position": 1})
+    )
     number = chance.choice((0, 1, -1, 2, 1.5, bson.Int64(2**33), bson.Decimal128("0.1")))
     return chance.choice(
         (
@@ -125,11 +162,17 @@ def random_stage(target: Target, names: tuple[str, ...]) -> Document:
     order = chance.sample(target.tops, len(target.tops)) if chance.random() < 0.5 else target.tops
     rebuilt: Document = {name: f"${name}" if chance.random() < 0.8 else literal for name in order}
     field = {"$literal": chance.choice((*names, *target.tops))}
-    to_the_end = {name: value for name, value in rebuilt.items() if name != top} | {top: chance.choice((f"${top}", literal))}
+    to_the_end = {name: value for name, value in rebuilt.items() if name != top} | {
+        top: chance.choice((f"${top}", literal))
+    }
     return chance.choice(
         (
             *[{"$set": {target.path(): literal, target.path(): chance.choice((literal, f"${top}"))}}] * 2,
-            {"$set": {top: {"$cond": [{"$isArray": f"${top}"}, {"$slice": [f"${top}", chance.randint(1, 3)]}, literal]}}},
+            {
+                "$set": {
+                    top: {"$cond": [{"$isArray": f"${top}"}, {"$slice": [f"${top}", chance.randint(1, 3)]}, literal]}
+                }
+            },
             {"$set": {top: {"$cond": [{"$isArray": f"${top}"}, {"$concatArrays": [f"${top}", [literal]]}, literal]}}},
             {"$set": {top: {"$cond": [{"$isArray": f"${top}"}, {"$concatArrays": [[literal], f"${top}"]}, literal]}}},
             {"$unset": chance.choice((target.path(), top))},

@@ -50,6 +50,9 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = folder / "ours-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
-    lines = [f"{name} = {__name__}:{kind.__name__}" for name, kind in (("once", OnceOnly), ("failing", Failing), ("always", Always))]
+    lines = [
+        f"{name} = {__name__}:{kind.__name__}"
+        for name, kind in (("once", OnceOnly), ("failing", Failing), ("always", Always))
+    ]
     (about / "entry_points.txt").write_text("\n".join(["[strandline.snapshotters]", *lines]))
     monkeypatch.syspath_prepend(folder)

@@ -19,10 +19,10 @@ from pymongo.uri_parser import parse_uri
 from pipelines.source.change_stream import ChangeBatch, StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.mongod import configured_uri
-from pipelines.source.opening import StreamLimits, token_at
-from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
+from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Selection
+from pipelines.source.stream_opening import StreamLimits, token_at
 
 Db = Database[dict[str, Any]]
 
@@ -30,17 +30,28 @@ Db = Database[dict[str, Any]]
 needs_failpoints = pytest.mark.skipif(
     configured_uri() is not None, reason="failpoints need a server with enableTestCommands, the embedded one"
 )
-QUICK = Patience(initial_delay_ms=5, max_delay_ms=20)
+QUICK = RetryPolicy(initial_delay_ms=5, max_delay_ms=20)
 
 
 class Reading:
     """A reader over one database, and what came of it."""
 
-    def __init__(self, uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = QUICK, **selection: Any) -> None:
-        self.client = open_client(ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True)
+    def __init__(
+        self,
+        uri: str,
+        database: Db,
+        limits: StreamLimits = StreamLimits(),
+        retry_policy: RetryPolicy = QUICK,
+        **selection: Any,
+    ) -> None:
+        self.client = open_client(
+            ConnectionOptions(f"{uri}&heartbeatFrequencyMS=500", server_selection_timeout_ms=5000), raw=True
+        )
         self.selection = Selection("database", database.name, **selection)
         start = ResumePoint(token=token_at(self.client, self.selection, expanded_events=False))
-        self.reader = StreamReader(self.client, self.selection, start, limits=limits, patience=patience, expanded_events=False)
+        self.reader = StreamReader(
+            self.client, self.selection, start, limits=limits, retry_policy=retry_policy, expanded_events=False
+        )
         self.ends_at = float("inf")
         self.batches = self.reader.batches(lambda: time.monotonic() < self.ends_at)
         self.events: list[dict[str, Any]] = []
@@ -68,9 +79,9 @@ class Reading:
 
 @contextmanager
 def reading(
-    uri: str, database: Db, limits: StreamLimits = StreamLimits(), patience: Patience = QUICK, **selection: Any
+    uri: str, database: Db, limits: StreamLimits = StreamLimits(), retry_policy: RetryPolicy = QUICK, **selection: Any
 ) -> Iterator[Reading]:
-    found = Reading(uri, database, limits, patience, **selection)
+    found = Reading(uri, database, limits, retry_policy, **selection)
     with closing(found.client), closing(found.batches):
         yield found
 

@@ -12,7 +12,7 @@ from pipelines.bronze.envelope import Stamp
 from pipelines.bronze.ownership import check_owner
 from pipelines.bronze.stream_rows import one_file
 from pipelines.io.tables import Tables
-from pipelines.model.columns import bronze_table
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import TIME, Stamp, constant_source, constant_time, filled
 from pipelines.bronze.json_columns import json_columns
-from pipelines.model.columns import READ_CAPPED
-from pipelines.model.merge_key import document_merge_key
+from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.position import snapshot_position
+from pipelines.model.table_schemas import READ_CAPPED
 
 
 @dataclass(frozen=True)

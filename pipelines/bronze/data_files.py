@@ -15,14 +15,33 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import SCHEMA, Batch, stream_table
 from pipelines.io.parquet_file import DataFile, write_data_file
-from pipelines.model.columns import SKIPPED_BY
+from pipelines.model.table_schemas import SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 20_000
 """Events of a batch: parsed, they take several times their bytes. Each part is a row group of the file."""
 
 _FEW_VALUES: Final = (
-    *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at", "snapshot_id", "chunk"),
-    *("lineage", "ends_outside_transaction", "writer", "source.version", "source.name", "source.ts_ms", "source.snapshot"),
+    *(
+        "batch",
+        "op",
+        "operation_type",
+        "db",
+        "collection",
+        "collection_uuid",
+        "cluster_time",
+        "captured_at",
+        "snapshot_id",
+        "chunk",
+    ),
+    *(
+        "lineage",
+        "ends_outside_transaction",
+        "writer",
+        "source.version",
+        "source.name",
+        "source.ts_ms",
+        "source.snapshot",
+    ),
 )
 
 

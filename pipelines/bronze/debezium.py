@@ -9,18 +9,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
 
-from pipelines.bronze.readable import with_json
+from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transaction_block
-from pipelines.model import raw_bson as rb
-from pipelines.model.columns import CHANGE_OPS
-from pipelines.model.extended_json import JsonMode, strict_value
+from pipelines.model.bson import raw as rb
+from pipelines.model.bson.extended_json import JsonMode, strict_value
+from pipelines.model.table_schemas import CHANGE_OPS
 
 VALUE: Final = ("before", "after", "updateDescription", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Columns of Debezium's value; null in a tombstone."""
 
 
 def debezium_events(
-    rows: DataFrame, *, prefix: str, tombstones: bool = False, json_mode: JsonMode = "extended", replica_set: str | None = None
+    rows: DataFrame,
+    *,
+    prefix: str,
+    tombstones: bool = False,
+    json_mode: JsonMode = "extended",
+    replica_set: str | None = None,
 ) -> DataFrame:
     """Change events in Debezium's shape, one row each.
 
@@ -85,9 +90,14 @@ def _source(replica_set: str | None) -> Column:
 
 def _update_description() -> Column:
     known = F.col("update_description")
-    arrays = F.transform(known["truncated_arrays"], lambda array: F.struct(array["field"].alias("field"), array["new_size"].alias("size")))
+    arrays = F.transform(
+        known["truncated_arrays"],
+        lambda array: F.struct(array["field"].alias("field"), array["new_size"].alias("size")),
+    )
     described = F.struct(
-        known["removed_fields"].alias("removedFields"), known["updated_fields"].alias("updatedFields"), arrays.alias("truncatedArrays")
+        known["removed_fields"].alias("removedFields"),
+        known["updated_fields"].alias("updatedFields"),
+        arrays.alias("truncatedArrays"),
     )
     return F.when(known.isNotNull(), described)
 

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 
 from pipelines.bronze.envelope import Batch
 from pipelines.bronze.stream_rows import one_file, stream_rows
-from pipelines.io.landed import Anchor, Contended, Landed, Taken, WriterEnded
+from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
 from pipelines.io.tables import Tables
-from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.tables import TableName
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
@@ -25,7 +25,7 @@ Reader = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class Once:
+class TransactionId:
     """By what an append is known that was done before, and by whom."""
 
     app_id: str
@@ -37,13 +37,13 @@ class Once:
 class Engine(Protocol):
     """I/O: one commit each, proven to be one's own, or none where the sequence is taken."""
 
-    def append_batch(self, batch: Batch, once: Once) -> Landed | Taken:
+    def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         """Rows of events."""
 
-    def append_rows(self, rows: pa.Table, once: Once) -> Landed | Taken:
+    def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         """A few rows that are there."""
 
-    def append_read(self, read: Reader, once: Once) -> Landed | Taken:
+    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         """Rows that another process reads."""
 
     def alone(self) -> AbstractContextManager[object]:
@@ -71,42 +71,50 @@ class SparkEngine:
     _anchor: Anchor | None = field(default=None, init=False)
     """The newest commit that was made here."""
 
-    def append_batch(self, batch: Batch, once: Once) -> Landed | Taken:
+    def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         with stream_rows(self.tables.spark, batch) as rows:
             return self._append(rows, once)
 
-    def append_rows(self, rows: pa.Table, once: Once) -> Landed | Taken:
+    def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self._append(one_file(self.tables.spark, rows), once)
 
-    def append_read(self, read: Reader, once: Once) -> Landed | Taken:
+    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         def reading(one: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in one:  # a Python worker that leaves a part of its input is ended, and the next chunk would wait for a new one
+            for _ in (
+                one
+            ):  # a Python worker that leaves a part of its input is ended, and the next chunk would wait for a new one
                 yield from read()
 
         return self._append(self.tables.spark.range(0, 1, 1, 1).mapInArrow(reading, BRONZE_DDL), once)
 
-    def _append(self, rows: DataFrame, once: Once) -> Landed | Taken:
+    def _append(self, rows: DataFrame, once: TransactionId) -> Appended | AlreadyAppended:
         while True:
-            if not isinstance(outcome := self.try_append(rows, once), Contended):
+            if not isinstance(outcome := self.try_append(rows, once), LostRace):
                 return outcome
 
-    def try_append(self, rows: DataFrame, once: Once) -> Landed | Taken | Contended:
+    def try_append(self, rows: DataFrame, once: TransactionId) -> Appended | AlreadyAppended | LostRace:
         """I/O: one attempt."""
         sequence, after = self._first_tries.get(once.app_id, (-1, -1))
         if sequence != once.sequence:
             after = self.looked_up_to
             self._first_tries[once.app_id] = (once.sequence, after)
         outcome = self.tables.append_once(
-            self.table, rows, app_id=once.app_id, sequence=once.sequence, proof=once.proof, after=after, anchor=self._anchor
+            self.table,
+            rows,
+            app_id=once.app_id,
+            sequence=once.sequence,
+            proof=once.proof,
+            after=after,
+            anchor=self._anchor,
         )
-        if isinstance(outcome, Landed):
+        if isinstance(outcome, Appended):
             self._check_place(outcome)
             self.looked_up_to = max(self.looked_up_to, outcome.looked_up_to)
             if self._anchor is None or outcome.version > self._anchor.version:
                 self._anchor = Anchor(outcome.version, once.proof)
         return outcome
 
-    def _check_place(self, landed: Landed) -> None:
+    def _check_place(self, landed: Appended) -> None:
         """Raises WriterEnded where the commit went into another table, or into an older copy of this one.
 
         The look for the commit's own proof meets the anchor, too. With no anchor the table is asked for its id, which is a job: at the

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipelines import __version__
 from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.bronze.json_columns import json_columns
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 
 _TRUNCATED = pa.list_(pa.struct([("field", pa.string()), ("new_size", pa.int32())]))
 _UPDATE = pa.struct(
@@ -204,7 +204,9 @@ def _session_id(event: ChangeEvent) -> str | None:
 
 def constant_source(stamp: Stamp, size: int, snapshot: str) -> pa.StructArray:
     values = {"version": __version__, "name": stamp.source, "ts_ms": stamp.captured_at_us // 1000, "snapshot": snapshot}
-    return pa.StructArray.from_arrays([pa.repeat(pa.scalar(values.get(f.name), f.type), size) for f in _SOURCE], fields=list(_SOURCE))
+    return pa.StructArray.from_arrays(
+        [pa.repeat(pa.scalar(values.get(f.name), f.type), size) for f in _SOURCE], fields=list(_SOURCE)
+    )
 
 
 def constant_time(stamp: Stamp, size: int) -> pa.Array:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from pipelines.model import raw_bson as rb
-from pipelines.model.merge_key import merge_key
+from pipelines.model.bson import raw as rb
+from pipelines.model.bson.merge_key import merge_key
 from pipelines.model.position import streamed_position
 
 _OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}

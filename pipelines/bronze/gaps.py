@@ -15,11 +15,11 @@ from pipelines.bronze.envelope import Note
 from pipelines.bronze.offsets import Committed, newest_ends
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.tables import Tables
-from pipelines.model.columns import DOCUMENT_OPS
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex, snapshot_position
 from pipelines.model.resume_token import ResumeToken
+from pipelines.model.table_schemas import DOCUMENT_OPS
 from pipelines.model.tables import TableName
 
 GapKind = Literal["altered", "heal", "restart_at_oldest"]
@@ -65,7 +65,9 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
     newest = rows.groupBy("db", "collection").agg(F.max("position").alias("position")).collect()
     last_seen = {Namespace(row["db"], row["collection"]): row["position"] for row in newest}
     before = snapshot_position(*present)
-    gaps = [Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen]
+    gaps = [
+        Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen
+    ]
     if gaps:
         _remember(writer, gaps)
 

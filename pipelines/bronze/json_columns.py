@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipelines.model import raw_bson as rb
-from pipelines.model.extended_json import WRITERS, JsonWriters
+from pipelines.model.bson import raw as rb
+from pipelines.model.bson.extended_json import WRITERS, JsonWriters
 
 
-def json_columns(rows: Iterable[tuple[str, bytes | None]], writers: JsonWriters = WRITERS["extended"]) -> dict[str, object]:
+def json_columns(
+    rows: Iterable[tuple[str, bytes | None]], writers: JsonWriters = WRITERS["extended"]
+) -> dict[str, object]:
     """Convert envelopes.
 
     Args:
@@ -31,7 +33,11 @@ def json_columns(rows: Iterable[tuple[str, bytes | None]], writers: JsonWriters 
 def _row(op: str, envelope: bytes, writers: JsonWriters) -> dict[str, Any]:
     if op == "r":
         found = rb.field(envelope, b"_id")
-        key = None if found is None else _json(rb.as_document(found[0], envelope[found[1] : found[2]], b"_id"), writers.document)
+        key = (
+            None
+            if found is None
+            else _json(rb.as_document(found[0], envelope[found[1] : found[2]], b"_id"), writers.document)
+        )
         return {"document_key": key, "after": _json(envelope, writers.document)}
     row: dict[str, Any] = {}
     for kind, name, value, end in rb.elements(envelope):
@@ -54,7 +60,12 @@ def _json(document: bytes, write: Callable[[bytes], str]) -> str | None:
 
 
 def _update_description(raw: bytes, start: int, write: Callable[[bytes], str]) -> dict[str, Any]:
-    description: dict[str, Any] = {"updated_fields": None, "removed_fields": [], "truncated_arrays": [], "disambiguated_paths": None}
+    description: dict[str, Any] = {
+        "updated_fields": None,
+        "removed_fields": [],
+        "truncated_arrays": [],
+        "disambiguated_paths": None,
+    }
     for _, name, value, end in rb.elements(raw, start):
         if name == b"updatedFields":
             description["updated_fields"] = _json(raw[value:end], write)

@@ -15,14 +15,14 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipelines.bronze.engine import Once, SparkEngine
+from pipelines.bronze.engine import SparkEngine, TransactionId
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.native_engine import append_at_once
 from pipelines.bronze.offsets import ends, lineage_of_row
 from pipelines.bronze.stream_rows import one_file
 from pipelines.errors import ContractError, RetriableError
+from pipelines.io.append_result import AlreadyAppended, Appended, LostRace
 from pipelines.io.commits import Commit
-from pipelines.io.landed import Contended, Landed, Taken
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 
@@ -30,7 +30,9 @@ _log = logging.getLogger("strandline.capture")
 
 _LAST_SEQUENCE: Final = 2**62
 _OPENED_BY: Final = ("restored", "reset")
-_PARTS_OF_STREAM_PROOF: Final = 5  # strandline, source, lineage, writer, batch; a chunk's names its snapshot and lane, too
+_PARTS_OF_STREAM_PROOF: Final = (
+    5  # strandline, source, lineage, writer, batch; a chunk's names its snapshot and lane, too
+)
 _ATTEMPTS, _PAUSE_SECONDS = 100, 0.5
 _LANES_AT_ONCE: Final = 8
 
@@ -83,7 +85,11 @@ def lanes_at_work(
     named = rows.where(is_named).select("snapshot_id").distinct()
     control = rows.where((F.col("op") == "snapshot") & F.col("operation_type").isin("plan", "completed"))
     lanes = F.get_json_object("after", "$.lanes").cast("INT")
-    found = control.join(F.broadcast(named), "snapshot_id").select("snapshot_id", "operation_type", lanes.alias("lanes")).collect()
+    found = (
+        control.join(F.broadcast(named), "snapshot_id")
+        .select("snapshot_id", "operation_type", lanes.alias("lanes"))
+        .collect()
+    )
     completed = {row["snapshot_id"] for row in found if row["operation_type"] == "completed"}
     plans = {row["snapshot_id"]: row["lanes"] for row in found if row["operation_type"] == "plan"}
     return {(snapshot, lane) for snapshot, count in plans.items() if snapshot not in completed for lane in range(count)}
@@ -98,7 +104,7 @@ def _lanes_before(tables: Tables, bronze: TableName, lineage: int, restored_at: 
         return set()
 
 
-def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) -> Landed | Taken:
+def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) -> Appended | AlreadyAppended:
     """I/O: one commit of *rows* that ends the stream of a lineage, however often its writers commit.
 
     Returns:
@@ -107,11 +113,11 @@ def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) 
     Raises:
         RetriableError: In an object store or a catalog a writer was faster each time. Nothing was written.
     """
-    once = Once(app_id, _LAST_SEQUENCE, proof)
+    once = TransactionId(app_id, _LAST_SEQUENCE, proof)
     for _ in range(_ATTEMPTS):
         version = engine.tables.version(engine.table)
         outcome = engine.try_append(one_file(engine.tables.spark, rows), once)
-        if not isinstance(outcome, Contended):
+        if not isinstance(outcome, LostRace):
             return outcome
         # It had not ended at that version: Delta would have skipped the append.
         if (landed := append_at_once(engine, rows, once, version)) is not None:
@@ -148,7 +154,7 @@ def end_lanes(engine: SparkEngine, app_id: str, proof: str, lanes: Collection[La
 
     def end(lane: Lane) -> None:
         lane_id = ":".join([app_id, *map(str, lane)])
-        engine.append_rows(SCHEMA.empty_table(), Once(lane_id, _LAST_SEQUENCE, f"{lane_id}:{proof}"))
+        engine.append_rows(SCHEMA.empty_table(), TransactionId(lane_id, _LAST_SEQUENCE, f"{lane_id}:{proof}"))
 
     with ThreadPoolExecutor(_LANES_AT_ONCE, thread_name_prefix="strandline-fence") as pool:
         list(pool.map(end, lanes))

@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
-from pipelines.bronze.engine import Once, Reader, SparkEngine
+from pipelines.bronze.engine import Reader, SparkEngine, TransactionId
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.delta_log import DeltaLog, require_known_features
-from pipelines.io.landed import Landed, Taken, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _DELTAS_INTERVAL = 10
@@ -60,12 +60,14 @@ class NativeEngine:
         """
         log = _log_of(spark, version)
         interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
-        processes = multiprocessing.get_context("forkserver")  # a fork of this one would copy locks that its threads hold
+        processes = multiprocessing.get_context(
+            "forkserver"
+        )  # a fork of this one would copy locks that its threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         return NativeEngine(spark, log, pool, interval)
 
-    def append_batch(self, batch: Batch, once: Once) -> Landed | Taken:
+    def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         def written() -> DataFile:
             if len(batch.events) <= _WRITTEN_HERE:
                 return write_batch(self.log.folder, batch)
@@ -73,10 +75,10 @@ class NativeEngine:
 
         return self._append(written, once, lambda: self.spark.append_batch(batch, once))
 
-    def append_rows(self, rows: pa.Table, once: Once) -> Landed | Taken:
+    def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
 
-    def append_read(self, read: Reader, once: Once) -> Landed | Taken:
+    def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
         try:
             file = self._worked(write_read, self.log.folder, read)
@@ -96,14 +98,16 @@ class NativeEngine:
                 next_step="strandline capture",
             ) from None
 
-    def _append(self, written: Callable[[], DataFile], once: Once, by_spark: Callable[[], Landed | Taken]) -> Landed | Taken:
+    def _append(
+        self, written: Callable[[], DataFile], once: TransactionId, by_spark: Callable[[], Appended | AlreadyAppended]
+    ) -> Appended | AlreadyAppended:
         with self._committing:
             self.log.follow()
             if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes one after such a commit
                 return by_spark()
         return self._commit(written(), once)
 
-    def _commit(self, file: DataFile, once: Once) -> Landed | Taken:
+    def _commit(self, file: DataFile, once: TransactionId) -> Appended | AlreadyAppended:
         with self._committing:
             return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
@@ -116,7 +120,9 @@ class NativeEngine:
         self.log.check()
 
 
-def append_at_once(spark: SparkEngine, rows: pa.Table, once: Once, version: int) -> Landed | Taken | None:
+def append_at_once(
+    spark: SparkEngine, rows: pa.Table, once: TransactionId, version: int
+) -> Appended | AlreadyAppended | None:
     """I/O: one commit of *rows* that no rival can keep from landing: it is prepared, and put in place the moment it may be.
 
     Args:

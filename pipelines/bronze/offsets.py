@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables
-from pipelines.model.moments import utc
 from pipelines.model.tables import TableName
+from pipelines.model.timestamps import utc
 
 _RECENT_BATCHES = (1_000, 100_000)
 
@@ -69,7 +69,9 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
         VersionGone: Delta no longer shows *version*.
     """
     rows = tables.read(bronze, version=version)
-    newest = rows.agg(F.max("batch").alias("batch"), F.max("lineage").alias("lineage")).first()  # of statistics alone: no file is opened
+    newest = rows.agg(
+        F.max("batch").alias("batch"), F.max("lineage").alias("lineage")
+    ).first()  # of statistics alone: no file is opened
     if newest is None or newest["batch"] is None:
         return None
     lineage, last = newest["lineage"] or 1, None
@@ -85,7 +87,9 @@ def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[da
     batches first: only where nothing has happened for long are older ones read."""
     rows = tables.read(bronze).where(F.col("batch").isNotNull())
     for batches in (*_RECENT_BATCHES, last.batch):
-        (newest,) = rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
+        (newest,) = (
+            rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
+        )
         if newest[0] is not None:
             break
     return utc(newest[0]), utc(newest[1])
@@ -144,4 +148,12 @@ def _ended(row: Row) -> Ended:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
     at = utc(row["captured_at"])
-    return Ended(row["batch"], row["lineage"] or 1, at, kind, row["resume_token"], row["after"] if control else None, row["writer"])
+    return Ended(
+        row["batch"],
+        row["lineage"] or 1,
+        at,
+        kind,
+        row["resume_token"],
+        row["after"] if control else None,
+        row["writer"],
+    )

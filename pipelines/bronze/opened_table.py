@@ -9,7 +9,7 @@ from typing import TypeVar
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ContractError, FencedError, StrandlineError
-from pipelines.io.landed import Landed, WriterEnded
+from pipelines.io.append_result import Appended, WriterEnded
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 
@@ -50,7 +50,7 @@ class OpenedTable:
             if (isinstance(error, WriterEnded) or not isinstance(error, StrandlineError)) and self._is_gone():
                 raise self._gone() from error
             raise
-        if isinstance(landed, Landed) and landed.restored_at is not None and landed.restored_at > self.version:
+        if isinstance(landed, Appended) and landed.restored_at is not None and landed.restored_at > self.version:
             raise self._restored("while this capture was writing")
         return landed
 
@@ -88,7 +88,11 @@ class OpenedTable:
 
     def _gone(self) -> ContractError:
         lake = self.tables.lake
-        back = f"put the old folder back as {lake.path(self.table)}" if lake.by_path else f"bring the old {lake.sql(self.table)} back"
+        back = (
+            f"put the old folder back as {lake.path(self.table)}"
+            if lake.by_path
+            else f"bring the old {lake.sql(self.table)} back"
+        )
         return ContractError(
             f"{self.table} is not the table that this capture opened: the old one was moved, removed or replaced;"
             f" it holds the batches up to {self.batch}, and not the events after them",

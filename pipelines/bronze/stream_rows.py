@@ -14,7 +14,7 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.bronze.envelope import Batch, stream_table
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.table_schemas import BRONZE_DDL
 
 PARSED_HERE: Final = 4_000
 """Events of a batch that one thread parses before a Python worker would have begun."""
@@ -40,7 +40,9 @@ def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
         return
     if is_remote():
         raw = pa.table([list(batch.events), [False] * (len(batch.events) - 1) + [True]], schema=_RAW)
-        yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(_parsing_rows(replace(batch, events=())), BRONZE_DDL)
+        yield spark.createDataFrame(raw, schema=schema_of(_RAW_DDL)).mapInArrow(
+            _parsing_rows(replace(batch, events=())), BRONZE_DDL
+        )
         return
     with ExitStack() as lent:
         slices = []

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.model.columns import CHANGE_OPS
+from pipelines.model.table_schemas import CHANGE_OPS
 
 _SESSION: Final = "$['id']['$binary']['base64']"
 
@@ -23,7 +23,9 @@ def transaction_block() -> Column:
     has the place that it had.
     """
     identifier = transaction_id()
-    alone = F.when(identifier.isNull(), F.struct("position", "key"))  # everything outside transactions must not be one window
+    alone = F.when(
+        identifier.isNull(), F.struct("position", "key")
+    )  # everything outside transactions must not be one window
     whole = Window.partitionBy(identifier, alone).orderBy("position")
     in_collection = Window.partitionBy(identifier, alone, "db", "collection").orderBy("position")
     place = F.struct(
@@ -45,7 +47,9 @@ def transactions(rows: DataFrame) -> DataFrame:
         ``data_collections`` (name and count of each, by name).
     """
     events = (
-        rows.select(transaction_id().alias("id"), "db", "collection", "position", "cluster_time").where(F.col("id").isNotNull()).distinct()
+        rows.select(transaction_id().alias("id"), "db", "collection", "position", "cluster_time")
+        .where(F.col("id").isNotNull())
+        .distinct()
     )
     by_collection = events.groupBy("id", F.concat_ws(".", "db", "collection").alias("data_collection")).agg(
         F.count("*").alias("event_count"),
@@ -61,7 +65,9 @@ def transactions(rows: DataFrame) -> DataFrame:
     ended = whole.crossJoin(rows.agg(F.max(_token()).alias("reached"))).where(
         F.substring_index("last.position", ":", -1) < F.col("reached")
     )
-    begin = whole.select(F.lit("BEGIN").alias("status"), "id", "first.*", *_unknown(whole, "event_count", "data_collections"))
+    begin = whole.select(
+        F.lit("BEGIN").alias("status"), "id", "first.*", *_unknown(whole, "event_count", "data_collections")
+    )
     end = ended.select(F.lit("END").alias("status"), "id", "last.*", "event_count", "data_collections")
     return begin.unionByName(end)
 

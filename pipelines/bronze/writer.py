@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipelines.bronze.appender import BronzeAppender
-from pipelines.bronze.engine import Engine, Once, Reader, SparkEngine
+from pipelines.bronze.engine import Engine, Reader, SparkEngine, TransactionId
 from pipelines.bronze.envelope import Batch, BatchEnd, Note, control_table
 from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
 from pipelines.bronze.native_engine import NativeEngine
@@ -18,12 +18,12 @@ from pipelines.bronze.offsets import Committed, committed, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.errors import ContractError, StrandlineError
-from pipelines.io.landed import Landed, Taken
+from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import BRONZE_DDL, SKIPPED_BY
 from pipelines.model.deployment import IDENTITY_PROPERTY
-from pipelines.model.updates import UPDATES_PROPERTY, UpdateKind, updates_in
+from pipelines.model.table_schemas import BRONZE_DDL, SKIPPED_BY
+from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
 
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 PROPERTIES = {
@@ -172,7 +172,7 @@ class BronzeWriter(BronzeAppender):
         resume_token: str | None,
         snapshot_id: str | None,
         last_event: str | None = None,
-        beside: Sequence[pa.Table] = (),
+        extra_rows: Sequence[pa.Table] = (),
     ) -> Committed:
         """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
 
@@ -183,13 +183,19 @@ class BronzeWriter(BronzeAppender):
             FencedError: Another writer committed this batch.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event)
-        rows = pa.concat_tables([*beside, control_table(self.stamp(), batch=batch, end=end, note=note)])
+        rows = pa.concat_tables([*extra_rows, control_table(self.stamp(), batch=batch, end=end, note=note)])
         return self._ended(self._engine.append_rows, rows, batch, end)
 
-    def _ended(self, append: Callable[[_Rows, Once], Landed | Taken], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
+    def _ended(
+        self,
+        append: Callable[[_Rows, TransactionId], Appended | AlreadyAppended],
+        rows: _Rows,
+        batch: int,
+        end: BatchEnd,
+    ) -> Committed:
         with COMMIT_SECONDS.time():
             landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
-        if isinstance(landed, Taken):
+        if isinstance(landed, AlreadyAppended):
             raise self.refusal(f"batch {batch}", batch=batch)
         self._opened.batch = batch
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
@@ -223,7 +229,7 @@ class BronzeWriter(BronzeAppender):
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
             self.lineage = ended + 1
-            if isinstance(landed, Landed):  # of a snapshot that began meanwhile the lanes are ended now
+            if isinstance(landed, Appended):  # of a snapshot that began meanwhile the lanes are ended now
                 end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
                 self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
@@ -259,7 +265,7 @@ class BronzeWriter(BronzeAppender):
             restored_at=restored_at,
         )
 
-    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int) -> Landed | Taken:
+    def append_once(self, rows: pa.Table, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
         """I/O: one fenced commit of a few *rows*, proven; or none where the sequence is taken. Unless bronze holds these rows already, the
         caller raises `refusal` then.
 
@@ -269,12 +275,19 @@ class BronzeWriter(BronzeAppender):
         """
         return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
 
-    def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Landed | Taken:
+    def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
         """I/O: the same with rows that another process reads. Raises what that raises, too."""
         return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
 
-    def _once(self, append: Callable[[_Rows, Once], Landed | Taken], rows: _Rows, *, app_id: str, sequence: int) -> Landed | Taken:
-        once = Once(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
+    def _once(
+        self,
+        append: Callable[[_Rows, TransactionId], Appended | AlreadyAppended],
+        rows: _Rows,
+        *,
+        app_id: str,
+        sequence: int,
+    ) -> Appended | AlreadyAppended:
+        once = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
         return self._opened.guarded(lambda: append(rows, once))
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:

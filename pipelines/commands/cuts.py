@@ -18,6 +18,6 @@ def list_all(
     as_json: AsJson = False,
 ) -> None:
     """The newest first: a position, the version of every table there, and whether it is an exact moment of the source."""
-    from pipelines.jobs.cuts import list_cuts
+    from pipelines.jobs.silver.cuts import list_cuts
 
     print_rows(list_cuts(open_pipeline(context), limit=limit), as_json=as_json)

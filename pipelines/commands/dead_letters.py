@@ -9,7 +9,7 @@ import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows
 from pipelines.errors import ConfigurationError
-from pipelines.model.moments import TIME_EXAMPLE, parse_time
+from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
 
 dead_letters = typer.Typer(help="What could not be taken as it is, and why.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """The newest first, without documents."""
-    from pipelines.jobs.dead_letters import list_dead_letters
+    from pipelines.jobs.operations.dead_letters import list_dead_letters
 
     print_rows(list_dead_letters(open_pipeline(context), status=status), as_json=as_json)
 
@@ -34,7 +34,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """All of one."""
-    from pipelines.jobs.dead_letters import show_dead_letter
+    from pipelines.jobs.operations.dead_letters import show_dead_letter
 
     print_record(show_dead_letter(open_pipeline(context), identifier, values=values), as_json=as_json)
 
@@ -42,11 +42,13 @@ def show(
 @dead_letters.command("replay")
 def replay_(
     context: typer.Context,
-    identifiers: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: all that are open.")] = None,
+    identifiers: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Default: all that are open.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the documents again from the source and land them; calling again is safe."""
-    from pipelines.jobs.dead_letters import replay
+    from pipelines.jobs.operations.dead_letters import replay
 
     print_rows([asdict(letter) for letter in replay(open_pipeline(context), identifiers or ())], as_json=as_json)
 
@@ -54,11 +56,13 @@ def replay_(
 @dead_letters.command("purge")
 def purge_(
     context: typer.Context,
-    before: Annotated[str | None, typer.Option(help="Only those noted before this ISO 8601 time, UTC where it names no zone.")] = None,
+    before: Annotated[
+        str | None, typer.Option(help="Only those noted before this ISO 8601 time, UTC where it names no zone.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--open", help="Those that are still open, too.")] = False,
 ) -> None:
     """Delete what is replayed or gone."""
-    from pipelines.jobs.dead_letters import purge
+    from pipelines.jobs.operations.dead_letters import purge
 
     try:
         moment = None if before is None else parse_time(before)

@@ -23,20 +23,24 @@ class _BuildByDefault(TyperGroup):
         return super().parse_args(ctx, args if first in self.commands or first == "--help" else ["build", *args])
 
 
-gold = typer.Typer(cls=_BuildByDefault, help="Build gold's views and tables: `gold [NAME…]`, `gold --plan`, `gold test`.")
+gold = typer.Typer(
+    cls=_BuildByDefault, help="Build gold's views and tables: `gold [NAME…]`, `gold --plan`, `gold test`."
+)
 
 
 @gold.command("build")
 def build(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Only these, and what they read in gold; default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only these, and what they read in gold; default: all.")
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and why.")] = False,
     no_quality: Annotated[bool, typer.Option("--no-quality", help="Build without the quality gate in front.")] = False,
     once: Annotated[bool, typer.Option("--once", hidden=True)] = False,  # noqa: ARG001  # why: the verbs share it; gold always ends
     as_json: AsJson = False,
 ) -> None:
     """Check quality, then build what changed upstream, in the order of the references."""
-    from pipelines.jobs.gold import NO_GOLD, plan_gold, refresh_gold, run_gold
+    from pipelines.jobs.gold.job import NO_GOLD, plan_gold, refresh_gold, run_gold
 
     ctx = open_pipeline(context)
     if plan:
@@ -74,7 +78,7 @@ def run_cases(
     as_json: AsJson = False,
 ) -> None:
     """Run the YAML cases beside the SQL files: given these rows, expect those."""
-    from pipelines.jobs.gold import NO_CASES, check_gold
+    from pipelines.jobs.gold.job import NO_CASES, check_gold
 
     results = check_gold(open_pipeline(context), names or ())
     if not results and not as_json:

@@ -11,7 +11,7 @@ import typer
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from pipelines.jobs.offsets import Move
+    from pipelines.jobs.offsets.job import Move
 
 offsets = typer.Typer(help="The position that bronze remembers.", no_args_is_help=True)
 
@@ -23,17 +23,19 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 @offsets.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Token, batch and times of the committed position, and how long the source will remember it."""
-    from pipelines.jobs.status import show_offset
+    from pipelines.jobs.operations.status import show_offset
 
     print_record(asdict(show_offset(open_pipeline(context))), as_json=as_json)
 
 
 @offsets.command("history")
 def history(
-    context: typer.Context, limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20, as_json: AsJson = False
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    as_json: AsJson = False,
 ) -> None:
     """Every position that was ever committed: by batch, time, lineage and what moved it."""
-    from pipelines.jobs.offsets import offset_history
+    from pipelines.jobs.offsets.job import offset_history
 
     print_rows([asdict(ended) for ended in offset_history(open_pipeline(context), limit)], as_json=as_json)
 
@@ -42,7 +44,10 @@ def history(
 def alter(
     context: typer.Context,
     to: Annotated[
-        str, typer.Option(help="A token, an ISO 8601 time (UTC where it names no zone), a version of the bronze table, now, or oldest.")
+        str,
+        typer.Option(
+            help="A token, an ISO 8601 time (UTC where it names no zone), a version of the bronze table, now, or oldest."
+        ),
     ],
     by: By,
     why: Why = None,
@@ -50,7 +55,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Move the position of a stopped source. Going back captures again, which harms nothing; going forward records a gap."""
-    from pipelines.jobs.offsets import alter_offset
+    from pipelines.jobs.offsets.job import alter_offset
 
     move = alter_offset(open_pipeline(context), to, by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
@@ -59,7 +64,7 @@ def alter(
 @offsets.command("reset")
 def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Let a stopped source start anew, in a new lineage. What was captured stays; the old positions stay in the history."""
-    from pipelines.jobs.offsets import reset_offset
+    from pipelines.jobs.offsets.job import reset_offset
 
     move = reset_offset(open_pipeline(context), by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)

@@ -17,7 +17,7 @@ Names = Annotated[list[str] | None, typer.Argument(help="Only these suites or ta
 @quality.command("run")
 def run(context: typer.Context, names: Names = None) -> None:
     """Check the suites; results go to control.quality and to Data Docs, failing rows to quarantine where a suite says so."""
-    from pipelines.jobs.quality import NO_SUITES, run_quality
+    from pipelines.jobs.gold.quality import NO_SUITES, run_quality
 
     report = run_quality(open_pipeline(context), names or ())
     out.print(report.summary() if report.checks else NO_SUITES, soft_wrap=True, markup=False)
@@ -26,8 +26,8 @@ def run(context: typer.Context, names: Names = None) -> None:
 @quality.command("replay")
 def replay(context: typer.Context, names: Names = None) -> None:
     """Check the rows in quarantine again and take back those that pass."""
-    from pipelines.jobs.quality import replay_quarantine
-    from pipelines.jobs.status import held_rows
+    from pipelines.jobs.gold.quality import replay_quarantine
+    from pipelines.jobs.operations.status import held_rows
 
     ctx = open_pipeline(context)
     before = sum(held_rows(ctx).values())
@@ -39,7 +39,7 @@ def replay(context: typer.Context, names: Names = None) -> None:
 @quality.command("accept")
 def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(help="Suites or tables.")]) -> None:
     """Check again, taking today's volume and columns for the usual ones."""
-    from pipelines.jobs.quality import run_quality
+    from pipelines.jobs.gold.quality import run_quality
 
     out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True, markup=False)
 
@@ -47,15 +47,19 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
 @quality.command("held")
 def held(context: typer.Context, as_json: AsJson = False) -> None:
     """How many rows of each table are in quarantine; the rows stand in silver.<table>_quarantine."""
-    from pipelines.jobs.status import held_rows
+    from pipelines.jobs.operations.status import held_rows
 
-    print_rows([{"table": table, "rows": count} for table, count in held_rows(open_pipeline(context)).items()], as_json=as_json)
+    print_rows(
+        [{"table": table, "rows": count} for table, count in held_rows(open_pipeline(context)).items()], as_json=as_json
+    )
 
 
 @quality.command("docs")
-def docs(context: typer.Context, launch: Annotated[bool, typer.Option("--open", help="In the browser.")] = False) -> None:
+def docs(
+    context: typer.Context, launch: Annotated[bool, typer.Option("--open", help="In the browser.")] = False
+) -> None:
     """Where the Data Docs are."""
-    from pipelines.jobs.status import docs_page
+    from pipelines.jobs.operations.status import docs_page
 
     page = docs_page(open_pipeline(context))
     if page is None:

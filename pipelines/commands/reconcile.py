@@ -15,12 +15,16 @@ _SHOWN, _SHOWN_AS_JSON = 20, 1000
 def reconcile(
     context: typer.Context,
     collection: Annotated[list[str] | None, typer.Option(help="db.collection; may be repeated. Default: all.")] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Read what differs again into bronze; the next silver merges it.")] = False,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a capture and a silver that run beside.")] = 30.0,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read what differs again into bronze; the next silver merges it.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for a capture and a silver that run beside.")
+    ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Compare silver with the source, and list missing, extra and different documents. Exit 4 if there are any."""
-    from pipelines.jobs.reconcile import differing_keys, run_reconcile
+    from pipelines.jobs.reconcile.job import differing_keys, run_reconcile
 
     ctx = open_pipeline(context)
     result = run_reconcile(ctx, collections=collection or (), repairs=repair, wait_seconds=wait)
@@ -33,7 +37,10 @@ def reconcile(
         print_rows(rows)
         if keys:
             print_rows(keys)
-            out.print(f"all of them: select * from control.reconcile where run_id = '{result.run_id}' and confirmed", highlight=False)
+            out.print(
+                f"all of them: select * from control.reconcile where run_id = '{result.run_id}' and confirmed",
+                highlight=False,
+            )
         if repair and differs:
             out.print("what was repaired stands in bronze → strandline silver")
     if not result.holds:

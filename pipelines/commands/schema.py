@@ -16,7 +16,7 @@ Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Such as si
 @schema.command()
 def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -> None:
     """Each column that the documents or a declaration brought, with its type."""
-    from pipelines.jobs.status import silver_columns
+    from pipelines.jobs.operations.status import silver_columns
 
     columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_pipeline(context))]
     print_rows([column for column in columns if table in (None, column["table"])], as_json=as_json)
@@ -30,6 +30,6 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Each column that came or was widened, newest first: its type before and after, and the version of bronze that asked for it."""
-    from pipelines.jobs.status import schema_history
+    from pipelines.jobs.operations.status import schema_history
 
     print_rows(schema_history(open_pipeline(context), table, limit=limit), as_json=as_json)

@@ -38,7 +38,7 @@ def resume(context: typer.Context, by: By, why: Why = None) -> None:
 
 def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) -> None:
     """Drop the bronze and silver tables of a stopped source. Gold and what control says of the source stay; so does MongoDB."""
-    from pipelines.jobs.deletion import delete_source
+    from pipelines.jobs.maintenance.delete_source import delete_source
 
     for table in delete_source(open_pipeline(context), by=by, why=why, dry_run=not yes):
         out.print(f"{'dropped' if yes else 'would be dropped'}: {table}", highlight=False, markup=False)
@@ -47,9 +47,9 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
 
 
 def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool, then: str = "") -> None:
-    from pipelines.jobs.sources import order
+    from pipelines.jobs.offsets.life_cycle import set_desired_state
 
-    now = order(open_pipeline(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
+    now = set_desired_state(open_pipeline(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
     out.print(told(now, then), highlight=False, markup=False)
 
 

@@ -47,7 +47,12 @@ class Look:
         source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
         return [
             printable(
-                " ".join([self.at.isoformat(timespec="seconds"), *(f"{key}={value}" for key, value in row.items() if value is not None)])
+                " ".join(
+                    [
+                        self.at.isoformat(timespec="seconds"),
+                        *(f"{key}={value}" for key, value in row.items() if value is not None),
+                    ]
+                )
             )
             for row in [source, *self.silver]
         ]
@@ -56,7 +61,9 @@ class Look:
 def status(
     context: typer.Context,
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C; with --json one document a line.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until Ctrl-C; with --json one document a line.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 5,
 ) -> None:
     """How far bronze is, and what every silver table holds."""
@@ -86,21 +93,26 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             for look in seen:
-                live.update(Group(look.picture(), Text(f"{look.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True)
+                live.update(
+                    Group(look.picture(), Text(f"{look.at:%H:%M:%S} UTC; Ctrl-C ends", style="dim")), refresh=True
+                )
     else:
         for look in seen:
             typer.echo("\n".join(look.log()))
 
 
 def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
-    from pipelines.jobs.dead_letters import error_metrics
-    from pipelines.jobs.status import docs_page, held_rows, show_offset, silver_status
+    from pipelines.jobs.operations.dead_letters import error_metrics
+    from pipelines.jobs.operations.status import docs_page, held_rows, show_offset, silver_status
 
     held, pages = held_rows(ctx), docs_page(ctx)
     return Look(
         at=datetime.now(UTC),
         offset=asdict(show_offset(ctx)),
-        silver=[asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)} for each in silver_status(ctx)],
+        silver=[
+            asdict(each) | {"table": str(each.table), "quarantined": held.get(str(each.table), 0)}
+            for each in silver_status(ctx)
+        ],
         errors=error_metrics(ctx) if with_errors else None,
         pages=None if pages is None else str(pages),
     )

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.plain_text import printable, printable_json
-from pipelines.settings import Settings, load_settings, without_files
+from pipelines.settings.configuration import Settings, load_settings, without_files
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -62,7 +62,9 @@ def lake_settings(context: typer.Context) -> Settings:
 
 def open_pipeline(context: typer.Context) -> JobContext:
     """I/O: reads the configuration, starts Spark."""
-    from pipelines.jobs.context import open_context  # Spark is only imported by verbs that need it: --help stays instant
+    from pipelines.jobs.context import (
+        open_context,  # Spark is only imported by verbs that need it: --help stays instant
+    )
 
     return open_context(lake_settings(context))
 

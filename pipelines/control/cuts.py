@@ -11,10 +11,10 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import CUTS, CUTS_DDL
 from pipelines.model.lake_format import column_names
-from pipelines.model.moments import utc
 from pipelines.model.position import cluster_seconds
+from pipelines.model.table_schemas import CUTS, CUTS_DDL
+from pipelines.model.timestamps import utc
 
 _PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits a run, and hardly anybody reads them all
 
@@ -56,7 +56,9 @@ def cuts(tables: Tables, *, limit: int) -> list[Cut]:
 
 def open_cuts(tables: Tables) -> None:
     """I/O: creates the table if it is not there. Idempotent."""
-    tables.create(CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together")
+    tables.create(
+        CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together"
+    )
 
 
 def publish(tables: Tables, cut: Cut) -> None:

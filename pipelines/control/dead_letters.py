@@ -12,14 +12,15 @@ from pyspark.sql import functions as F
 
 from pipelines.io import metrics
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import DEAD_LETTERS, DEAD_LETTERS_DDL
+from pipelines.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
 from pipelines.model.tables import TableName, literal
 
 Status = Literal["open", "replayed", "gone"]
 
 _IDENTITY: Final = ("source", "stage", "db", "collection", "key", "position")
-_SCHEMA_OF_NEW: Final = "source STRING, stage STRING, class STRING, message STRING, position STRING, db STRING, collection STRING, " + (
-    "collection_uuid STRING, key STRING, attempts INT, at TIMESTAMP, raw BINARY"
+_SCHEMA_OF_NEW: Final = (
+    "source STRING, stage STRING, class STRING, message STRING, position STRING, db STRING, collection STRING, "
+    + ("collection_uuid STRING, key STRING, attempts INT, at TIMESTAMP, raw BINARY")
 )
 
 

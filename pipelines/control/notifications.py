@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import NOTIFICATIONS, NOTIFICATIONS_DDL
+from pipelines.model.table_schemas import NOTIFICATIONS, NOTIFICATIONS_DDL
 
-NotificationType = Literal["STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "PAUSED", "RESUMED", "ABORTED", "SKIPPED", "COMPLETED"]
+NotificationType = Literal[
+    "STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "PAUSED", "RESUMED", "ABORTED", "SKIPPED", "COMPLETED"
+]
 NotificationChannel = Literal["table", "log"]
 
 _log = logging.getLogger("strandline.notifications")

@@ -11,8 +11,8 @@ from typing import Literal
 from pyspark.sql import functions as F
 
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import SOURCES, SOURCES_DDL
-from pipelines.model.moments import utc
+from pipelines.model.table_schemas import SOURCES, SOURCES_DDL
+from pipelines.model.timestamps import utc
 
 State = Literal["running", "paused", "stopped", "deleted"]
 

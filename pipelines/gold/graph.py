@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from pipelines.errors import ConfigurationError
-from pipelines.gold.driving import Driving, find_driving
 from pipelines.gold.header import Header, Materialized, parse_header
+from pipelines.gold.key_lineage import KeyLineage, find_key_lineage
 from pipelines.gold.statement import Problem, Statement, nearest, parse_statement
 from pipelines.model.tables import TableName
 
@@ -28,7 +28,7 @@ class Node:
     file: str
     statement: Statement
     header: Header
-    driving: Driving | None = None
+    key_lineage: KeyLineage | None = None
     """Of an incremental one: where its keys come from."""
 
     @property
@@ -69,7 +69,11 @@ class Graph:
         waiting = [name]
         while waiting:
             current = waiting.pop()
-            readers = [node.name for node in self.nodes.values() if current in node.gold_references() and node.name not in found]
+            readers = [
+                node.name
+                for node in self.nodes.values()
+                if current in node.gold_references() and node.name not in found
+            ]
             found.update(readers)
             waiting += readers
         return sorted(found)
@@ -100,7 +104,9 @@ class Graph:
     def volatile(self, statement: Statement) -> tuple[str, ...]:
         """Functions in *statement*, or in a view that it reads, whose result changes by itself."""
         below = [self.volatile(view.statement) for table in statement.tables() if (view := self.view(table))]
-        return tuple(dict.fromkeys([item.text for item in statement.volatile] + [name for names in below for name in names]))
+        return tuple(
+            dict.fromkeys([item.text for item in statement.volatile] + [name for names in below for name in names])
+        )
 
     def _queries(self, statement: Statement) -> list[str]:
         below = [self._queries(view.statement) for table in statement.tables() if (view := self.view(table))]
@@ -156,11 +162,11 @@ def _node(file: str, text: str) -> tuple[Node | None, list[Problem]]:
     statement, found = parse_statement(text)
     if statement is None:
         return None, problems + found
-    driving = find_driving(statement, header.keys) if header.keys else None
-    if isinstance(driving, Problem):
-        found.append(driving if driving.line else Problem(header.keys_line, driving.text))
-        driving = None
-    return Node(name, file, statement, header, driving), problems + found
+    key_lineage = find_key_lineage(statement, header.keys) if header.keys else None
+    if isinstance(key_lineage, Problem):
+        found.append(key_lineage if key_lineage.line else Problem(header.keys_line, key_lineage.text))
+        key_lineage = None
+    return Node(name, file, statement, header, key_lineage), problems + found
 
 
 def _unknown(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
@@ -176,20 +182,22 @@ def _unknown(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
 def _undrivable(nodes: Mapping[str, Node]) -> list[str]:
     """A view holds no rows whose changes could be read, and a table of gold is replaced as a whole."""
     return [
-        f"{node.file}:{node.driving.line}: {driving.table} is a {driving.materialized}, so it does not tell which rows changed: "
+        f"{node.file}:{node.key_lineage.line}: {key_lineage.table} is a {key_lineage.materialized}, so it does not tell which rows changed: "
         "make it incremental, or this one a table"
         for node in nodes.values()
-        if node.driving is not None and (driving := _gold(nodes, node.driving.table)) and driving.materialized != "incremental"
+        if node.key_lineage is not None
+        and (key_lineage := _gold(nodes, node.key_lineage.table))
+        and key_lineage.materialized != "incremental"
     ]
 
 
 def _driven_twice(graph: Graph) -> list[str]:
     """Only the changed keys of a driving table are looked at: whatever a view makes of its other rows would be wrong."""
     return [
-        f"{node.file}:{node.driving.line}: {node.driving.table} is read through a view, too: "
+        f"{node.file}:{node.key_lineage.line}: {node.key_lineage.table} is read through a view, too: "
         "incremental needs it once, use materialized: table"
         for node in graph.nodes.values()
-        if node.driving is not None and node.driving.table in graph.inputs_of_views(node.statement)
+        if node.key_lineage is not None and node.key_lineage.table in graph.inputs_of_views(node.statement)
     ]
 
 

@@ -11,9 +11,9 @@ from typing import Literal
 
 from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.build import build_rows, build_view
-from pipelines.gold.cut import Cut
-from pipelines.gold.decision import Action, decide
+from pipelines.gold.build_decision import Action, decide
 from pipelines.gold.graph import Graph, Node, parse
+from pipelines.gold.pinned_inputs import PinnedInputs
 from pipelines.io.tables import Tables
 from pipelines.io.versions import VersionGone, reading_version
 from pipelines.model.tables import TableName
@@ -63,7 +63,9 @@ def load_graph(sql_dir: Path | None) -> Graph:
         files = {str(file): file.read_text(encoding="utf-8-sig") for file in sql_dir.iterdir() if file.suffix == ".sql"}
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "a file is not UTF-8"
-        raise ConfigurationError(f"gold's SQL files in {sql_dir} cannot be read: {why}", next_step="correct gold.sql_dir") from None
+        raise ConfigurationError(
+            f"gold's SQL files in {sql_dir} cannot be read: {why}", next_step="correct gold.sql_dir"
+        ) from None
     return parse(files)
 
 
@@ -98,13 +100,13 @@ def publish(
     order = graph.order(names)
     if not order:
         return []
-    cut = _cut(tables, graph, order, versions or {}, max_threads)
+    pinned = _pinned(tables, graph, order, versions or {}, max_threads)
     futures: dict[str, Future[GoldResult]] = {}
 
     def build(node: Node) -> GoldResult:
         below = [futures[name].result() for name in node.gold_references()]
         blocking = next((result for result in below if result.blocks), None)
-        return _build(cut, graph, node) if blocking is None else _blocked(node, blocking)
+        return _build(pinned, graph, node) if blocking is None else _blocked(node, blocking)
 
     # A node waits in its thread for those that it reads. They were submitted before it, so the oldest in the pool never waits for long.
     with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
@@ -116,19 +118,23 @@ def publish(
 def plan(tables: Tables, graph: Graph, names: Sequence[str] = (), *, max_threads: int = 1) -> list[Planned]:
     """What `publish` would do now, and why. I/O: reads properties and histories only; writes nothing."""
     order = graph.order(names)
-    cut = _cut(tables, graph, order, {}, max_threads)
+    pinned = _pinned(tables, graph, order, {}, max_threads)
     planned: list[Planned] = []
     coming: set[TableName] = set()
     for node in order:
-        decision = decide(cut, graph, node, coming)
+        decision = decide(pinned, graph, node, coming)
         if decision.action in ("full", "incremental"):
             coming.add(node.table)
         planned.append(Planned(node.name, node.materialized, decision.action, decision.reason))
     return planned
 
 
-def _cut(tables: Tables, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int) -> Cut:
-    return Cut.take(tables, (table for node in order for table in graph.inputs(node.statement)), versions, max_threads=max_threads)
+def _pinned(
+    tables: Tables, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int
+) -> PinnedInputs:
+    return PinnedInputs.take(
+        tables, (table for node in order for table in graph.inputs(node.statement)), versions, max_threads=max_threads
+    )
 
 
 def _blocked(node: Node, by: GoldResult) -> GoldResult:
@@ -136,19 +142,21 @@ def _blocked(node: Node, by: GoldResult) -> GoldResult:
     return GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{root}", blocked_by=root)
 
 
-def _build(cut: Cut, graph: Graph, node: Node) -> GoldResult:
+def _build(pinned: PinnedInputs, graph: Graph, node: Node) -> GoldResult:
     started = time.monotonic()
     rows: int | None = None
     try:
-        decision = decide(cut, graph, node)
+        decision = decide(pinned, graph, node)
         reason = decision.reason
         if decision.action in ("missing", "unchanged"):
-            return GoldResult(node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason)
+            return GoldResult(
+                node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason
+            )
         with reading_version(f"what gold.{node.name} reads"):
             if decision.action == "view":
-                build_view(cut, graph, node)
+                build_view(pinned, graph, node)
             else:
-                rows, reason = build_rows(cut, graph, node, decision)
+                rows, reason = build_rows(pinned, graph, node, decision)
     except VersionGone:  # another run can choose the newest version; this one cannot
         raise
     except Exception as error:  # noqa: BLE001  # why: whatever is wrong with one node must not stop the others; the reason is reported

@@ -9,9 +9,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from pipelines.errors import ConfigurationError, one_line
-from pipelines.gold.cut import quarantines_of, visible
 from pipelines.gold.graph import Graph
-from pipelines.gold.names import spark_sql
+from pipelines.gold.pinned_inputs import quarantines_of, visible
+from pipelines.gold.spark_names import spark_sql
 from pipelines.gold.statement import Statement, nearest, parse_statement
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
@@ -21,7 +21,11 @@ Shown = Callable[[], DataFrame]
 
 
 def query(
-    tables: Tables, graph: Graph, sql: str, readers: Mapping[str, Reader] | None = None, shown: Mapping[TableName, Shown] | None = None
+    tables: Tables,
+    graph: Graph,
+    sql: str,
+    readers: Mapping[str, Reader] | None = None,
+    shown: Mapping[TableName, Shown] | None = None,
 ) -> DataFrame:
     """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
 
@@ -51,7 +55,12 @@ def query(
     stand_ins = _stand_ins(tables, graph, statement, readers or {}, shown)
     through_views = visible(tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ()))
     resolved = spark_sql(
-        tables.lake, graph, statement, through_views, own=lambda table: stand_ins.get(table) or tables.lake.sql(table), inline=inline
+        tables.lake,
+        graph,
+        statement,
+        through_views,
+        own=lambda table: stand_ins.get(table) or tables.lake.sql(table),
+        inline=inline,
     )
     try:
         rows = tables.spark.sql(resolved)

@@ -107,9 +107,15 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     """
     try:
         tokens = sqlglot.tokenize(text, dialect=DIALECT)
-        parsed = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None and not isinstance(tree, exp.Semicolon)]
+        parsed = [
+            tree
+            for tree in sqlglot.parse(text, dialect=DIALECT)
+            if tree is not None and not isinstance(tree, exp.Semicolon)
+        ]
     except ParseError as error:
-        return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [Problem(1, "not SQL")]
+        return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [
+            Problem(1, "not SQL")
+        ]
     except SqlglotError:
         return None, [Problem(1, "not SQL: a quote or a comment is not closed")]
     except AttributeError:  # sqlglot's own, of a pipe operator that it does not know
@@ -125,7 +131,9 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     ends = [token for token in tokens if token.token_type != sqlglot.TokenType.SEMICOLON]
     references, problems = _references(parsed[0])
     body = (ends[0].start, ends[-1].end + 1)
-    return Statement(text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(_volatile(tokens))), problems
+    return Statement(
+        text, body, tuple(references), tuple(_qualifiers(parsed[0], references)), tuple(_volatile(tokens))
+    ), problems
 
 
 def parse_tree(statement: Statement) -> exp.Query:
@@ -247,6 +255,8 @@ def line_of(node: exp.Expr) -> int:
 
 def _sentence(item: dict[str, Any]) -> str:
     """sqlglot's description, short enough for one line: without the token's inner life and with the word it stumbled over."""
-    description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(".")
+    description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(
+        "."
+    )
     word = str(item.get("highlight") or "").strip()
     return f"{description} at {word[:40]!r}" if word else description

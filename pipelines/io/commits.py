@@ -30,7 +30,9 @@ class Commit:
     @staticmethod
     def of_row(row: Row) -> Commit:
         """As ``DESCRIBE HISTORY`` shows it."""
-        return Commit(int(row["version"]), row["operation"], row["operationMetrics"] or {}, row["userMetadata"], row["engineInfo"])
+        return Commit(
+            int(row["version"]), row["operation"], row["operationMetrics"] or {}, row["userMetadata"], row["engineInfo"]
+        )
 
     @staticmethod
     def of_actions(version: int, actions: list[dict[str, Any]]) -> Commit:

@@ -37,7 +37,11 @@ LOST_RACES: Final = (
 )
 SEQUENCE_TAKEN: Final = ConcurrentTransactionException
 """Somebody else committed the same application transaction at the same moment."""
-_ADDED_BY_ANOTHER: Final = ("FIELD_ALREADY_EXISTS", "FIELDS_ALREADY_EXISTS", "DELTA_DUPLICATE_COLUMNS_FOUND.ADDING_COLUMNS")
+_ADDED_BY_ANOTHER: Final = (
+    "FIELD_ALREADY_EXISTS",
+    "FIELDS_ALREADY_EXISTS",
+    "DELTA_DUPLICATE_COLUMNS_FOUND.ADDING_COLUMNS",
+)
 """What one hears who adds a column that somebody else has just added."""
 _ATTEMPTS = 5
 
@@ -50,9 +54,14 @@ def know_remote_conflicts() -> None:
 def retrying() -> Retrying:
     """Attempts of a commit that is planned anew each time: ``for attempt in retrying(): with attempt: …``; the last failure is raised."""
     return Retrying(
-        retry=retry_if_exception(_lost_a_race), stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(max=5), reraise=True
+        retry=retry_if_exception(_lost_a_race),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(max=5),
+        reraise=True,
     )
 
 
 def _lost_a_race(error: BaseException) -> bool:
-    return isinstance(error, LOST_RACES) or (isinstance(error, AnalysisException) and error.getCondition() in _ADDED_BY_ANOTHER)
+    return isinstance(error, LOST_RACES) or (
+        isinstance(error, AnalysisException) and error.getCondition() in _ADDED_BY_ANOTHER
+    )

@@ -38,7 +38,9 @@ def properties_clause(properties: Mapping[str, str]) -> str:
     return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
 
 
-def create_statement(table: str, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str) -> str:
+def create_statement(
+    table: str, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str
+) -> str:
     """``CREATE TABLE IF NOT EXISTS`` of a Delta table. *table* is quoted already."""
     parts = [f"CREATE TABLE IF NOT EXISTS {table} ({columns_ddl(schema)}) USING delta"]
     parts += [properties_clause(properties)] if properties else []

@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 from pipelines import __version__
 from pipelines.errors import ConfigurationError, FencedError
+from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import Commit, LogFolder
-from pipelines.io.landed import Landed, Taken, WriterEnded
 from pipelines.io.parquet_file import DataFile
 
 _KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
@@ -57,7 +57,9 @@ class DeltaLog:
     def log(self) -> LogFolder:
         return LogFolder(self.folder / "_delta_log")
 
-    def append_once(self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str) -> Landed | Taken:
+    def append_once(
+        self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str
+    ) -> Appended | AlreadyAppended:
         """I/O: one commit that adds *files* as application transaction (*app_id*, *sequence*), on the disk when this returns.
 
         Args:
@@ -76,8 +78,8 @@ class DeltaLog:
             taken, commit = self._newest.get(app_id, (-1, None))
             if commit is not None and taken >= sequence:
                 if taken != sequence or commit.user_metadata != proof:
-                    return Taken()
-                return Landed(int(commit.metrics["numOutputRows"]), self._restored_at)
+                    return AlreadyAppended()
+                return Appended(int(commit.metrics["numOutputRows"]), self._restored_at)
             self._put(actions)
 
     def follow(self) -> None:
@@ -155,7 +157,8 @@ def require_known_features(features: Collection[str], table: Path) -> None:
     unknown = sorted(set(features) - _KNOWN_FEATURES)
     if unknown:
         raise ConfigurationError(
-            f"{table} has features that the native engine does not write ({', '.join(unknown)})", next_step="set capture.engine: spark"
+            f"{table} has features that the native engine does not write ({', '.join(unknown)})",
+            next_step="set capture.engine: spark",
         )
 
 

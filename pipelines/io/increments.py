@@ -49,7 +49,9 @@ def require_readable(rows: DataFrame, what: str) -> None:
         FeedLost: A file cannot be read.
     """
     try:
-        rows.select(F.spark_partition_id()).distinct().count()  # a plain count is answered from Delta's log, `isEmpty` from one file
+        rows.select(
+            F.spark_partition_id()
+        ).distinct().count()  # a plain count is answered from Delta's log, `isEmpty` from one file
     except Exception as error:  # of whatever class: pyspark has none for what fails in an executor
         raise _lost(what, error) from error
 
@@ -91,4 +93,6 @@ def _changes(table: TableName, first: int) -> str:
 
 
 def _lost(what: str, error: Exception) -> FeedLost:
-    return FeedLost(f"{what} cannot be read ({one_line(error)})", next_step="read the whole table; what it holds is complete")
+    return FeedLost(
+        f"{what} cannot be read ({one_line(error)})", next_step="read the whole table; what it holds is complete"
+    )

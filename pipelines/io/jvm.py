@@ -83,7 +83,9 @@ def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
             for theirs in files:
                 written.write(f"{Path(theirs).read_text(encoding='utf-8')}\n")
             written.write(as_properties(settings))
-        defaults = [] if files else ["--load-spark-defaults"]  # as without a file; a user's file has always replaced them
+        defaults = (
+            [] if files else ["--load-spark-defaults"]
+        )  # as without a file; a user's file has always replaced them
         os.environ[_ARGUMENTS] = shlex.join([*defaults, "--properties-file", str(file), *own])
         try:
             yield
@@ -110,7 +112,9 @@ def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def as_properties(settings: Mapping[str, str]) -> str:
     """As Java reads properties, whatever keys and values hold. Spark would warn of names that are none of its own: they are left out."""
-    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items() if key.startswith("spark."))
+    return "".join(
+        f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items() if key.startswith("spark.")
+    )
 
 
 def _escaped(text: str) -> str:

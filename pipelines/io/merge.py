@@ -44,7 +44,9 @@ class Merge:
 
     def update(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
         """Set *columns*, quoted names to values, of a row that matches."""
-        return self._with("MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}")
+        return self._with(
+            "MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}"
+        )
 
     def update_all(self, *, when: str = "") -> Merge:
         return self._with("MATCHED", when, "UPDATE SET *")

@@ -9,7 +9,9 @@ from pipelines.errors import ConfigurationError
 disable_created_metrics()  # type: ignore[no-untyped-call]  # why: the library has no types there
 
 RECORD_FAILURES = Counter("strandline_record_failures", "Failures seen, each attempt.")
-RECORDS_SKIPPED = Counter("strandline_records_skipped", "Events that landed without their document, because it could not be had.")
+RECORDS_SKIPPED = Counter(
+    "strandline_records_skipped", "Events that landed without their document, because it could not be had."
+)
 RETRIES = Counter("strandline_retries", "Attempts after the first.")
 FAILURES_LOGGED = Counter("strandline_failures_logged", "Failures that stand in the log or in control.dead_letters.")
 LETTERS_PRODUCED = Counter("strandline_deadletterqueue_records_produced", "Rows noted in control.dead_letters.")
@@ -19,7 +21,9 @@ LAST_FAILURE = Gauge("strandline_last_failure_timestamp_seconds", "When the last
 EVENTS = Counter("strandline_events", "Change events that landed in bronze.")
 DOCUMENTS = Counter("strandline_snapshot_documents", "Documents that snapshots landed in bronze.")
 COMMIT_SECONDS = Histogram("strandline_commit_seconds", "Commits of the stream to bronze, proof included.")
-BEHIND_SOURCE = Gauge("strandline_behind_source_seconds", "Age of the newest event when it landed; 0 where there was none to land.")
+BEHIND_SOURCE = Gauge(
+    "strandline_behind_source_seconds", "Age of the newest event when it landed; 0 where there was none to land."
+)
 LAST_EVENT = Gauge("strandline_last_event_timestamp_seconds", "Cluster time of the newest event that landed.")
 SILVER_ROWS = Counter("strandline_silver_rows", "Rows that silver runs wrote.", ["table", "done"])
 SILVER_SECONDS = Histogram("strandline_silver_seconds", "One table's share of a silver run.", ["table"])

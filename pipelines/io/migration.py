@@ -74,7 +74,9 @@ def _bring_up(tables: Tables, table: TableName) -> None:
 def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> None:
     """One commit with all rows, under today's names of columns and properties, and with the format."""
     sql, named = tables.lake.sql(table), {column.old: column.new for column in changing}
-    columns = ", ".join(quoted(name) + (f" AS {quoted(named[name])}" if name in named else "") for name in tables.read(table).columns)
+    columns = ", ".join(
+        quoted(name) + (f" AS {quoted(named[name])}" if name in named else "") for name in tables.read(table).columns
+    )
     properties = {name: value for name, value in tables.properties(table).items() if not name.startswith(_DELTAS_OWN)}
     described = f" COMMENT {literal(comment)}" if (comment := tables.detail(table)["description"]) else ""
     clause = properties_clause(properties | STAMP)
@@ -112,5 +114,9 @@ def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName,
 def words_for(tables: Tables, table: TableName) -> str:
     """I/O: what would become of a table of an older format, for people."""
     columns = set(tables.read(table).columns)
-    told = [f"{column.old} becomes {column.new}" for column in renames(table, pending(tables.properties(table))) if column.old in columns]
+    told = [
+        f"{column.old} becomes {column.new}"
+        for column in renames(table, pending(tables.properties(table)))
+        if column.old in columns
+    ]
     return f"{table} ({', '.join(told)})" if told else str(table)

@@ -34,7 +34,12 @@ class DataFile:
 
 
 def write_data_file(
-    folder: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], *, statistics_of: Sequence[str], dictionaries: Sequence[str]
+    folder: Path,
+    schema: pa.Schema,
+    parts: Iterable[pa.RecordBatch],
+    *,
+    statistics_of: Sequence[str],
+    dictionaries: Sequence[str],
 ) -> DataFile:
     """I/O: writes *parts* as one Parquet file into *folder*; on the disk when this returns but for its name.
     VACUUM removes what no commit names.
@@ -46,7 +51,9 @@ def write_data_file(
     name, statistics = f"part-00000-{uuid.uuid4()}.c000.zstd.parquet", _Statistics(statistics_of)
     try:
         with (folder / name).open("xb") as file:
-            with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)) as writer:
+            with pq.ParquetWriter(
+                file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)
+            ) as writer:
                 for part in parts:
                     writer.write_batch(part)
                     statistics.add(part)

@@ -84,7 +84,9 @@ def is_local(master: str | None) -> bool:
     return master is not None and master.startswith("local")
 
 
-def session_conf(master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()) -> dict[str, str]:
+def session_conf(
+    master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()
+) -> dict[str, str]:
     """What a session is built with. *conf* has the last word, but what it says of JARs, packages and extensions is added to Delta's, unless
     it brings Delta itself.
 
@@ -103,7 +105,9 @@ def session_conf(master: str | None, conf: Mapping[str, str], *, java_options: s
     if any("delta-spark" in conf.get(key, "") for key in _JOINED):
         settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
     joined = {
-        key: f"{settings[key]},{conf[key]}" for key in _JOINED if conf.get(key) and key in settings and settings[key] not in conf[key]
+        key: f"{settings[key]},{conf[key]}"
+        for key in _JOINED
+        if conf.get(key) and key in settings and settings[key] not in conf[key]
     }
     return {**settings, **conf, **joined}
 
@@ -114,7 +118,9 @@ def _keep_values_out_of_the_log() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = "") -> SparkSession:
+def build_session(
+    app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = ""
+) -> SparkSession:
     """Return a Spark session with Delta.
 
     I/O: with *master* starts a JVM here; the first call on a machine fetches Delta's JARs through Ivy, later ones need no network.
@@ -132,7 +138,9 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         RetriableError: As `await_server`.
     """
     _keep_values_out_of_the_log()
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks, of processes alone
+    if getattr(
+        multiprocessing.current_process(), "_inheriting", False
+    ):  # as multiprocessing itself asks, of processes alone
         raise ConfigurationError(
             "this script was read once more by a worker process, and would start everything a second time",
             next_step="""begin what the script does with: if __name__ == "__main__":""",
@@ -150,7 +158,9 @@ def build_session(app_name: str, *, master: str | None, conf: Mapping[str, str] 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master is None or is_local(master):  # another machine has its Python elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
-    settings = session_conf(master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ())
+    settings = session_conf(
+        master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
+    )
     session = _built(app_name, master, settings)
     if is_remote():
         know_remote_conflicts()
@@ -210,7 +220,9 @@ def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
             next_step=with_extra("connect"),
         ) from error
     except ValueError:
-        raise ConfigurationError("SPARK_REMOTE is not an address that Spark can read", next_step="set it to sc://host:15002") from None
+        raise ConfigurationError(
+            "SPARK_REMOTE is not an address that Spark can read", next_step="set it to sc://host:15002"
+        ) from None
     with server.toChannel() as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=seconds)

@@ -188,7 +188,8 @@ def settle(conf: RuntimeConfig) -> None:
     not_shown = {key: value for key in PINNED.keys() - found.keys() if (value := _value(conf, key)) is not None}
     if (problem := _problem({**found, **not_shown})) is not None:
         raise ConfigurationError(
-            f"this Spark does not let a setting be changed: {problem}", next_step="have it changed where Spark is configured"
+            f"this Spark does not let a setting be changed: {problem}",
+            next_step="have it changed where Spark is configured",
         )
 
 

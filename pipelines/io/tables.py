@@ -17,14 +17,14 @@ from pyspark.sql import types as T
 from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
 from pipelines.io.commits import Commit, LogFolder, Metadata
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
-from pipelines.io.creation import create_beside_rivals
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
-from pipelines.io.landed import Anchor, Contended, Landed, Taken, look_for
-from pipelines.io.listing import names_under
 from pipelines.io.merge import Merge
 from pipelines.io.migration import bring_up
+from pipelines.io.table_creation import create_beside_rivals
+from pipelines.io.table_listing import names_under
 from pipelines.io.versions import reading_version
 from pipelines.model.lake_format import STAMP, current_names
 from pipelines.model.tables import Lake, TableName, literal, quoted
@@ -86,7 +86,9 @@ class Tables:
         create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
 
     def _create_schema(self, table: TableName) -> None:
-        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}")
+        self.spark.sql(
+            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}"
+        )
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """The table as of its newest (or one) version; planned afresh at every call, never from a held handle.
@@ -119,7 +121,10 @@ class Tables:
         """I/O: the newest commits, newest first, as far as the log goes back."""
         if (log := self._log(table)) is not None and (commits := list(log.newest_commits(limit))):
             return commits
-        return [Commit.of_row(row) for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()]
+        return [
+            Commit.of_row(row)
+            for row in self.spark.sql(f"DESCRIBE HISTORY {self.lake.sql(table)} LIMIT {limit}").collect()
+        ]
 
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         """I/O: the commits later than *version*, newest first, as far as the log goes back. Only as many are read as are taken."""
@@ -142,7 +147,9 @@ class Tables:
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
         """I/O: the commits of versions (after, through], newest first; None where the log no longer tells of one of them."""
-        found = [commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through]
+        found = [
+            commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through
+        ]
         return found if len(found) == through - after else None
 
     def version(self, table: TableName) -> int:
@@ -173,7 +180,9 @@ class Tables:
         counts files, too, and so takes ten times as long, but hides no value that so much as mentions a password."""
         if (found := self._metadata(table)) is not None:
             return current_names(found.properties)
-        shown = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()}
+        shown = {
+            row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.lake.sql(table)}").collect()
+        }
         return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
 
     def id(self, table: TableName) -> str:
@@ -207,8 +216,16 @@ class Tables:
         retrying()(rows.writeTo(self.lake.sql(table)).options(**(options or {})).append)
 
     def append_once(
-        self, table: TableName, rows: DataFrame, *, app_id: str, sequence: int, proof: str, after: int, anchor: Anchor | None = None
-    ) -> Landed | Taken | Contended:
+        self,
+        table: TableName,
+        rows: DataFrame,
+        *,
+        app_id: str,
+        sequence: int,
+        proof: str,
+        after: int,
+        anchor: Anchor | None = None,
+    ) -> Appended | AlreadyAppended | LostRace:
         """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
 
         Delta skips a transaction whose sequence is taken without a word, so the commits since are searched for *proof*.
@@ -216,15 +233,15 @@ class Tables:
         Args:
             proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
             after: A version of the table from before the first attempt.
-            anchor: An earlier commit, which the same look meets; see `Landed.anchored`.
+            anchor: An earlier commit, which the same look meets; see `Appended.anchored`.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
         try:
             self.append(table, rows, options=options)
         except SEQUENCE_TAKEN:
-            return Contended()
+            return LostRace()
         since = after if anchor is None else min(after, anchor.version - 1)
-        return look_for(proof, self.commits_after(table, since), after=after, anchor=anchor)
+        return find_commit(proof, self.commits_after(table, since), after=after, anchor=anchor)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
         """I/O: one commit with those *rows* whose *key* the table does not hold; returns how many. Idempotent, also beside others.
@@ -233,7 +250,9 @@ class Tables:
             rows: Unique by *key*.
             key: One or more columns, not null.
         """
-        merge = self.merge(table, rows, " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)).insert_all()
+        merge = self.merge(
+            table, rows, " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
+        ).insert_all()
         return retrying()(merge.execute).inserted
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
@@ -263,8 +282,12 @@ class Tables:
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
         self._create_schema(table)
-        listed = ", ".join(f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items())
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {literal(comment)} AS {query}")
+        listed = ", ".join(
+            f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items()
+        )
+        self.spark.sql(
+            f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {literal(comment)} AS {query}"
+        )
 
     def names(self, layer: str) -> list[TableName]:
         """Every table of *layer*, sorted by name."""
@@ -279,7 +302,11 @@ class Tables:
         folder = self.lake.folder(layer)
         if self.lake.in_object_store:
             return names_under(self.spark, folder)
-        return [entry.name for entry in Path(folder).iterdir() if (entry / "_delta_log").is_dir()] if Path(folder).is_dir() else []
+        return (
+            [entry.name for entry in Path(folder).iterdir() if (entry / "_delta_log").is_dir()]
+            if Path(folder).is_dir()
+            else []
+        )
 
 
 def schema_of(ddl: str) -> T.StructType:

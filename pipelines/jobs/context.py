@@ -9,13 +9,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.filesystem_check import as_spark_sees_it, require_writable, unwritable
 from pipelines.io.migration import refuse_newer_lake
-from pipelines.io.place import as_spark_sees_it, require_writable, unwritable
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
-from pipelines.model.columns import bronze_table
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 
 _S3 = ("s3", "s3a", "s3n")
 
@@ -42,7 +42,9 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
     """
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
-    spark = build_session("strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options)
+    spark = build_session(
+        "strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options
+    )
     lake = as_spark_sees_it(spark, settings.lake_location)
     refuse_unfenced(lake, lambda key: spark.conf.get(key, None))
     tables = Tables(spark, lake)
@@ -60,7 +62,12 @@ def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
         ConfigurationError: The lake is a path on S3, and nobody has chosen a log store that keeps drivers apart.
     """
     scheme = (lake.root or "").partition(":")[0]
-    if not lake.by_path or scheme not in _S3 or conf(f"spark.delta.logStore.{scheme}.impl") or conf("spark.databricks.cloudProvider"):
+    if (
+        not lake.by_path
+        or scheme not in _S3
+        or conf(f"spark.delta.logStore.{scheme}.impl")
+        or conf("spark.databricks.cloudProvider")
+    ):
         return
     raise ConfigurationError(
         f"{lake.root} is a path on S3, where two drivers can overwrite each other's commits without a word",

@@ -21,15 +21,15 @@ from pipelines.demo.show import Stages, gold_table
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import schema_of
-from pipelines.jobs.capture import connection_options, run_capture
+from pipelines.jobs.capture.job import connection_options, run_capture
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.jobs.gold import run_gold
-from pipelines.jobs.quality import guard_gold
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sql import run_sql
-from pipelines.model.columns import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
-from pipelines.settings import CaptureSettings, Settings
-from pipelines.source.client import AnyClient, asking, hosts_of, open_client
+from pipelines.jobs.gold.job import run_gold
+from pipelines.jobs.gold.quality import guard_gold
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
+from pipelines.settings.configuration import CaptureSettings, Settings
+from pipelines.source.client import AnyClient, hosts_of, open_client, translate_errors
 from pipelines.source.mongod import EmbeddedMongod
 
 DATABASE = "airline"
@@ -62,7 +62,9 @@ _CONF = "conf"  # in the lake; it names the demo's source, lake, gold and suites
 _LAYERS = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
 
 
-def run_demo(settings: Settings, *, lake: Path, rows: int | None, console: Console, command: str = "strandline") -> None:
+def run_demo(
+    settings: Settings, *, lake: Path, rows: int | None, console: Console, command: str = "strandline"
+) -> None:
     """I/O: replaces *lake* (a demo's), starts a mongod unless one is configured, and leaves the lake to be looked at.
 
     Args:
@@ -188,11 +190,17 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
     sections = {
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
         "capture": CaptureSettings(
-            scope="database", target=DATABASE, snapshot_chunk_size=50_000, notification_enabled_channels=["table"], engine="native"
+            scope="database",
+            target=DATABASE,
+            snapshot_chunk_size=50_000,
+            notification_enabled_channels=["table"],
+            engine="native",
         ),
         "lake": settings.lake.model_copy(update={"root": str(lake), "catalog": None}),
         "gold": settings.gold.model_copy(update={"sql_dir": str(GOLD), "tests_dir": None}),
-        "quality": settings.quality.model_copy(update={"suites_dir": str(QUALITY), "docs_dir": str(lake / "quality-docs")}),
+        "quality": settings.quality.model_copy(
+            update={"suites_dir": str(QUALITY), "docs_dir": str(lake / "quality-docs")}
+        ),
     }
     return settings.model_copy(update=sections)
 
@@ -212,7 +220,9 @@ def _write_conf(settings: Settings, lake: Path) -> None:
 
 def _checked(rows: int | None) -> int:
     if rows is not None and rows < 1:
-        raise ConfigurationError(f"{rows} flights make no demo", next_step=f"--rows 1 or more; without it {DEFAULT_ROWS:,}")
+        raise ConfigurationError(
+            f"{rows} flights make no demo", next_step=f"--rows 1 or more; without it {DEFAULT_ROWS:,}"
+        )
     return rows or DEFAULT_ROWS
 
 
@@ -220,21 +230,27 @@ def _refuse_strangers(lake: Path) -> None:
     """Only an earlier demo's lake may be replaced."""
     strangers = sorted({entry.name for entry in lake.iterdir()} - _LAYERS) if lake.exists() else []
     if strangers:
-        raise ConfigurationError(f"{lake} is not a demo's lake, it holds {strangers[0]}", next_step="choose another --lake")
+        raise ConfigurationError(
+            f"{lake} is not a demo's lake, it holds {strangers[0]}", next_step="choose another --lake"
+        )
 
 
 def _refuse_taken(client: AnyClient) -> None:
-    with asking("listing databases"):
+    with translate_errors("listing databases"):
         taken = DATABASE in client.list_database_names()
     if taken:
-        raise ConfigurationError(f"that MongoDB has a database {DATABASE} already", next_step=f"{_ELSEWHERE}, or drop {DATABASE} there")
+        raise ConfigurationError(
+            f"that MongoDB has a database {DATABASE} already", next_step=f"{_ELSEWHERE}, or drop {DATABASE} there"
+        )
 
 
 @contextmanager
 def _writing() -> Iterator[None]:
     """Of what the server refuses: the pipeline itself needs no privilege to write, so the usual advice would not help."""
     try:
-        with asking("writing the demo's data"):
+        with translate_errors("writing the demo's data"):
             yield
     except ConfigurationError as refused:
-        raise ConfigurationError(refused.message, next_step=f"{_ELSEWHERE}, or grant its user readWrite on {DATABASE}") from None
+        raise ConfigurationError(
+            refused.message, next_step=f"{_ELSEWHERE}, or grant its user readWrite on {DATABASE}"
+        ) from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipelines.io.migration import bring_up, older_tables, words_for
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import bronze_table
 from pipelines.model.lake_format import FORMAT, format_of
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 

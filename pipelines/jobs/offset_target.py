@@ -11,9 +11,9 @@ from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.versions import VersionGone
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import bronze_table
-from pipelines.model.moments import TIME_EXAMPLE, parse_time
 from pipelines.model.resume_token import ResumeToken
+from pipelines.model.table_schemas import bronze_table
+from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
 from pipelines.source.client import token_json
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
@@ -92,7 +92,9 @@ def _token(text: str) -> str:
     try:
         return token_json(ResumeToken.parse(text).document)
     except ResumePointLost:
-        raise ConfigurationError("the token is no document with _data", next_step="copy it whole from strandline offsets history") from None
+        raise ConfigurationError(
+            "the token is no document with _data", next_step="copy it whole from strandline offsets history"
+        ) from None
 
 
 def _token_of_version(ctx: JobContext, version: int) -> str:
@@ -106,5 +108,7 @@ def _token_of_version(ctx: JobContext, version: int) -> str:
             next_step="strandline offsets history, then --to with one of its tokens",
         ) from None
     if last is None or last.resume_token is None:
-        raise ConfigurationError(f"{bronze} held no offset at version {version}", next_step="strandline offsets history")
+        raise ConfigurationError(
+            f"{bronze} held no offset at version {version}", next_step="strandline offsets history"
+        )
     return last.resume_token

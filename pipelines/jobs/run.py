@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.errors import QualityGateClosed
 from pipelines.gold.publish import GoldResult
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.capture_session import Report
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import refresh_gold
-from pipelines.jobs.means import Report
+from pipelines.jobs.gold.job import refresh_gold
 from pipelines.jobs.migration import migrate
-from pipelines.jobs.silver import SilverMemory, run_silver
-from pipelines.jobs.silver_collection import SilverResult
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.silver.collection import SilverResult
+from pipelines.jobs.silver.job import SilverMemory, run_silver
+from pipelines.model.table_schemas import bronze_table
 
 _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
@@ -36,7 +36,9 @@ def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[Silver
     return refresh_gold(ctx)  # without news as well: a suite or a SQL file may have been corrected
 
 
-def run_continuously(ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]) -> None:
+def run_continuously(
+    ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]
+) -> None:
     """I/O: capture in a thread; silver and gold follow as new versions of bronze appear. Ends when *stop* is set or capture fails.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigurationError
-from pipelines.settings import CaptureSettings
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
 from pipelines.source.sharding import refuse_shared_ids, shard_keys
 from pipelines.source.stages import Images, Selection
@@ -58,7 +58,11 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
     limited = capture.guardrail_collections_max > 0
-    if limited or selection.images.recorded or selection != Selection(selection.scope, selection.database, selection.collection):
+    if (
+        limited
+        or selection.images.recorded
+        or selection != Selection(selection.scope, selection.database, selection.collection)
+    ):
         found = inspect_selection(selection, client, deployment)
         for warning in (*found.warnings, *guardrail(capture, found)):
             log.warning("%s", warning)
@@ -137,26 +141,38 @@ def _listed(collections: list[Collection]) -> str:
 def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
     if selection.skipped_operations:
         stale = ", ".join(selection.skipped_operations)
-        return [f"silver is stale on purpose: capture.skipped_operations leaves out {stale}", *_nothing_selected(selection, found)]
+        return [
+            f"silver is stale on purpose: capture.skipped_operations leaves out {stale}",
+            *_nothing_selected(selection, found),
+        ]
     return _nothing_selected(selection, found)
 
 
 def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
     """A filter that selects nothing is a typing error more often than an intention."""
     if not found:
-        return ["NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"]
+        return [
+            "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"
+        ]
     included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
     warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
     for rule in selection.fields.rules:
         if not any(rule.applies_to(each.db, each.name) for each in found):
-            warnings.append(f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now")
+            warnings.append(
+                f"the capture rule for field {rule} ({rule.action}) applies to no collection that exists now"
+            )
     return warnings
 
 
 def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[str]:
     """Of a misspelt exclusion nothing else tells: what it should have kept out is captured."""
-    excluded = {"database_exclude_list": selection.excluded_databases, "collection_exclude_list": selection.excluded_collections}
-    return [f"{entry} leaves out no collection that exists now" for entry in _idle_entries(selection, excluded, admitted)]
+    excluded = {
+        "database_exclude_list": selection.excluded_databases,
+        "collection_exclude_list": selection.excluded_collections,
+    }
+    return [
+        f"{entry} leaves out no collection that exists now" for entry in _idle_entries(selection, excluded, admitted)
+    ]
 
 
 def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: list[Collection]) -> Iterator[str]:

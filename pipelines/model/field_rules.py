@@ -85,7 +85,10 @@ class FieldPolicy:
     def noted(self) -> list[NotedRule]:
         """The rules in words that hold no secret, to compare with those of a later run."""
         secrets = {"hash": _fingerprint_of_secret(self.salt), "mask": _fingerprint_of_secret(self.mask.encode())}
-        return [NotedRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, ""))) for rule in self.rules]
+        return [
+            NotedRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, "")))
+            for rule in self.rules
+        ]
 
     @property
     def protects(self) -> bool:
@@ -103,7 +106,12 @@ def parse_field_rules(
     """
     rules: list[FieldRule] = []
     problems: list[str] = []
-    lists: tuple[tuple[Action, Sequence[str]], ...] = (("exclude", exclude), ("mask", mask), ("hash", hashed), ("rename", renames))
+    lists: tuple[tuple[Action, Sequence[str]], ...] = (
+        ("exclude", exclude),
+        ("mask", mask),
+        ("hash", hashed),
+        ("rename", renames),
+    )
     for action, entries in lists:
         for number, entry in enumerate(entries, 1):
             parsed = _parse(action, entry)
@@ -127,7 +135,9 @@ def _parse(action: Action, entry: str) -> FieldRule | str:
     database, collection, path = parts[0], parts[1], ".".join(parts[2:]).split(".")
     if path[0] == "_id":
         return "names _id, which stands in every resume token and is every row's key"
-    if action == "rename" and (set(".\0") & set(new_name) or new_name.startswith("$") or (new_name == "_id" and len(path) == 1)):
+    if action == "rename" and (
+        set(".\0") & set(new_name) or new_name.startswith("$") or (new_name == "_id" and len(path) == 1)
+    ):
         return "renames to what is no field name, or to _id"
     return FieldRule(action, database, collection, tuple(path), new_name)
 

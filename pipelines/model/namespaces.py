@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 
 NAMESPACE_OPERATIONS: Final = ("drop", "rename")
 """What ends one life of a collection or begins another. A dropDatabase shows a drop of every collection before it."""

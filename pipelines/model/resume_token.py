@@ -30,7 +30,9 @@ class ResumeToken:
         except ValueError:
             document = None
         if not isinstance(document, dict) or not isinstance(document.get("_data"), str):
-            raise ResumePointLost("the committed position cannot be read: it is no resume token", next_step=RESET_OR_HEAL)
+            raise ResumePointLost(
+                "the committed position cannot be read: it is no resume token", next_step=RESET_OR_HEAL
+            )
         return ResumeToken(document, document["_data"])
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.model.columns import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
+from pipelines.model.table_schemas import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
 from pipelines.model.tables import quoted
 
 _SPARK_TYPES = {
@@ -92,7 +92,9 @@ class Shape:
         if self.kind == "decimal":
             return f"DECIMAL(38,{self.scale})"
         if self.kind == "struct":
-            return "STRUCT<" + ", ".join(f"{quoted(name)}: {inner.spark_type()}" for name, inner in self.columns()) + ">"
+            return (
+                "STRUCT<" + ", ".join(f"{quoted(name)}: {inner.spark_type()}" for name, inner in self.columns()) + ">"
+            )
         if self.kind == "array":
             assert self.element is not None  # has_column
             return f"ARRAY<{self.element.spark_type()}>"
@@ -166,7 +168,9 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
         return Shape("decimal", scale=int(scaled[1]))
     if isinstance(said, str) and said in DECLARABLE:
         return Shape(said)
-    raise ValueError(f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type")
+    raise ValueError(
+        f"{'.'.join(path)} is no type: {', '.join(sorted(DECLARABLE))}, decimal(0 to {_DIGITS}), [type], or field: type"
+    )
 
 
 def caseless(name: str) -> str:
@@ -181,7 +185,8 @@ def adjusted(name: str, mode: NameAdjustment) -> str:
         return name
     escapes = mode == "avro_unicode"
     legal = (
-        character.isascii() and (character.isalpha() or (character == "_" and not escapes) or (character.isdigit() and at > 0))
+        character.isascii()
+        and (character.isalpha() or (character == "_" and not escapes) or (character.isdigit() and at > 0))
         for at, character in enumerate(name)
     )
     return "".join(
@@ -204,7 +209,9 @@ def is_reserved(name: str) -> bool:
 def can_be_column(name: str, *, top: bool) -> bool:
     """Whether a field's name can be a column's."""
     # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it; Spark puts a variable in the place of ${x}.
-    printable = name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
+    printable = (
+        name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
+    )
     return printable and "${" not in name and not (top and is_reserved(name))
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
-from pipelines.model.patterns import compiled, pattern_problem
+from pipelines.model.regex_input import compiled, pattern_problem
 from pipelines.model.snapshot_policy import query_problems
 
 SnapshotType = Literal["incremental", "blocking"]
@@ -46,7 +46,9 @@ class Signal:
         """Tells it from every other: its id, or else what it says. A signal with a known key is the same one again."""
         if self.id:
             return self.id
-        return sha256("\0".join(map(str, (self.type, self.data, self.at, self.by))).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return sha256(
+            "\0".join(map(str, (self.type, self.data, self.at, self.by))).encode("utf-8", "surrogatepass")
+        ).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def order_of(signal: Signal) -> Order:
     """What *signal* asks for."""
     try:
         return _order(signal)
-    except RecursionError:  # whichever step meets it: JSON can be read more deeply nested than it can be written or walked
+    except (
+        RecursionError
+    ):  # whichever step meets it: JSON can be read more deeply nested than it can be written or walked
         return Refused("data is nested too deeply")
 
 
@@ -159,7 +163,9 @@ def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:
             problems.append(f"condition {number} is no object with data-collection and filter")
             continue
         query = entry["filter"] if isinstance(entry["filter"], str) else json.dumps(entry["filter"])
-        problems += [f"the filter of condition {number} {problem}" for problem in query_problems(query, from_outside=True)]
+        problems += [
+            f"the filter of condition {number} {problem}" for problem in query_problems(query, from_outside=True)
+        ]
         problems += _name_problems([entry["data-collection"]])
         found.append((str(entry["data-collection"]), query))
     return tuple(found), problems

@@ -64,7 +64,9 @@ class SnapshotPolicy:
     heals: bool = False
 
     @staticmethod
-    def of(mode: SnapshotMode, *, data: bool = False, stream: bool = True, on_data_error: bool = False) -> SnapshotPolicy:
+    def of(
+        mode: SnapshotMode, *, data: bool = False, stream: bool = True, on_data_error: bool = False
+    ) -> SnapshotPolicy:
         """Of every mode but ``custom``. *data*, *stream*, *on_data_error*: the flags of ``configuration_based``.
 
         Raises:
@@ -124,4 +126,6 @@ def _names(value: Any) -> set[str]:
 
 def query_document(query: str | None) -> dict[str, Any]:
     """The filter as a document of BSON values; none is all."""
-    return {} if query is None else dict(json_util.loads(query, json_options=json_util.JSONOptions(document_class=dict)))
+    return (
+        {} if query is None else dict(json_util.loads(query, json_options=json_util.JSONOptions(document_class=dict)))
+    )

@@ -28,7 +28,9 @@ def literal(value: str | datetime) -> str:
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.astimezone(UTC).isoformat(sep=' ')}'"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark would put a variable in its place, ${env:X} from the environment
+    return (
+        "'" + escaped.replace("${", "\\u0024{") + "'"
+    )  # Spark would put a variable in its place, ${env:X} from the environment
 
 
 def literals(values: Iterable[str]) -> str:
@@ -46,7 +48,9 @@ def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
     name = delimiter.join(parts)
     if plain and len(name) <= _MAX_LENGTH and not _LOOKS_HASHED.search(name):
         return prefix + name
-    escaped = (part.replace("\\", "\\\\").replace("\0", "\\0") for part in parts)  # so that the joining NUL is no part of a name
+    escaped = (
+        part.replace("\\", "\\\\").replace("\0", "\\0") for part in parts
+    )  # so that the joining NUL is no part of a name
     digest = hashlib.sha256("\0".join(escaped).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     readable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[: _MAX_LENGTH - 9]
     return f"{prefix}{readable or 'x'}_{digest}"

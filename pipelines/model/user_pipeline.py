@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bson.regex import Regex
 
 from pipelines.model.json_input import parse_extended_json
-from pipelines.model.patterns import compiled, pattern_problem
+from pipelines.model.regex_input import compiled, pattern_problem
 
 Order = Literal["internal_first", "user_first", "user_only"]
 Stage = dict[str, Any]
@@ -113,7 +113,11 @@ def _admits(query: Any, operation: str) -> bool | None:
         return None
     verdicts = []
     for name, condition in query.items():
-        inner = [_admits(part, operation) for part in condition] if name in ("$and", "$or", "$nor") and isinstance(condition, list) else []
+        inner = (
+            [_admits(part, operation) for part in condition]
+            if name in ("$and", "$or", "$nor") and isinstance(condition, list)
+            else []
+        )
         if name == "$and":
             verdicts.append(_all(inner))
         elif name in ("$or", "$nor"):
@@ -137,7 +141,11 @@ def _fulfils(condition: Any, operation: str) -> bool | None:
     for operator, operand in condition.items():
         if operator in ("$eq", "$ne") and isinstance(operand, str):
             verdicts.append((operand == operation) is (operator == "$eq"))
-        elif operator in ("$in", "$nin") and isinstance(operand, list) and all(isinstance(entry, str) for entry in operand):
+        elif (
+            operator in ("$in", "$nin")
+            and isinstance(operand, list)
+            and all(isinstance(entry, str) for entry in operand)
+        ):
             verdicts.append((operation in operand) is (operator == "$in"))
         elif operator == "$not":
             verdicts.append(_not(_fulfils(operand, operation)))
@@ -169,7 +177,9 @@ def _removal_problems(names: list[Any]) -> list[str]:
 def _project_problems(content: Any, protects: bool) -> list[str]:
     if not isinstance(content, dict):
         return ["is no projection"]
-    plain = {name: bool(value) for name, value in content.items() if isinstance(value, bool | int | float) and value in _KEPT}
+    plain = {
+        name: bool(value) for name, value in content.items() if isinstance(value, bool | int | float) and value in _KEPT
+    }
     computed = [name for name in content if name not in plain]
     problems = _removal_problems([name for name, kept in plain.items() if not kept])
     problems += [f"would change {name}" for name in computed if name.partition(".")[0] in _FIXED]

@@ -45,7 +45,9 @@ def site_config(folder: Path) -> dict[str, object]:
 class Results(ValidationResultsPageRenderer):  # type: ignore[misc]  # why: the library is published without types
     """The content of a page of results."""
 
-    def render(self, validation_results: ExpectationSuiteValidationResult, suite_parameters: Any = None) -> RenderedDocumentContent:
+    def render(
+        self, validation_results: ExpectationSuiteValidationResult, suite_parameters: Any = None
+    ) -> RenderedDocumentContent:
         """Complete the results that the library's own renderer cannot show, then render them."""
         for result in validation_results.results:
             _complete(result.result)
@@ -74,7 +76,9 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
         self.env.autoescape = True
 
     @pass_context
-    def render_content_block(self, jinja_context: Context, content_block: Any, index: Any = None, content_block_id: Any = None) -> Any:
+    def render_content_block(
+        self, jinja_context: Context, content_block: Any, index: Any = None, content_block_id: Any = None
+    ) -> Any:
         """A part of a page: markup where a template made it, else a text, which the calling template escapes."""
         if isinstance(content_block, list):
             parts = (self.render_content_block(jinja_context, each, index, content_block_id) for each in content_block)
@@ -105,10 +109,16 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
 
     def render_styling(self, styling: Mapping[str, Any]) -> Markup:
         """Attributes of an element: class, style and others that are no event handlers."""
-        wanted = {str(name): value for name, value in (styling.get("attributes") or {}).items() if _ATTRIBUTE.fullmatch(str(name))}
+        wanted = {
+            str(name): value
+            for name, value in (styling.get("attributes") or {}).items()
+            if _ATTRIBUTE.fullmatch(str(name))
+        }
         wanted["class"] = " ".join(map(str, styling.get("classes") or ())) or None
         wanted["style"] = " ".join(f"{name}:{value};" for name, value in (styling.get("styles") or {}).items()) or None
-        return Markup(" ").join(Markup('{}="{}"').format(Markup(name), value) for name, value in wanted.items() if value is not None)
+        return Markup(" ").join(
+            Markup('{}="{}"').format(Markup(name), value) for name, value in wanted.items() if value is not None
+        )
 
     def attributes_dict_to_html_string(self, attributes_dict: Mapping[str, Any], prefix: str = "") -> Markup:
         return self.render_styling(

@@ -22,22 +22,34 @@ os.environ["GX_ANALYTICS_ENABLED"] = "false"  # why here: it must stand before t
 
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # why: the library imports sre_constants, which Python has deprecated
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # why: the library imports sre_constants, which Python has deprecated
         import great_expectations as gx
         from great_expectations.core.expectation_suite import ExpectationSuite
         from great_expectations.core.expectation_validation_result import ExpectationValidationResult
         from great_expectations.core.validation_definition import ValidationDefinition
         from great_expectations.data_context.types.base import ProgressBarsConfig
-        from great_expectations.expectations.expectation import ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation
+        from great_expectations.expectations.expectation import (
+            ColumnMapExpectation,
+            ColumnPairMapExpectation,
+            MulticolumnMapExpectation,
+        )
         from great_expectations.expectations.expectation import Expectation as GxExpectation
-        from great_expectations.expectations.registry import get_expectation_impl, list_registered_expectation_implementations
+        from great_expectations.expectations.registry import (
+            get_expectation_impl,
+            list_registered_expectation_implementations,
+        )
 
         from pipelines.quality.data_docs import site_config
 except SystemExit as stopped:
     # why: it imports pyspark.sql.connect, which ends `python -c` with code 0 where grpc is missing
     raise ImportError("great_expectations cannot be imported from `python -c`; run a file or a module") from stopped
 
-for _name in ("great_expectations", "great_expectations.data_context.types.base"):  # the second one has a level of its own
+for _name in (
+    "great_expectations",
+    "great_expectations.data_context.types.base",
+):  # the second one has a level of its own
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 _SITE = "strandline"
@@ -45,7 +57,14 @@ _KEY = "_key"
 _OWN_SQL = "unexpected_rows_expectation"
 _SHOWN = 20  # values and rows that are kept of a result, as the library does by itself
 _LEFT_OUT = ("partial_unexpected_index_list", "unexpected_index_column_names", "unexpected_index_query")
-_OURS = ("id", "batch_id", "rendered_content", "result_format", "catch_exceptions", "windows")  # set by the adapter or the library
+_OURS = (
+    "id",
+    "batch_id",
+    "rendered_content",
+    "result_format",
+    "catch_exceptions",
+    "windows",
+)  # set by the adapter or the library
 
 
 # Map expectations judge each row by itself, but for these.
@@ -58,7 +77,10 @@ _COMPARE_ROWS = (
     "expect_column_values_to_not_be_outliers",
     _OWN_SQL,  # whoever writes SQL may compare anything
 )
-_JUDGE_TYPES = ("expect_column_values_to_be_of_type", "expect_column_values_to_be_in_type_list")  # of the column, in Spark
+_JUDGE_TYPES = (
+    "expect_column_values_to_be_of_type",
+    "expect_column_values_to_be_in_type_list",
+)  # of the column, in Spark
 
 
 def known_expectations() -> dict[str, Kind]:
@@ -98,14 +120,18 @@ class Checker:
         Raises:
             ConfigurationError: An argument has a value that the expectation does not take.
         """
-        numbered = [(number, item) for number, item in enumerate(suite.expectations, start=1) if item.type not in TABLE_KINDS]
+        numbered = [
+            (number, item) for number, item in enumerate(suite.expectations, start=1) if item.type not in TABLE_KINDS
+        ]
         expectations = [_build(suite, number, item) for number, item in numbered]
         if not expectations:
             return []
         asset = self._source.add_dataframe_asset(suite.name)
         batch = asset.add_batch_definition_whole_dataframe(str(suite.table))
         held = self._context.suites.add(ExpectationSuite(name=suite.name, expectations=expectations))
-        definition = self._context.validation_definitions.add(ValidationDefinition(name=suite.name, data=batch, suite=held))
+        definition = self._context.validation_definitions.add(
+            ValidationDefinition(name=suite.name, data=batch, suite=held)
+        )
         # First only counts, in few jobs. Which rows are at fault costs some jobs for each expectation, and is asked where there are any.
         results = self._validated(suite, definition, rows, {"partial_unexpected_count": 0})
         if not all(result.success for result in results.values()):
@@ -132,7 +158,9 @@ class Checker:
             if result.expectation_config is not None
         }
 
-    def _check(self, suite: Suite, expectation: Expectation, result: ExpectationValidationResult, rows: DataFrame) -> Check:
+    def _check(
+        self, suite: Suite, expectation: Expectation, result: ExpectationValidationResult, rows: DataFrame
+    ) -> Check:
         raised = _exception(result.exception_info)
         if raised is not None:
             return checked(suite, expectation, "error", {"error": raised})
@@ -149,7 +177,10 @@ class Checker:
         if suite.on_failure != "quarantine":
             return check
         if (count or 0) > self._most_failing:
-            return broken(check, f"{count:,} rows fail, more than quality.max_quarantined_rows; is it the rows or the expectation?")
+            return broken(
+                check,
+                f"{count:,} rows fail, more than quality.max_quarantined_rows; is it the rows or the expectation?",
+            )
         if not keys:
             return broken(check, f"the rows at fault cannot be told by {_KEY}")
         return replace(check, failing=tuple(sorted(set(keys))))
@@ -165,16 +196,23 @@ def _build(suite: Suite, number: int, expectation: Expectation) -> GxExpectation
         built: GxExpectation = get_expectation_impl(expectation.type)(**expectation.arguments)
     except ValueError as error:  # pydantic's ValidationError is one
         details = error.errors() if hasattr(error, "errors") else []
-        why = ", ".join(dict.fromkeys(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in details)) or str(error)
+        why = ", ".join(dict.fromkeys(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in details)) or str(
+            error
+        )
         raise ConfigurationError(
-            f"{suite.file}: expectations, {number} ({expectation.type}): {why.replace('__root__: ', '')}", next_step="correct the file"
+            f"{suite.file}: expectations, {number} ({expectation.type}): {why.replace('__root__: ', '')}",
+            next_step="correct the file",
         ) from None
     return built
 
 
 def _observed(seen: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """What is kept of a result: no list longer than what a person reads."""
-    kept = {name: value[:_SHOWN] if isinstance(value, list) else value for name, value in seen.items() if name not in _LEFT_OUT}
+    kept = {
+        name: value[:_SHOWN] if isinstance(value, list) else value
+        for name, value in seen.items()
+        if name not in _LEFT_OUT
+    }
     return {**kept, "rows": list(keys[:_SHOWN])} if keys else kept
 
 

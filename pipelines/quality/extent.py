@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.io.tables import Tables
-from pipelines.model.columns import QUALITY
+from pipelines.model.table_schemas import QUALITY
 from pipelines.quality.quarantine import Quarantine
 from pipelines.quality.rules import Suite
 
@@ -50,7 +50,10 @@ def extent_of(tables: Tables, suite: Suite, table_id: str, version: int, *, repl
         return whole
     try:
         keys = _changed_keys(tables, suite, settled, version, replay=replay)
-    except (PySparkException, FeedLost):  # switched off, ended, vacuumed, crossed by a change of columns: reading all rows is right
+    except (
+        PySparkException,
+        FeedLost,
+    ):  # switched off, ended, vacuumed, crossed by a change of columns: reading all rows is right
         return whole
     matches = F.col("t._key").eqNullSafe(F.col("k._key"))
     some = rows.alias("t").join(keys.distinct().alias("k"), matches, "left_semi")
@@ -77,9 +80,15 @@ def _settled(tables: Tables, suite: Suite, table_id: str) -> int | None:
     told = F.col("success") | ((F.col("outcome") == "failed") & (F.col("on_failure") != "block"))
     mine = (F.col("suite") == suite.name) & (F.col("table_id") == table_id) & F.col("scope").isin("all", "changed")
     same = F.bool_and(F.col("suite_hash") == suite.fingerprint).alias("same")
-    runs = known.where(mine).groupBy("run_id", "ran_at").agg(F.min("table_version").alias("version"), F.bool_and(told).alias("told"), same)
+    runs = (
+        known.where(mine)
+        .groupBy("run_id", "ran_at")
+        .agg(F.min("table_version").alias("version"), F.bool_and(told).alias("told"), same)
+    )
     otherwise = runs.agg(F.max(F.when(~F.col("same"), F.col("ran_at")))).first()
-    if otherwise is not None and otherwise[0] is not None:  # what the suite held before it was another one was let go then
+    if (
+        otherwise is not None and otherwise[0] is not None
+    ):  # what the suite held before it was another one was let go then
         runs = runs.where(F.col("ran_at") > F.lit(otherwise[0]))
     row = runs.where("told AND same").agg(F.max("version")).first()
     return None if row is None or row[0] is None else int(row[0])

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, one_line
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import QUALITY, QUALITY_DDL
+from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker, known_expectations
 from pipelines.quality.extent import Extent, extent_of
@@ -65,7 +65,10 @@ class Run:
             One result per expectation; all are ``error`` where the table is not there or Spark refuses the condition.
         """
         if suite.table not in self.versions:
-            return [checked(suite, item, "error", {"error": f"{suite.table} is not there yet"}) for item in suite.expectations]
+            return [
+                checked(suite, item, "error", {"error": f"{suite.table} is not there yet"})
+                for item in suite.expectations
+            ]
         table_id, version = self.versions[suite.table]
         try:
             extent = extent_of(self.tables, suite, table_id, version, replay=self.replay)
@@ -91,7 +94,10 @@ class Run:
 
     def _checks(self, suite: Suite, extent: Extent) -> list[Check]:
         theirs = iter(self.checker.check(suite, extent.rows))
-        return [self._table_check(suite, item, extent) if item.type in TABLE_KINDS else next(theirs) for item in suite.expectations]
+        return [
+            self._table_check(suite, item, extent) if item.type in TABLE_KINDS else next(theirs)
+            for item in suite.expectations
+        ]
 
     def _table_check(self, suite: Suite, expectation: Expectation, extent: Extent) -> Check:
         before = None if self.accept else _last_passed(self.tables, suite, expectation)
@@ -106,7 +112,9 @@ class Run:
             for key in check.failing:
                 failing.setdefault(key, []).append(check.reason)
         whole = self.tables.read(suite.table, version=extent.version)
-        Quarantine(self.tables, suite.table).hold(suite.name, failing, whole, version=extent.version, run_id=self.id, at=self.now)
+        Quarantine(self.tables, suite.table).hold(
+            suite.name, failing, whole, version=extent.version, run_id=self.id, at=self.now
+        )
 
 
 def versions_of(tables: Tables, names: Sequence[TableName]) -> dict[TableName, tuple[str, int]]:
@@ -154,6 +162,10 @@ def _last_passed(tables: Tables, suite: Suite, expectation: Expectation) -> Mapp
     """What the expectation saw when it last passed."""
     if not tables.exists(QUALITY):
         return None
-    same = (F.col("suite") == suite.name) & (F.col("table") == str(suite.table)) & (F.col("expectation") == expectation.type)
+    same = (
+        (F.col("suite") == suite.name)
+        & (F.col("table") == str(suite.table))
+        & (F.col("expectation") == expectation.type)
+    )
     row = tables.read(QUALITY).where(same & F.col("success")).agg(F.max_by("observed", "ran_at")).first()
     return None if row is None or row[0] is None else json.loads(row[0])

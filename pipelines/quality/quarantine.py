@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import BOOKKEEPING
 from pipelines.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
+from pipelines.model.table_schemas import BOOKKEEPING
 from pipelines.model.tables import TableName, literal, literals, quoted
 
 
@@ -45,7 +45,16 @@ class Quarantine:
         """``_key`` of the rows that *suite* holds. The quarantine exists."""
         return self.tables.read(self.name).where(F.col("suite") == suite).select("_key")
 
-    def hold(self, suite: str, failing: Mapping[str, Sequence[str]], rows: DataFrame, *, version: int, run_id: str, at: datetime) -> None:
+    def hold(
+        self,
+        suite: str,
+        failing: Mapping[str, Sequence[str]],
+        rows: DataFrame,
+        *,
+        version: int,
+        run_id: str,
+        at: datetime,
+    ) -> None:
         """Make *failing* what the suite holds: new rows come in, those that still fail are noted again, all others are let go.
 
         I/O: one MERGE, or none where nothing is held before and after. Idempotent.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.errors import QualityGateClosed
-from pipelines.model.columns import QUALITY
-from pipelines.model.merge_key import key_name
+from pipelines.model.bson.merge_key import key_name
+from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import TableName
 from pipelines.quality.rules import Expectation, Suite
 from pipelines.quality.table_checks import short
@@ -99,7 +99,9 @@ class QualityReport:
         return text + shown + held + (f"; pages: {self.docs}" if self.docs else "")
 
 
-def checked(suite: Suite, expectation: Expectation, outcome: Outcome, observed: Mapping[str, Any], count: int | None = None) -> Check:
+def checked(
+    suite: Suite, expectation: Expectation, outcome: Outcome, observed: Mapping[str, Any], count: int | None = None
+) -> Check:
     """What became of one expectation of *suite*."""
     return Check(
         table=suite.table,
@@ -127,7 +129,10 @@ def _json(value: Mapping[str, Any]) -> str:
 def rows(report: QualityReport) -> list[dict[str, object]]:
     """The report as rows of ``control.quality``, by column."""
     told = {"run_id": report.run_id, "ran_at": report.ran_at}
-    return [{**_values(check), "table": str(check.table), "success": check.outcome == "passed", **told} for check in report.checks]
+    return [
+        {**_values(check), "table": str(check.table), "success": check.outcome == "passed", **told}
+        for check in report.checks
+    ]
 
 
 def _values(check: Check) -> dict[str, object]:

@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 from pipelines.errors import ConfigurationError
-from pipelines.model.plain_yaml import parse_yaml
 from pipelines.model.tables import Layer, TableName
+from pipelines.model.yaml_input import parse_yaml
 
 OnFailure = Literal["warn", "quarantine", "block"]
 Rows = Literal["all", "changed"]
@@ -91,7 +91,9 @@ def parse_suites(files: Mapping[str, str], known: Mapping[str, Kind]) -> list[Su
         if suite is not None and not found:
             suites.append(suite)
     if problems:
-        raise ConfigurationError("; ".join(problems), next_step="correct the named files; conf/quality/README.md lists every key")
+        raise ConfigurationError(
+            "; ".join(problems), next_step="correct the named files; conf/quality/README.md lists every key"
+        )
     return suites
 
 
@@ -136,7 +138,10 @@ def _suite(file: str, text: str, known: Mapping[str, Kind], problems: list[str])
 
 def _beyond(suite: Suite, known: Mapping[str, Kind]) -> Iterator[str]:
     """What a suite over changed rows, or one that sets rows aside, cannot do."""
-    for key, used in (("rows: changed", suite.rows == "changed"), ("on_failure: quarantine", suite.on_failure == "quarantine")):
+    for key, used in (
+        ("rows: changed", suite.rows == "changed"),
+        ("on_failure: quarantine", suite.on_failure == "quarantine"),
+    ):
         if used and suite.table.layer != "silver":
             yield f"{key} is for silver tables, {suite.table} has no keys and no change feed"
     for number, item in enumerate(suite.expectations, start=1):
@@ -179,7 +184,9 @@ def _expectations(value: Any, known: Mapping[str, Kind], problems: list[str]) ->
             for key in arguments
             if key not in known[kind].arguments
         ]
-        problems += [f"expectations, {number} ({kind}): {key} is missing" for key in known[kind].required if key not in arguments]
+        problems += [
+            f"expectations, {number} ({kind}): {key} is missing" for key in known[kind].required if key not in arguments
+        ]
         found.append(Expectation(kind, arguments))
     return tuple(found)
 

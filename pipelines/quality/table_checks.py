@@ -13,10 +13,14 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.moments import utc
+from pipelines.model.timestamps import utc
 from pipelines.quality.rules import Expectation, Kind
 
-FRESH, VOLUME, DRIFT = "expect_table_to_be_fresh", "expect_table_volume_to_be_usual", "expect_table_schema_to_be_unchanged"
+FRESH, VOLUME, DRIFT = (
+    "expect_table_to_be_fresh",
+    "expect_table_volume_to_be_usual",
+    "expect_table_schema_to_be_unchanged",
+)
 
 TABLE_KINDS: Mapping[str, Kind] = {
     FRESH: Kind(("column", "max_age"), "table", ("max_age",)),
@@ -47,7 +51,9 @@ def check_table(expectation: Expectation, rows: DataFrame, before: Mapping[str, 
         now: Aware.
     """
     if expectation.type == FRESH:
-        return _fresh(rows, str(expectation.arguments.get("column", "_cluster_time")), str(expectation.arguments["max_age"]), now)
+        return _fresh(
+            rows, str(expectation.arguments.get("column", "_cluster_time")), str(expectation.arguments["max_age"]), now
+        )
     if expectation.type == VOLUME:
         return _volume(rows.count(), expectation.arguments, before)
     return _drift({field.name: field.dataType.simpleString() for field in rows.schema.fields}, before)
@@ -65,14 +71,18 @@ def _fresh(rows: DataFrame, column: str, max_age: str, now: datetime) -> Seen:
         return Seen("error", {"error": f"{column} is no TIMESTAMP"})
     age = now - utc(newest)
     fresh = age <= timedelta(**{_UNITS[match[2]]: int(match[1])})
-    return Seen("passed" if fresh else "failed", {"newest": utc(newest).isoformat(), "age_seconds": int(age.total_seconds())})
+    return Seen(
+        "passed" if fresh else "failed", {"newest": utc(newest).isoformat(), "age_seconds": int(age.total_seconds())}
+    )
 
 
 def _volume(count: int, arguments: Mapping[str, Any], before: Mapping[str, Any] | None) -> Seen:
     usual = None if before is None else int(before["row_count"])
     change = 0.0 if not usual else round(100.0 * abs(count - usual) / usual, 1)
     good = count >= int(arguments.get("min_rows", 0)) and change <= float(arguments["max_change_percent"])
-    return Seen("passed" if good else "failed", {"row_count": count, "usual_row_count": usual, "change_percent": change})
+    return Seen(
+        "passed" if good else "failed", {"row_count": count, "usual_row_count": usual, "change_percent": change}
+    )
 
 
 def _drift(columns: Mapping[str, str], before: Mapping[str, Any] | None) -> Seen:

@@ -41,7 +41,9 @@ class Incarnations:
     def to_json(self) -> str:
         return json.dumps({"came": _newest(self.came), "ended": _newest(self.ended)})
 
-    def after(self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool) -> Incarnations:
+    def after(
+        self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool
+    ) -> Incarnations:
         """What is known after *events*, in any order and any repetition.
 
         Args:
@@ -92,7 +94,9 @@ class Incarnations:
         """Collapsed changes, with a tombstone for each key whose incarnation is over."""
         if not self.ended:
             return state
-        tombstone = {name: F.expr(f"if(_end > _position, {value}, {name})") for name, value in tombstone_at("_end").items()}
+        tombstone = {
+            name: F.expr(f"if(_end > _position, {value}, {name})") for name, value in tombstone_at("_end").items()
+        }
         return state.withColumn("_end", F.expr(self.end())).withColumns(tombstone).drop("_end")
 
     def _came_at(self) -> Column:
@@ -130,7 +134,10 @@ class Ends:
         """The same for each row of a history; null for a version that is such an end itself, or that a pre-image alone tells of."""
         uuid, nowhere = F.col("_collection_uuid"), F.lit(None).cast("STRING")
         found = (
-            F.when((F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _NAMELESS)), F.lit(end))
+            F.when(
+                (F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _NAMELESS)),
+                F.lit(end),
+            )
             for end, ended in self.known
         )
         return F.when(F.col("_captured_at").isNotNull() & (F.col("_op") != "b"), F.least(nowhere, nowhere, *found))

@@ -8,17 +8,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
-from pipelines.model.columns import CHANGE_OPS, READ_CAPPED
 from pipelines.model.namespaces import Namespace
+from pipelines.model.table_schemas import CHANGE_OPS, READ_CAPPED
 
-READS: Final = ("key", "position", "op", "cluster_time", "collection_uuid", "document_size", "envelope", "_commit_version", "inexact")
+READS: Final = (
+    "key",
+    "position",
+    "op",
+    "cluster_time",
+    "collection_uuid",
+    "document_size",
+    "envelope",
+    "_commit_version",
+    "inexact",
+)
 """Columns of changes, as `as_changes` makes them of bronze."""
 
 NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid")
 """What a key's newest change tells; Python on the executors passes it through."""
-NEWEST_DDL: Final = (
-    "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, _collection_uuid STRING"
-)
+NEWEST_DDL: Final = "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, _collection_uuid STRING"
 PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
 
 
@@ -37,7 +45,9 @@ def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
     looked_up = (op == "u") & ~kind.eqNullSafe("replace") & F.lit(not exact_updates)
     inexact = F.when(looked_up, "lookup").when((op == "r") & (kind == READ_CAPPED), "capped")
     left_out = (op == "oversize") & F.col("key").isNotNull()
-    return rows.withColumns({"inexact": inexact, "op": F.when(left_out, F.when(kind == "insert", "c").otherwise("u")).otherwise(op)})
+    return rows.withColumns(
+        {"inexact": inexact, "op": F.when(left_out, F.when(kind == "insert", "c").otherwise("u")).otherwise(op)}
+    )
 
 
 def latest_per_key(changes: DataFrame) -> DataFrame:
@@ -68,7 +78,9 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     newest = F.max(F.struct("position", "op", "cluster_time", "collection_uuid", "_commit_version")).alias("newest")
     # max_by, not max: comparing rows would compare whole envelopes.
     base_position = F.max(F.when(has_document, F.col("position"))).alias("_base_position")
-    base = F.max_by(F.struct("op", "envelope", "collection_uuid", "inexact"), F.when(has_document, F.col("position"))).alias("base")
+    base = F.max_by(
+        F.struct("op", "envelope", "collection_uuid", "inexact"), F.when(has_document, F.col("position"))
+    ).alias("base")
     its_own = F.col("_base_position").isNotNull() & same_incarnation("newest.collection_uuid", "base.collection_uuid")
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
@@ -109,6 +121,10 @@ def same_incarnation(one: str, other: str) -> Column:
 def without_deleted_values(state: DataFrame) -> DataFrame:
     """``deletes: hard``: a tombstone keeps its position and nothing of the document."""
     keep = ~F.col("_deleted")
-    values = [name for name in ("_base_position", "base_op", "envelope", "_inexact_because", "_pending") if name in state.columns]
+    values = [
+        name
+        for name in ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
+        if name in state.columns
+    ]
     cleared: dict[str, Column] = {name: F.when(keep, F.col(name)) for name in values}
     return state.withColumns(cleared)

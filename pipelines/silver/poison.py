@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.poison import why_not_json
-from pipelines.silver.document import document_in
+from pipelines.model.bson.poison import why_not_json
+from pipelines.silver.decode.document import document_in
 
 _DDL = "key STRING, position STRING, message STRING, raw BINARY"
 _SCHEMA = pa.schema([("key", pa.string()), ("position", pa.string()), ("message", pa.string()), ("raw", pa.binary())])

@@ -18,7 +18,7 @@ from pipelines.silver.latest import is_of
 
 
 @dataclass(frozen=True)
-class Completed:
+class SnapshotCertificate:
     """One snapshot that sweeps. *threshold*: by collection, the smallest position at which a chunk of it was read."""
 
     snapshot_id: str
@@ -60,38 +60,50 @@ class Sweep(NamedTuple):
     gone_by: str
 
 
-def completed_snapshots(tables: Tables, bronze: TableName) -> list[Completed]:
+def snapshot_certificates(tables: Tables, bronze: TableName) -> list[SnapshotCertificate]:
     """I/O: every snapshot that sweeps."""
     rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
-    found = (completed_snapshot(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
+    found = (snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
     return [snapshot for snapshot in found if snapshot is not None]
 
 
-def completed_snapshot(tables: Tables, bronze: TableName, snapshot_id: str) -> Completed | None:
+def snapshot_certificate(tables: Tables, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
     """I/O: the certificate of a snapshot; None where it sweeps nothing (nothing stood before it, or deletes are not captured)."""
     rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
-    return certified(snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect())
+    return certified(
+        snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect()
+    )
 
 
-def certified(snapshot_id: str, rows: Sequence[Row]) -> Completed | None:
+def certified(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | None:
     """The certificate from a snapshot's control rows. A collection has no threshold of which a query left something out, or another
     snapshot read a part, nor one of which a chunk was discarded, or read under another name than it had in the plan."""
     plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
     if not plans or not any(row["operation_type"] == "completed" for row in rows):
         return None
     plan = plans[0]
-    read = {(row["chunk"], row["db"], row["collection"]): row["position"] for row in rows if row["operation_type"] == "chunk"}
+    read = {
+        (row["chunk"], row["db"], row["collection"]): row["position"]
+        for row in rows
+        if row["operation_type"] == "chunk"
+    }
     chunks: dict[Namespace, list[str | None]] = {}
     for number, chunk in enumerate(plan["chunks"]):
         namespace = Namespace(chunk["db"], chunk["collection"])
         chunks.setdefault(namespace, []).append(read.get((number, *namespace)) if chunk["sweeps"] else None)
-    whole = {namespace: read_at for namespace, found in chunks.items() if len(read_at := [at for at in found if at]) == len(found)}
-    threshold, complete_at = ({namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max))
+    whole = {
+        namespace: read_at
+        for namespace, found in chunks.items()
+        if len(read_at := [at for at in found if at]) == len(found)
+    }
+    threshold, complete_at = (
+        {namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max)
+    )
     absent_at = snapshot_position(*plan["at"]) if plan["complete"] else None
     if not threshold and not absent_at:
         return None
     missed = frozenset(chunks) - threshold.keys() - {_planned_as(plan, row["chunk"]) for row in rows if _was_gone(row)}
-    return Completed(snapshot_id, threshold, absent_at, frozenset(chunks), complete_at, missed)
+    return SnapshotCertificate(snapshot_id, threshold, absent_at, frozenset(chunks), complete_at, missed)
 
 
 def _planned_as(plan: dict[str, Any], number: int) -> Namespace:

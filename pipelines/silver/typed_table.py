@@ -13,11 +13,11 @@ from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import OvertakenError
-from pipelines.io.swap import CHANGE_FEED
+from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.model.shape import Shape, caseless
 from pipelines.model.tables import TableName, quoted
-from pipelines.silver.schema import SchemaChange
+from pipelines.silver.schema.evolution import SchemaChange
 
 _SHAPE, _PROGRESS = "strandline.shape", "strandline.bronze_progress"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
@@ -51,7 +51,9 @@ class TypedTable:
     tables: Tables
     name: TableName
 
-    def create(self, ddl: str, owner: str, source: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()) -> dict[str, str]:
+    def create(
+        self, ddl: str, owner: str, source: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()
+    ) -> dict[str, str]:
         """I/O: creates the empty table if it is not there. Idempotent.
 
         Args:
@@ -66,13 +68,16 @@ class TypedTable:
         Raises:
             ContractError: The table is of something else.
         """
-        statistics = {"delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])}
+        statistics = {
+            "delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])
+        }
         properties = PROPERTIES | statistics | {_NAMESPACE: owner, _SOURCE: source}
         self.tables.create(self.name, schema_of(ddl), properties=properties, cluster_by=cluster_by)
         found = self.tables.properties(self.name)
         if found.get(_NAMESPACE) != owner:
             raise ContractError(
-                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}", next_step=self._next_step_when_shared()
+                f"{self.name} holds {found.get(_NAMESPACE, 'something else')}, not {owner}",
+                next_step=self._next_step_when_shared(),
             )
         if found.get(_SOURCE, source) != source:  # a table of an older release does not tell
             raise ContractError(
@@ -87,7 +92,11 @@ class TypedTable:
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
         """I/O: creates the empty table with the columns of *other*, if it is not there."""
         found = self.tables.properties(other.name)
-        properties = {**PROPERTIES, _NAMESPACE: owner, **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found}}
+        properties = {
+            **PROPERTIES,
+            _NAMESPACE: owner,
+            **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found},
+        }
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
 
     def owner(self) -> str | None:
@@ -148,7 +157,10 @@ class TypedTable:
             path, kind = present.get(tuple(map(caseless, change.path)), ((), None))
             if kind is None:
                 lacking.append(change)
-            elif path != change.path or kind.simpleString() != schema_of(f"c {change.after}")["c"].dataType.simpleString():
+            elif (
+                path != change.path
+                or kind.simpleString() != schema_of(f"c {change.after}")["c"].dataType.simpleString()
+            ):
                 if not rows.where(_holds(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])).isEmpty():
                     raise ContractError(
                         f"{self.name} has {'.'.join(path)} as {kind.simpleString()}, which was not made by strandline silver",
@@ -176,7 +188,9 @@ class TypedTable:
 
     def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """I/O: one commit that notes progress, and *more* properties with it."""
-        self.tables.set_properties(self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more})
+        self.tables.set_properties(
+            self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more}
+        )
 
 
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
@@ -207,7 +221,9 @@ def _dotted(path: Sequence[str]) -> str:
     return ".".join(quoted(part) for part in path)
 
 
-def _paths(schema: T.DataType, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
+def _paths(
+    schema: T.DataType, prefix: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
     """Every column's path, as `SchemaChange` spells it, and type: by the path, `caseless`."""
     if isinstance(schema, T.ArrayType):
         return _paths(schema.elementType, (*prefix, "element"))

@@ -14,20 +14,27 @@ from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 
 from pipelines.errors import StrandlineError
+from pipelines.model.bson.raw import field, timestamp_at
 from pipelines.model.position import cluster_time_hex
-from pipelines.model.raw_bson import field, timestamp_at
 from pipelines.model.user_pipeline import Stage
-from pipelines.source.client import AnyClient, asking, token_data, token_json
+from pipelines.source.batch_builder import BatchBuilder
+from pipelines.source.client import AnyClient, token_data, token_json, translate_errors
+from pipelines.source.event_assembler import EventAssembler
 from pipelines.source.fields import FieldRewriter
-from pipelines.source.filling import Filling
-from pipelines.source.intake import Intake
-from pipelines.source.opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
-from pipelines.source.oversize import LIGHT_STAGE, SPLIT_STAGE, Narrowing, SetAside, key_too_large, light_event
-from pipelines.source.patience import Failures, Patience
+from pipelines.source.oversize_events import (
+    SPLIT_STAGE,
+    STRIP_STAGE,
+    OversizeEvent,
+    OversizeLocator,
+    key_too_large,
+    stripped_event,
+)
 from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
+from pipelines.source.retry_policy import Failures, RetryPolicy
 from pipelines.source.sharding import refuse_shared_id
 from pipelines.source.stages import Selection
+from pipelines.source.stream_opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
 
 _SILENCE_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
@@ -40,7 +47,7 @@ class ChangeBatch:
     events: tuple[bytes, ...]
     resume_token: str
     """The whole token document as Extended JSON: of the last event, or the server's post-batch token at the end of a server batch."""
-    set_aside: tuple[SetAside, ...] = ()
+    oversize_events: tuple[OversizeEvent, ...] = ()
     """Those of *events* that came without their heavy parts."""
     whole: bool = False
     """What was read so far ends inside no transaction. False: it may."""
@@ -76,7 +83,7 @@ class StreamReader:
         start: ResumePoint,
         *,
         limits: StreamLimits = StreamLimits(),
-        patience: Patience = Patience(),
+        retry_policy: RetryPolicy = RetryPolicy(),
         expanded_events: bool = True,
     ) -> None:
         self._client = client
@@ -85,9 +92,9 @@ class StreamReader:
         self._unique_ids = limits.unique_ids
         self._start = start
         self._limits = limits
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._expanded = expanded_events
-        self._narrowing = Narrowing(ANSWER_EVENTS)
+        self._locator = OversizeLocator(ANSWER_EVENTS)
         self._begun: tuple[bytes, ...] = ()  # of the next batch
         self._whole = False  # the last batch
         self._queue: queue.SimpleQueue[ChangeBatch | BaseException] = queue.SimpleQueue()
@@ -136,7 +143,7 @@ class StreamReader:
         try:
             while not self._stop.is_set():
                 failures = Failures()
-                self._patience.call(partial(self._read_until_error, failures), self._stop, failures)
+                self._retry_policy.call(partial(self._read_until_error, failures), self._stop, failures)
         except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
             self._put(error)
 
@@ -144,7 +151,7 @@ class StreamReader:
         """Until the stream is closed by an invalidate (the next round goes on with startAfter) or by an event that is too large."""
         if self._stop.is_set():
             return
-        with asking("opening the change stream", phase=self._start.phase):
+        with translate_errors("opening the change stream", phase=self._start.phase):
             try:
                 check_last_event(self._client, self._selection, self._start, expanded_events=self._expanded)
                 stream = self._open()
@@ -152,23 +159,25 @@ class StreamReader:
                 self._meet_oversize(error)
                 return
         self._begun = ()  # it comes again: the stream goes on after the last batch
-        with asking("reading the change stream", phase="reading"), stream:
+        with translate_errors("reading the change stream", phase="reading"), stream:
             while self._is_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._hand_over(batch):
                     failures.clear()
-                    self._narrowing.lost_connections = 0
+                    self._locator.lost_connections = 0
                 if failure is not None:
                     self._meet_oversize(failure)
                     return
-                if batch is not None and self._narrowing.came(len(batch.events)):
+                if batch is not None and self._locator.came(len(batch.events)):
                     return
 
     def _open(self, *more: Stage) -> ChangeStream[RawBSONDocument]:
         if self._limits.oversize == "split":
             more = (*more, SPLIT_STAGE)
-        one_by_one = self._narrowing.is_on
-        return open_stream(self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one)
+        one_by_one = self._locator.is_on
+        return open_stream(
+            self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one
+        )
 
     def _hand_over(self, batch: ChangeBatch) -> bool:
         """Whether the stream moved on by it."""
@@ -189,29 +198,31 @@ class StreamReader:
             Exception: *failure*, where it is none of that, or is a lost connection that nothing explains so far: it counts as any other.
             ConfigurationError: Even without its heavy parts the event is too large.
         """
-        if not self._narrowing.suspects(failure):
+        if not self._locator.suspects(failure):
             raise failure
-        repeated = self._narrowing.refused()
+        repeated = self._locator.refused()
         if 0 <= self._limits.retry_limit < repeated and self._passed(failure):
             return
-        if self._narrowing.is_lost_connection(failure):
+        if self._locator.is_lost_connection(failure):
             raise failure
-        self._stop.wait(self._patience.delay_seconds(self._narrowing.repeated))
+        self._stop.wait(self._retry_policy.delay_seconds(self._locator.repeated))
 
     def _passed(self, failure: Exception) -> bool:
         """Hand over the next event without its heavy parts; not where there is none, or where it does not explain *failure*."""
         try:
-            with self._open(LIGHT_STAGE) as stream:
+            with self._open(STRIP_STAGE) as stream:
                 event, token = stream.try_next(), stream.resume_token
         except mongo.OperationFailure as error:
-            raise (key_too_large() if self._narrowing.suspects(error) else error) from None
+            raise (key_too_large() if self._locator.suspects(error) else error) from None
         if event is None:
             return False
-        light = light_event(self._rewritten(bytes(event.raw)))
-        explained = self._narrowing.explains(failure, light)
+        stripped = stripped_event(self._rewritten(bytes(event.raw)))
+        explained = self._locator.explains(failure, stripped)
         if explained:
-            self._hand_over(ChangeBatch((light,), token_json(token), (SetAside(light, self._narrowing.refusals, None),)))
-        self._narrowing.ended()
+            self._hand_over(
+                ChangeBatch((stripped,), token_json(token), (OversizeEvent(stripped, self._locator.refusals, None),))
+            )
+        self._locator.ended()
         return explained
 
     def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
@@ -220,8 +231,8 @@ class StreamReader:
         What fails comes beside what was read before it: that is not read again.
         """
         limits, caught_up = self._limits, False
-        filling = Filling(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
-        intake = Intake(
+        builder = BatchBuilder(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
+        assembler = EventAssembler(
             self._rewritten,
             split=limits.oversize == "split",
             skip_threshold=limits.skip_threshold,
@@ -232,30 +243,34 @@ class StreamReader:
         deadline = time.monotonic() + limits.poll_interval_ms / 1000
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
-            if not intake.waiting and filling.may_end(due=is_due):
+            if not assembler.waiting and builder.may_end(due=is_due):
                 break
             try:
                 answer = stream.try_next()
                 is_past |= answer is not None
-                event = None if answer is None else intake.take(bytes(answer.raw))
+                event = None if answer is None else assembler.take(bytes(answer.raw))
             except (mongo.PyMongoError, StrandlineError) as error:
                 failure = error
                 break
-            if intake.waiting:
+            if assembler.waiting:
                 continue
-            if event is not None and not filling.take(event):
+            if event is not None and not builder.take(event):
                 break
             is_past = False
-            if event is None and (filling.is_ending or not stream.alive or (filling.events and self._wanted.is_set())):
+            if event is None and (builder.is_ending or not stream.alive or (builder.events and self._wanted.is_set())):
                 caught_up = not self._client.is_mongos  # a shard may still have events of the transaction
                 break
-        self._begun, events = filling.rest, tuple(filling.events)
+        self._begun, events = builder.rest, tuple(builder.events)
         if not is_past:
             token = stream.resume_token  # it is copied whole: once, not for every event
         elif events:
             token = token_of(events[-1])
-        self._whole = filling.is_whole(caught_up=caught_up) if events else self._whole or caught_up
-        return (None if token is None else ChangeBatch(events, token_json(token), tuple(intake.set_aside), self._whole)), failure
+        self._whole = builder.is_whole(caught_up=caught_up) if events else self._whole or caught_up
+        return (
+            None
+            if token is None
+            else ChangeBatch(events, token_json(token), tuple(assembler.oversize_events), self._whole)
+        ), failure
 
     def _is_taken(self) -> bool:
         """Wait until the batch before has been taken: no more than one is read ahead. False where none will be taken any more."""

@@ -7,7 +7,7 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 
 from pipelines.model.snapshot_policy import ChunkSize
-from pipelines.source.client import AnyClient, Collection, asking, read_command
+from pipelines.source.client import AnyClient, Collection, read_command, translate_errors
 from pipelines.source.ranges import Range, can_bound, tile
 
 _SAMPLES_A_CHUNK = 20
@@ -22,7 +22,7 @@ def plan_chunks(client: AnyClient, collection: Collection, size: ChunkSize) -> l
         client: Opened with ``raw=True``.
     """
     target = client[collection.db][collection.name]
-    with asking(f"sampling {collection}"):
+    with translate_errors(f"sampling {collection}"):
         count, documents = target.estimated_document_count(), size.documents
         if count * _SCANNED_FROM > _SAMPLES_A_CHUNK:
             documents = min(documents, max(1, size.bytes // _mean_size(target)))
@@ -54,9 +54,18 @@ def bounds_beyond(client: AnyClient, collection: Collection, bound: bytes, docum
         client: Opened with ``raw=True``.
     """
     database, found = client[collection.db], [bound]
-    find = {"find": collection.name, "hint": {"_id": 1}, "sort": {"_id": 1}, "projection": {"_id": 1}, "skip": documents, "limit": 1}
+    find = {
+        "find": collection.name,
+        "hint": {"_id": 1},
+        "sort": {"_id": 1},
+        "projection": {"_id": 1},
+        "skip": documents,
+        "limit": 1,
+    }
     while further := list(read_command(database, find | {"min": RawBSONDocument(found[-1])})):
         found.append(bytes(further[0].raw))
-        if found[-1] == found[-2] or not can_bound(found[-1]):  # one `_id` on several shards; MaxKey, in a clustered collection
+        if found[-1] == found[-2] or not can_bound(
+            found[-1]
+        ):  # one `_id` on several shards; MaxKey, in a clustered collection
             break
     return found[1:-1]

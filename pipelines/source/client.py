@@ -114,12 +114,13 @@ def close_client(client: AnyClient) -> None:
 
 def _tls_error(why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"no TLS connection to MongoDB can be made ({why})", next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI"
+        f"no TLS connection to MongoDB can be made ({why})",
+        next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
     )
 
 
 @contextmanager
-def asking(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
+def translate_errors(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
     """Turn a driver's error into the one line a person reads, without its cause: that may quote the URI."""
     try:
         yield
@@ -159,7 +160,7 @@ def inspect(client: AnyClient) -> Deployment:
         RetriableError: Nobody answers.
         ConfigurationError: A standalone server, or wrong credentials.
     """
-    with asking("hello"):
+    with translate_errors("hello"):
         try:
             hello = client.admin.command("hello")
         except mongo.ServerSelectionTimeoutError as error:
@@ -203,7 +204,7 @@ def next_cluster_time(client: AnyClient) -> tuple[int, int]:
 
 def _ping(client: AnyClient) -> dict[str, Any]:
     """A command that names no read preference goes to the primary."""
-    with asking("ping"):
+    with translate_errors("ping"):
         return dict(client.admin.command("ping"))
 
 
@@ -218,7 +219,9 @@ def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
 def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[Any]:
     """I/O: the documents that *command* finds, from a member that the URI's ``readPreference`` admits. Left alone, the driver would ask the
     primary."""
-    yield from database.cursor_command(command, read_preference=database.read_preference, codec_options=database.codec_options)
+    yield from database.cursor_command(
+        command, read_preference=database.read_preference, codec_options=database.codec_options
+    )
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
@@ -235,7 +238,7 @@ def collections_without_images(client: AnyClient, selection: Selection) -> list[
 def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection, Mapping[str, Any]]]:
     """Captured collections with their options."""
     found = []
-    with asking("listing collections"):
+    with translate_errors("listing collections"):
         for database in [selection.database] if selection.database else client.list_database_names():
             if database in SYSTEM_DATABASES:
                 continue
@@ -256,7 +259,7 @@ def query_refusal(client: AnyClient, collection: Collection, query: str) -> str 
         RetriableError: Nobody answers.
     """
     find = {"find": collection.name, "filter": query_document(query)}
-    with asking(f"planning a query of {collection}"):
+    with translate_errors(f"planning a query of {collection}"):
         try:
             client[collection.db].command({"explain": find, "verbosity": "queryPlanner"})
         except mongo.OperationFailure as error:
@@ -282,7 +285,9 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
     """I/O: the same collection (by its UUID) under the name that it has now, or None where it is gone."""
     if planned.uuid is None:
         return find_collection(client[planned.db], planned.name)
-    infos = list(client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)}))
+    infos = list(
+        client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)})
+    )
     return _found(planned.db, infos[0]) if infos else None
 
 

@@ -62,7 +62,16 @@ CODES: dict[int, Verdict] = {
 
 # The server's own checks of a token and of the KeyString inside it. Of 6,000 tokens that were damaged at random, what it refused met one
 # of these or of those above.
-_DAMAGED = [*range(40646, 40650), *range(50788, 50798), *range(50806, 50836), 50854, 50855, 50870, 50872, *range(51055, 51058)]
+_DAMAGED = [
+    *range(40646, 40650),
+    *range(50788, 50798),
+    *range(50806, 50836),
+    50854,
+    50855,
+    50870,
+    50872,
+    *range(51055, 51058),
+]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 _UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
@@ -106,7 +115,11 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
         if verdict is not None:
             return verdict
         return "retriable" if error.has_error_label("ResumableChangeStreamError") else "terminal"
-    return "retriable" if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound) else "terminal"
+    return (
+        "retriable"
+        if isinstance(error, mongo.ConnectionFailure | mongo.ExecutionTimeout | mongo.CursorNotFound)
+        else "terminal"
+    )
 
 
 def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase = "opening") -> StrandlineError:
@@ -130,7 +143,10 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError
         said = f", code {code}" if code else ""
-        return kind(f"MongoDB did not answer while {doing} ({type(error).__name__}{said})", next_step="check the URI and that it is up")
+        return kind(
+            f"MongoDB did not answer while {doing} ({type(error).__name__}{said})",
+            next_step="check the URI and that it is up",
+        )
     if verdict == "oversize":
         return ConfigurationError(
             f"{what}: a change event exceeds 16 MiB, the largest that MongoDB can send",
@@ -151,7 +167,9 @@ def _configuration_error(code: int | None, what: str, error: mongo.PyMongoError)
             next_step="start mongod with --replSet rs0 and run rs.initiate() once",
         )
     if code == 18:
-        return ConfigurationError("MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource")
+        return ConfigurationError(
+            "MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource"
+        )
     if code == 13:
         return ConfigurationError(
             f"{what}: a privilege is missing",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 from pipelines.model.field_rules import FieldRule
 
 _Reached = frozenset[int]
@@ -39,13 +39,19 @@ class _Rename:
         on = {count + 1 for count in reached if count < self._last and self._path[count] == token}
         return frozenset(on | (reached if token.isdigit() and not top else set()))
 
-    def document(self, raw: bytes, start: int, reached: _Reached, *, top: bool = False, array: bool = False) -> bytes | None:
+    def document(
+        self, raw: bytes, start: int, reached: _Reached, *, top: bool = False, array: bool = False
+    ) -> bytes | None:
         """None where nothing changes."""
         here = self._last in reached and not array and rb.field(raw, self._new, start) is None
         parts, changed = [], False
         for kind, name, value, end in rb.elements(raw, start):
             below = self._step(reached, name, top=top)
-            inner = self.document(raw, value, below, array=kind == rb.ARRAY) if below and kind in (rb.DOCUMENT, rb.ARRAY) else None
+            inner = (
+                self.document(raw, value, below, array=kind == rb.ARRAY)
+                if below and kind in (rb.DOCUMENT, rb.ARRAY)
+                else None
+            )
             new_name = self._new if here and name == self._path[-1] else name
             changed = changed or inner is not None or new_name != name
             parts.append(rb.element(new_name, kind, raw[value:end] if inner is None else inner))
@@ -63,7 +69,8 @@ class _Rename:
                 content = self._disambiguated(content, whole, set_here)
             elif kind == rb.ARRAY and name == b"removedFields":
                 content = rb.document_of(
-                    update[at - len(number) - 2 : at] + rb.string_value(self._renamed_path(update[at + 4 : to - 1], whole, set_here))
+                    update[at - len(number) - 2 : at]
+                    + rb.string_value(self._renamed_path(update[at + 4 : to - 1], whole, set_here))
                     for _, number, at, to in rb.elements(update, value)
                 )
             elif kind == rb.ARRAY and name == b"truncatedArrays":
@@ -89,7 +96,11 @@ class _Rename:
     def _truncated(self, entry: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
         return rb.document_of(
             entry[value - len(name) - 2 : value]
-            + (rb.string_value(self._renamed_path(entry[value + 4 : end - 1], whole, set_here)) if name == b"field" else entry[value:end])
+            + (
+                rb.string_value(self._renamed_path(entry[value + 4 : end - 1], whole, set_here))
+                if name == b"field"
+                else entry[value:end]
+            )
             for _, name, value, end in rb.elements(entry)
         )
 
@@ -99,7 +110,8 @@ class _Rename:
         for kind, path, value, end in rb.elements(paths):
             at = self._component(path.split(b"."), whole, set_here)
             components = [
-                paths[inner - len(number) - 2 : inner] + (rb.string_value(self._new) if place == at else paths[inner:stop])
+                paths[inner - len(number) - 2 : inner]
+                + (rb.string_value(self._new) if place == at else paths[inner:stop])
                 for place, (_, number, inner, stop) in enumerate(rb.elements(paths, value))
             ]
             parts.append(rb.element(self._renamed_path(path, whole, set_here), kind, rb.document_of(components)))

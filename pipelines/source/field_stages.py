@@ -38,7 +38,9 @@ def exclusion_projection(policy: FieldPolicy, database: str, collection: str) ->
     """A projection for ``find`` that leaves out what it can name; empty where nothing is excluded."""
     paths = {rule.path for rule in _excluded(policy) if rule.applies_to(database, collection)}
     nameable = {path for path in paths if not any(component.startswith("$") for component in path)}
-    shortest = [path for path in nameable if not any(path[:length] in nameable for length in range(1, len(path)))]  # else: path collision
+    shortest = [
+        path for path in nameable if not any(path[:length] in nameable for length in range(1, len(path)))
+    ]  # else: path collision
     return {".".join(path): 0 for path in sorted(shortest)}
 
 
@@ -86,7 +88,9 @@ def _stripped(document: Expression, path: Sequence[str], depth: int) -> Expressi
             "in": {"$switch": {"branches": branches, "default": child}},
         }
     }
-    return {"$let": {"vars": {outer[2:]: document}, "in": {"$setField": {"field": name, "input": outer, "value": value}}}}
+    return {
+        "$let": {"vars": {outer[2:]: document}, "in": {"$setField": {"field": name, "input": outer, "value": value}}}
+    }
 
 
 def _update_without(paths: Sequence[tuple[str, ...]]) -> Expression:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from pipelines.errors import ConfigurationError
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 from pipelines.model.field_rules import FieldPolicy, FieldRule
 from pipelines.source.field_renames import renamed_document, renamed_update
 
@@ -25,7 +25,9 @@ _ACTIONS = {"hash": _HASH, "mask": _MASK, "exclude": _EXCLUDE}
 _DATA = (b"fullDocument", b"fullDocumentBeforeChange")
 _REMEMBERED = 4096
 # Top-level documents of an event that hold no document of the collection. Whatever a newer server adds is treated as if it did.
-_NO_DATA = frozenset((b"_id", b"ns", b"to", b"lsid", b"documentKey", b"updateDescription", b"operationDescription", b"stateBeforeChange"))
+_NO_DATA = frozenset(
+    (b"_id", b"ns", b"to", b"lsid", b"documentKey", b"updateDescription", b"operationDescription", b"stateBeforeChange")
+)
 
 
 class _Node:
@@ -91,7 +93,9 @@ class FieldRules:
             changed[b"updateDescription"] = self._protected_update(update)
         for rule in self._renames:
             if b"updateDescription" in changed:  # judged by the document as it was before this rename
-                changed[b"updateDescription"] = renamed_update(changed[b"updateDescription"], rule, changed.get(b"fullDocument"))
+                changed[b"updateDescription"] = renamed_update(
+                    changed[b"updateDescription"], rule, changed.get(b"fullDocument")
+                )
             changed |= {name: renamed_document(changed[name], rule) for name in _DATA if name in changed}
         if all(changed[name] == documents[name] for name in changed):
             return raw
@@ -119,7 +123,9 @@ class FieldRules:
         rewritten = self._rewritten(document, 0, (self._root,), _KEEP, top=True)
         return document if rewritten is None else rewritten
 
-    def _rewritten(self, raw: bytes, start: int, state: _State, inherited: int, *, top: bool = False, array: bool = False) -> bytes | None:
+    def _rewritten(
+        self, raw: bytes, start: int, state: _State, inherited: int, *, top: bool = False, array: bool = False
+    ) -> bytes | None:
         """The document or array at *start* by the rules below *state*; None where nothing changes."""
         parts: list[bytes] = []
         copied = start + 4
@@ -129,7 +135,9 @@ class FieldRules:
             if not below and action == _KEEP:
                 continue
             if action == _EXCLUDE:
-                element = rb.element(name, rb.NULL, b"") if array else b""  # null keeps the place: a patch counts the elements
+                element = (
+                    rb.element(name, rb.NULL, b"") if array else b""
+                )  # null keeps the place: a patch counts the elements
             else:
                 found = self._value(raw, kind, value, end, below, action)
                 if found is None:
@@ -141,7 +149,9 @@ class FieldRules:
             return None
         return rb.document_of((*parts, raw[copied : start + rb.int32_at(raw, start) - 1]))
 
-    def _value(self, raw: bytes, kind: int, value: int, end: int, below: _State, action: int) -> tuple[int, bytes] | None:
+    def _value(
+        self, raw: bytes, kind: int, value: int, end: int, below: _State, action: int
+    ) -> tuple[int, bytes] | None:
         """Type and bytes that replace a value; None where it stays."""
         if kind in (rb.DOCUMENT, rb.ARRAY):
             inner = self._rewritten(raw, value, below, action, array=kind == rb.ARRAY)
@@ -171,14 +181,18 @@ class FieldRules:
             parts.append(update[value - len(name) - 2 : value] + content)
         return rb.document_of(parts)
 
-    def _without_excluded(self, raw: bytes, path_of: Callable[[bytes, bytes, int, int], bytes], *, array: bool = False) -> bytes:
+    def _without_excluded(
+        self, raw: bytes, path_of: Callable[[bytes, bytes, int, int], bytes], *, array: bool = False
+    ) -> bytes:
         """A list of paths without those that stand at or below an excluded one."""
         kept = [
             (kind, name, raw[value:end])
             for kind, name, value, end in rb.elements(raw)
             if self._step((self._root,), path_of(name, raw, value, end), True)[1] != _EXCLUDE
         ]
-        named = ((kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept))
+        named = (
+            (kind, b"%d" % number if array else name, payload) for number, (kind, name, payload) in enumerate(kept)
+        )
         return rb.document_of(rb.element(name, kind, payload) for kind, name, payload in named)
 
 
@@ -210,7 +224,10 @@ class FieldRewriter:
         found = rb.field(raw, b"ns")
         namespace = b"" if found is None else raw[found[1] : found[2]]
         if namespace not in self._of_event:
-            names = {name: rb.text(namespace, value, end) for _, name, value, end in (rb.elements(namespace) if namespace else ())}
+            names = {
+                name: rb.text(namespace, value, end)
+                for _, name, value, end in (rb.elements(namespace) if namespace else ())
+            }
             if b"coll" not in names or b"db" not in names:
                 return self._without_collection(raw)
             self._of_event[namespace] = self.collection(names[b"db"], names[b"coll"])
@@ -220,7 +237,8 @@ class FieldRewriter:
     def _without_collection(self, raw: bytes) -> bytes:
         if any(rb.field(raw, name) for name in (*_DATA, b"updateDescription")):
             raise ConfigurationError(
-                "a change event names no collection, so no field rule can be applied", next_step="keep ns in capture.cursor_pipeline"
+                "a change event names no collection, so no field rule can be applied",
+                next_step="keep ns in capture.cursor_pipeline",
             )
         return raw
 

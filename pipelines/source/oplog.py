@@ -18,17 +18,19 @@ from pymongo.change_stream import ChangeStream
 from pipelines.errors import ResumePointLost
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.user_pipeline import Stage
-from pipelines.source.client import AnyClient, asking, next_cluster_time, operation_time, token_data
+from pipelines.source.client import AnyClient, next_cluster_time, operation_time, token_data, translate_errors
 from pipelines.source.errors import classify
-from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
+from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
 
 _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
 _TOKEN_ALONE: Final[Stage] = {"$project": {"_id": 1}}
 _LOOKING_SECONDS = 1.0
-IN_THE_FUTURE: Final = "it lies in the source's future: this is another cluster, or one that was restored to an earlier time"
+IN_THE_FUTURE: Final = (
+    "it lies in the source's future: this is another cluster, or one that was restored to an earlier time"
+)
 _OVERTAKEN = 136  # CappedPositionLost: what the server looked at fell off before it had read on
 
 
@@ -65,7 +67,9 @@ class Oplog:
 
     def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
         self._client, self._selection, self._expanded = client, selection, expanded_events
-        judged = selection.user_pipeline.stages  # a user's stage may look at the images; else they would only be looked up
+        judged = (
+            selection.user_pipeline.stages
+        )  # a user's stage may look at the images; else they would only be looked up
         self._seen = selection if judged else replace(selection, images=Images(None))
 
     def reaches(self, start: ResumePoint) -> bool:
@@ -75,14 +79,17 @@ class Oplog:
         Raises:
             StrandlineError: The server says anything but that it has not got the history or cannot read the token.
         """
-        with asking("the oplog's reach", phase=start.phase):
+        with translate_errors("the oplog's reach", phase=start.phase):
             try:
                 with pymongo.timeout(_LOOKING_SECONDS), self._open(start, _ONE_EVENT):
                     return True
             except mongo.PyMongoError as error:
                 if error.timeout or classify(error) == "oversize":
                     return True
-                if classify(error, start.phase) in ("history_lost", "invalid_token") or getattr(error, "code", None) == _OVERTAKEN:
+                if (
+                    classify(error, start.phase) in ("history_lost", "invalid_token")
+                    or getattr(error, "code", None) == _OVERTAKEN
+                ):
                     return False
                 raise
 
@@ -96,7 +103,7 @@ class Oplog:
     def present(self) -> str:
         """I/O: ``_data`` of a token that is later than every event that is committed now. The primary's time decides: a member that lags
         would call tokens later that are not."""
-        with asking("the cluster's time"):
+        with translate_errors("the cluster's time"):
             return token_data(self.token_at(ResumePoint(cluster_time=next_cluster_time(self._client))))
 
     def why_unusable(self, token: str) -> str | None:
@@ -114,12 +121,14 @@ class Oplog:
 
     def oldest(self) -> int:
         """I/O: the first second since the epoch that a stream can still start at; 1: the oplog has not rolled over yet."""
-        with asking("the oplog's reach"):
-            return _first(1, self.present_time()[0], lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0))))
+        with translate_errors("the oplog's reach"):
+            return _first(
+                1, self.present_time()[0], lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0)))
+            )
 
     def reach(self, token: str) -> OplogReach:
         """I/O: about sixty openings of a stream, a few milliseconds each."""
-        with asking("the oplog's reach"):
+        with translate_errors("the oplog's reach"):
             present, _ = self.present_time()
             oldest = self.oldest()
             data = token_data(token)
@@ -134,7 +143,7 @@ class Oplog:
     def count(self, after: str, through: str, limit: int) -> int | None:
         """I/O: events between two tokens, by reading them; no further than *limit*. None: the source no longer has them, or has one whose
         token alone is too large to be sent."""
-        with asking("reading the change stream", phase="resuming"):
+        with translate_errors("reading the change stream", phase="resuming"):
             try:
                 return self._counted(after, through, limit)
             except mongo.PyMongoError as error:
@@ -167,7 +176,7 @@ class Oplog:
         if token_data(after) >= beyond:
             return True
         with (
-            asking("reading the change stream", phase="resuming"),
+            translate_errors("reading the change stream", phase="resuming"),
             self._open(ResumePoint(token=after), _COUNTING) as stream,
         ):
             while stream.alive:

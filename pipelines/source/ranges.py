@@ -18,9 +18,9 @@ from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.model.merge_key import document_merge_key
-from pipelines.source.client import AnyClient, Collection, asking, find_collection, read_command, read_concern
+from pipelines.source.client import AnyClient, Collection, find_collection, read_command, read_concern, translate_errors
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
@@ -129,7 +129,7 @@ def check_range(client: AnyClient, collection: Collection, chunk: Range, at: tup
 def _asking_for(client: AnyClient, collection: Collection) -> Iterator[None]:
     """What a server refuses to read because it was dropped meanwhile is gone, and no refusal."""
     try:
-        with asking(f"reading {collection}"):
+        with translate_errors(f"reading {collection}"):
             yield
     except ConfigurationError:
         _same_incarnation(client, collection)
@@ -172,11 +172,12 @@ def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[
 
 
 def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
-    with asking(f"looking for {collection}"):
+    with translate_errors(f"looking for {collection}"):
         now = find_collection(client[collection.db], collection.name)
     if now is None or now.uuid != collection.uuid:
         raise ContractError(
-            f"{collection} was dropped or renamed while its snapshot ran", next_step="strandline capture: the rest of the snapshot goes on"
+            f"{collection} was dropped or renamed while its snapshot ran",
+            next_step="strandline capture: the rest of the snapshot goes on",
         )
     return now
 
@@ -196,7 +197,12 @@ class ChunkManifest:
             self._digest.update(document)
 
     def to_json(self, chunk: Range) -> str:
-        content = {"documents": self.documents, "bytes": self.bytes, "sha256": self._digest.hexdigest(), **chunk.to_json()}
+        content = {
+            "documents": self.documents,
+            "bytes": self.bytes,
+            "sha256": self._digest.hexdigest(),
+            **chunk.to_json(),
+        }
         return json.dumps(content, sort_keys=True)
 
 

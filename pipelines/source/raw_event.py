@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bson.raw_bson import RawBSONDocument
 
-from pipelines.model.raw_bson import int32_at
+from pipelines.model.bson.raw import int32_at
 
 _TOKEN_FIRST: Final = b"\x03_id\0"
 _DATA_FIRST: Final = b"\x02_data\0"

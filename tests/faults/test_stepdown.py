@@ -13,8 +13,8 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import run_silver
 from pipelines.source.mongod import EmbeddedMongod
 
 
@@ -26,14 +26,18 @@ def test_a_step_down_during_snapshot_and_stream_loses_nothing(spark: SparkSessio
     ):
         database = client.shop
         database.a.insert_many([{"_id": number, "text": "x" * 200} for number in range(1500)])
-        ctx = spark_pipeline(spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000)
+        ctx = spark_pipeline(
+            spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000
+        )
         stop, ended = threading.Event(), threading.Event()
 
         def change() -> None:
             number = 0
             while not ended.wait(0.02):
                 number += 1
-                with contextlib.suppress(mongo.AutoReconnect):  # during an election; whether it was written or not, silver must equal it
+                with contextlib.suppress(
+                    mongo.AutoReconnect
+                ):  # during an election; whether it was written or not, silver must equal it
                     database.a.update_one({"_id": number % 1500}, {"$inc": {"n": 1}}, upsert=True)
 
         changing = threading.Thread(target=change)

@@ -16,10 +16,10 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from stream_reading import failing, needs_failpoints
 
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.offsets import reset_offset
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.offsets.job import reset_offset
+from pipelines.jobs.offsets.life_cycle import order
+from pipelines.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]
@@ -38,7 +38,9 @@ def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Pope
         **QUICK_JVM,
     }
     command = [sys.executable, "-m", "pipelines.cli", "capture"]
-    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
 
 
 # scenario: Q05
@@ -52,7 +54,9 @@ def test_a_process_that_was_stopped_with_a_chunk_in_hand_lands_nothing_behind_a_
     asleep = capture(mongo_uri, database.name, tmp_path, engine)
     try:
         with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=5000) as entered:
-            mongo.admin.command("waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=120_000)  # a chunk is being read
+            mongo.admin.command(
+                "waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=120_000
+            )  # a chunk is being read
             os.killpg(asleep.pid, signal.SIGSTOP)
         order(ctx, "stopped", by="ops", why=None)
         assert reset_offset(ctx, by="ops", why=None).committed_batch is not None

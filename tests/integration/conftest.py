@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pipelines.jobs.demo import run_demo
-from pipelines.settings import Settings
-from pipelines.silver_settings import SilverSettings
+from pipelines.settings.configuration import Settings
+from pipelines.settings.silver import SilverSettings
 from pipelines.source.client import AnyClient, ConnectionOptions, open_client
 
 

@@ -31,12 +31,14 @@ from pipelines.cli import app
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.dead_letters import list_dead_letters
-from pipelines.model.columns import QUALITY
+from pipelines.jobs.operations.dead_letters import list_dead_letters
+from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import TableName
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 
-pytestmark = pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none")
+pytestmark = pytest.mark.skipif(
+    "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"
+)
 
 Db = Database[dict[str, Any]]
 Commands = tuple[str, ...]
@@ -53,15 +55,44 @@ on_failure: quarantine
 expectations: [{type: expect_column_values_to_be_in_set, column: state, value_set: [open, paid]}]"""
 
 LOOKS: Final[Commands] = (
-    *("status", "status --json", "metrics", "doctor", "offsets show", "offsets history", "schema show", "schema history", "cuts list"),
+    *(
+        "status",
+        "status --json",
+        "metrics",
+        "doctor",
+        "offsets show",
+        "offsets history",
+        "schema show",
+        "schema history",
+        "cuts list",
+    ),
     *("snapshot list", "snapshot verify", "dead-letters list", "quality held", "gold --plan", "delete"),
-    *("sql 'select * from silver.orders_history'", "sql 'select * from bronze.test_debezium'", "offsets alter --to oldest --dry-run"),
+    *(
+        "sql 'select * from silver.orders_history'",
+        "sql 'select * from bronze.test_debezium'",
+        "offsets alter --to oldest --dry-run",
+    ),
 )
 MAINTENANCE: Final[Commands] = ("maintain",)
 REBUILD: Final[Commands] = ("stop", "rebuild silver.orders")
-MERGES: Final[Commands] = ("silver", "gold --no-quality", "quality run", "quality accept orders", "quality replay", "quality docs")
+MERGES: Final[Commands] = (
+    "silver",
+    "gold --no-quality",
+    "quality run",
+    "quality accept orders",
+    "quality replay",
+    "quality docs",
+)
 ORDERS: Final[Commands] = (
-    *("start", "pause", "resume", "snapshot start --collection .*notes", "snapshot pause", "snapshot resume", "snapshot stop"),
+    *(
+        "start",
+        "pause",
+        "resume",
+        "snapshot start --collection .*notes",
+        "snapshot pause",
+        "snapshot resume",
+        "snapshot stop",
+    ),
     "run --once",
 )
 LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
@@ -155,7 +186,9 @@ def assert_equal_to_everything(lake: Lake) -> None:
     """Silver, its history and gold say what the source says."""
     assert_equal_to_source(lake.ctx, lake.database, "orders", "notes")
     history = lake.ctx.tables.read(TableName("silver", "orders_history"))
-    rows = history.where(F.col("_valid_to_position").isNull() & ~F.col("_deleted")).select("_key", "_document").collect()
+    rows = (
+        history.where(F.col("_valid_to_position").isNull() & ~F.col("_deleted")).select("_key", "_document").collect()
+    )
     assert len(rows) == len(documents := documents_in_source(lake.database, "orders"))
     assert {row["_key"]: bytes(row["_document"]) for row in rows} == documents
     assert history.where("_key = '1'").count() == 2 + bson.decode(documents["1"])["n"], "each update of it is a version"
@@ -198,7 +231,9 @@ def verbs(command: Any, *path: str) -> Iterator[str]:
         *(pytest.param(engine, days, marks=pytest.mark.long) for engine, days in OTHERS),
     ],
 )
-def test_every_verb_works_on_a_lake_that_was_idle(spark: SparkSession, idle_lake: Idle, tmp_path: Path, engine: str, days: int) -> None:
+def test_every_verb_works_on_a_lake_that_was_idle(
+    spark: SparkSession, idle_lake: Idle, tmp_path: Path, engine: str, days: int
+) -> None:
     lake = idle_lake(engine, tmp_path / "first", None, days)
     if is_maintained := (engine == "spark") == (days in (8, 400)):  # then it is idle for as long again
         lake.run(MAINTENANCE)
@@ -231,7 +266,9 @@ def test_every_verb_works_on_a_lake_that_was_idle(spark: SparkSession, idle_lake
     if is_shown:
         lake.run((f"{to_version} --dry-run",))
     else:
-        with pytest.raises(ConfigurationError, match=rf"version {version} of bronze.test cannot be read any more.*offsets history"):
+        with pytest.raises(
+            ConfigurationError, match=rf"version {version} of bronze.test cannot be read any more.*offsets history"
+        ):
             lake.run((to_version,))
     lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
     lake.orders.delete_one({"_id": 6})

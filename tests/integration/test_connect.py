@@ -77,7 +77,9 @@ def test_a_client_that_is_not_complete_is_one_line(tmp_path: Path) -> None:
     both = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert both.returncode == 2
     assert "STRANDLINE_SPARK__MASTER=null" in both.stderr.splitlines()[-1]
-    alone = subprocess.run(command, env=env | {"STRANDLINE_SPARK__MASTER": "null"}, capture_output=True, text=True, check=False)
+    alone = subprocess.run(
+        command, env=env | {"STRANDLINE_SPARK__MASTER": "null"}, capture_output=True, text=True, check=False
+    )
     assert alone.returncode == 2
     assert alone.stderr.splitlines()[-1].endswith(
         "→ pip install '.[connect]' in a checkout, or the wheel's file with [connect] behind it"

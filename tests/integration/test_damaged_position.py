@@ -12,16 +12,16 @@ from pyspark.sql import SparkSession
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ResumePointLost, StrandlineError
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.doctor import diagnose
-from pipelines.jobs.metrics import exposition
-from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
-from pipelines.jobs.reconcile import run_reconcile
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.offsets.job import alter_offset, offset_history, reset_offset
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.doctor import diagnose
+from pipelines.jobs.operations.metrics import exposition
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.reconcile.job import run_reconcile
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 UNREADABLE = ("garbage", "{}")
@@ -66,18 +66,19 @@ def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_
         run_silver(ctx)
         with pytest.raises(StrandlineError):
             run_reconcile(ctx, wait_seconds=1)
-        order(ctx, "stopped", by="ops", why=None)
+        set_desired_state(ctx, "stopped", by="ops", why=None)
         assert reset_offset(ctx, by="ops", why=None, dry_run=True).from_token == damaged
         move = alter_offset(ctx, "now", by="ops", why="it is damaged", dry_run=damaged == "garbage")
         assert (move.direction, move.from_token, move.events) == ("forward", damaged, 1)
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
     run_capture(ctx, once=True)
     assert bronze(ctx).where("op = 'gap' AND operation_type = 'altered'").count() == 1
 
 
 # promise 3
 @pytest.mark.parametrize(
-    ("damaged", "last_event"), [("garbage", None), (IN_THE_FUTURE, None), (None, "no hex"), (REFUSED_BY_SERVER[0], None)]
+    ("damaged", "last_event"),
+    [("garbage", None), (IN_THE_FUTURE, None), (None, "no hex"), (REFUSED_BY_SERVER[0], None)],
 )
 def test_healing_heals_whatever_is_wrong_with_the_position(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, damaged: str | None, last_event: str | None

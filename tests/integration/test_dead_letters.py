@@ -15,15 +15,15 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
-from pipelines.jobs.set_aside import reread_of
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.capture.oversize_events import reread_of
+from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
+from pipelines.jobs.silver.job import run_silver
 from pipelines.source.client import AnyClient, Collection, find_collection
 from pipelines.source.stages import Selection
 
 Db = Database[dict[str, Any]]
-HEAVY = "x" * (9 * 1024 * 1024)
+IMAGE_FIELDS = "x" * (9 * 1024 * 1024)
 
 
 # scenario: J02, J06, J07, J09, J10, P02, P05
@@ -31,21 +31,26 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
-    database.a.insert_one({"_id": 1, "heavy": HEAVY})
+    database.a.insert_one({"_id": 1, "heavy": IMAGE_FIELDS})
     how: dict[str, Any] = {"mode": "change_streams_with_pre_image"}
     failing = pipeline(spark, mongo_uri, database.name, tmp_path, **how)
     run_capture(failing, once=True)
     database.a.insert_one({"_id": 2})
-    database.a.update_one({"_id": 1}, {"$set": {"heavy": HEAVY[:-1]}})
+    database.a.update_one({"_id": 1}, {"$set": {"heavy": IMAGE_FIELDS[:-1]}})
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})
     database.a.insert_one({"_id": 3})
-    with pytest.raises(ConfigurationError, match=rf"the document with key #6b86b273ff34 of {database.name}\.a exceeds 16 MiB"):
+    with pytest.raises(
+        ConfigurationError, match=rf"the document with key #6b86b273ff34 of {database.name}\.a exceeds 16 MiB"
+    ):
         run_capture(failing, once=True)
     assert [row["key"] for row in bronze(failing).where("op = 'c'").collect()] == ["2"]
 
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, **how, cursor_oversize_handling_mode="skip")
     run_capture(ctx, once=True)
-    ops = [(row["op"], row["key"]) for row in bronze(ctx).where("batch is not null and key is not null").orderBy("position").collect()]
+    ops = [
+        (row["op"], row["key"])
+        for row in bronze(ctx).where("batch is not null and key is not null").orderBy("position").collect()
+    ]
     assert ops == [("c", "2"), ("oversize", "1"), ("u", "1"), ("c", "3")]
     database.a.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch that stands on the document that was read again
     run_capture(ctx, once=True)
@@ -65,14 +70,18 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     metrics = error_metrics(ctx)
-    assert (metrics["total-records-skipped"], metrics["total-retries"], metrics["deadletterqueue-records-produced"]) == (1, 1, 1)
+    assert (
+        metrics["total-records-skipped"],
+        metrics["total-retries"],
+        metrics["deadletterqueue-records-produced"],
+    ) == (1, 1, 1)
     assert purge(ctx, before=datetime(2020, 1, 1, tzinfo=UTC)) == 0
     assert (purge(ctx), list_dead_letters(ctx)) == (1, [])
     with pytest.raises(ConfigurationError, match="no dead letter"):
         show_dead_letter(ctx, letter["id"])
 
 
-def set_aside(collection: Any, number: int) -> tuple[bytes, Collection]:
+def oversize_events(collection: Any, number: int) -> tuple[bytes, Collection]:
     """An event of document *number* without its heavy parts, and the collection that it names."""
     found = find_collection(collection.database, collection.name)
     assert found is not None
@@ -84,7 +93,7 @@ def set_aside(collection: Any, number: int) -> tuple[bytes, Collection]:
 def test_a_document_of_a_capped_collection_is_read_again(raw_client: AnyClient, database: Db) -> None:
     capped = database.create_collection("a", capped=True, size=1024 * 1024)
     capped.insert_many([{"_id": 1, "n": 1}, {"_id": 2}])
-    again = reread_of(raw_client, *set_aside(capped, 1), Selection("database", database.name))
+    again = reread_of(raw_client, *oversize_events(capped, 1), Selection("database", database.name))
     assert again is not None
     assert bson.decode(again.document) == {"_id": 1, "n": 1}
 
@@ -94,7 +103,7 @@ def test_a_document_of_a_renamed_collection_is_read_again_under_the_new_name_unl
     raw_client: AnyClient, database: Db
 ) -> None:
     database.a.insert_one({"_id": 1})
-    aside = set_aside(database.a, 1)
+    aside = oversize_events(database.a, 1)
     database.a.rename("b")
     database.a.insert_one({"_id": 1, "another": True})  # its namesake is another collection
     selection = Selection("database", database.name)
@@ -107,7 +116,9 @@ def test_a_document_of_a_renamed_collection_is_read_again_under_the_new_name_unl
 
 
 def broken(document: dict[str, Any]) -> bson.raw_bson.RawBSONDocument:
-    return bson.raw_bson.RawBSONDocument(bson.encode(document).replace(b"XXXX", b"\xff\xfe\xfd\xfc").replace(b"\x10b\0", b"\x10a\0"))
+    return bson.raw_bson.RawBSONDocument(
+        bson.encode(document).replace(b"XXXX", b"\xff\xfe\xfd\xfc").replace(b"\x10b\0", b"\x10a\0")
+    )
 
 
 # scenario: K02, K03, K05, K07, K08, K09, K10, J09, P08
@@ -124,7 +135,9 @@ def test_poison_lands_as_bytes_with_a_dead_letter_or_stops_a_strict_capture(
     database.a.insert_one({"_id": 1})
     database.a.insert_one(broken({"_id": 2, "text": "XXXX"}))  # type: ignore[arg-type]  # why: raw documents go as they are
     database.a.insert_one(broken({"_id": 3, "in": {"a": 1, "b": 2}}))  # type: ignore[arg-type]  # why: as above
-    database.a.insert_many([{"_id": 4, "deep": deep}, {"_id": 5, "date": bson.DatetimeMS(2**62), "nul": "a\0b", "in": [1, "x", None]}])
+    database.a.insert_many(
+        [{"_id": 4, "deep": deep}, {"_id": 5, "date": bson.DatetimeMS(2**62), "nul": "a\0b", "in": [1, "x", None]}]
+    )
     database.a.insert_many([{"_id": 6, "largest": "x" * (16 * 1024 * 1024 - 50)}, {"_id": "k" * 1024 * 1024}])
     with pytest.raises(ContractError, match=r"the document with key #d4735e3a265e of .*\.a cannot be shown as JSON"):
         run_capture(strict, once=True)

@@ -20,10 +20,10 @@ from pipelines.demo.replay import Replay, completed, load_reference, operations
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
-from pipelines.jobs.gold import graph_of
-from pipelines.jobs.quality import suites_of
+from pipelines.jobs.gold.job import graph_of
+from pipelines.jobs.gold.quality import suites_of
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import Settings, load_settings
+from pipelines.settings.configuration import Settings, load_settings
 from pipelines.source.mongod import EmbeddedMongod
 
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
@@ -42,8 +42,19 @@ def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSes
     assert f"{total:,} of {total:,} documents equal" in shown
 
     tables = Tables(spark, Lake(root=str(lake)))
-    assert {row["op"] for row in tables.read(TableName("bronze", DATABASE)).select("op").distinct().collect()} >= {"r", "c", "u", "d"}
-    streamed = tables.read(TableName("bronze", DATABASE)).where("op in ('c', 'u', 'd')").select("collection").distinct().collect()
+    assert {row["op"] for row in tables.read(TableName("bronze", DATABASE)).select("op").distinct().collect()} >= {
+        "r",
+        "c",
+        "u",
+        "d",
+    }
+    streamed = (
+        tables.read(TableName("bronze", DATABASE))
+        .where("op in ('c', 'u', 'd')")
+        .select("collection")
+        .distinct()
+        .collect()
+    )
     assert {row["collection"] for row in streamed} == set(COLLECTIONS), "every collection is streamed, too"
     assert not (lake / "bronze" / "left_by_an_earlier_demo").exists()
     for name in _GOLD:
@@ -52,12 +63,18 @@ def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSes
     assert "5 of 5 expectations passed" in shown
     assert f"strandline --conf {lake / 'conf'} sql" in shown
     found = load_settings("local", lake / "conf")
-    assert (found.source.name, found.lake.root, found.quality.docs_dir) == (DATABASE, str(lake), str(lake / "quality-docs"))
+    assert (found.source.name, found.lake.root, found.quality.docs_dir) == (
+        DATABASE,
+        str(lake),
+        str(lake / "quality-docs"),
+    )
     assert set(graph_of(found.gold).nodes) == set(_GOLD)
     assert {str(suite.table) for suite in suites_of(found.quality)} == {"silver.flights"}
 
 
-def test_a_replay_leaves_the_flights_as_they_were_flown(database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]) -> None:
+def test_a_replay_leaves_the_flights_as_they_were_flown(
+    database: Database[dict[str, Any]], mongo: MongoClient[dict[str, Any]]
+) -> None:
     dataset = load_dataset(400)
     history, live = dataset.flights[:300], dataset.flights[300:]
     load_reference(database, dataset, history)
@@ -68,7 +85,10 @@ def test_a_replay_leaves_the_flights_as_they_were_flown(database: Database[dict[
     replay.hurry()
     replay.join()
     assert replay.done == replay.total
-    held = {document["_id"]: len(document["events"]) for document in database.flights.find({"_id": {"$in": [f.identifier for f in live]}})}
+    held = {
+        document["_id"]: len(document["events"])
+        for document in database.flights.find({"_id": {"$in": [f.identifier for f in live]}})
+    }
     assert held == {f.identifier: len(completed(f)["events"]) for f in live if f.departed is not None}
     assert database.planes.count_documents({"inspected": {"$exists": True}}) > 0
 
@@ -92,7 +112,9 @@ def test_a_folder_that_is_no_demos_lake_is_left_alone(tmp_path: Path) -> None:
     assert {entry.name for entry in tmp_path.iterdir()} == {"thesis.txt", "bronze"}
 
 
-def test_a_database_of_the_same_name_is_left_alone(mongo: MongoClient[dict[str, Any]], mongo_uri: str, tmp_path: Path) -> None:
+def test_a_database_of_the_same_name_is_left_alone(
+    mongo: MongoClient[dict[str, Any]], mongo_uri: str, tmp_path: Path
+) -> None:
     (tmp_path / "bronze").mkdir()
     mongo[DATABASE].passengers.insert_one({"_id": 1})
     try:

@@ -44,7 +44,9 @@ def replayed(mongo: MongoClient[Document]) -> Iterator[Replayed]:
         replay.start()
         replay.join()
         events: list[Mapping[str, Any]] = []
-        empty = 0  # polls; a busy server may need some before it shows all, and one more shows that there is nothing else
+        empty = (
+            0  # polls; a busy server may need some before it shows all, and one more shows that there is nothing else
+        )
         while empty == 0 or (len(events) < len(written) and empty < 60):
             event = stream.try_next()
             events += [event] if event is not None else []
@@ -86,7 +88,9 @@ def test_every_write_is_one_change_in_every_collection(replayed: Replayed) -> No
 
 
 def test_changes_are_of_the_kinds_that_are_hard_to_land(replayed: Replayed) -> None:
-    updates = [event["updateDescription"]["updatedFields"] for event in replayed.events if event["operationType"] == "update"]
+    updates = [
+        event["updateDescription"]["updatedFields"] for event in replayed.events if event["operationType"] == "update"
+    ]
     paths = {path for update in updates for path in update}
     assert any(path.startswith("actual") for path in paths), "nested fields"
     assert any(path.startswith("events.") for path in paths), "array elements"

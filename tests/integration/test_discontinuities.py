@@ -12,14 +12,14 @@ from lakehouse import assert_equal_to_source, bronze, land, pipeline, silver, wi
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.cuts import list_cuts
-from pipelines.jobs.dead_letters import replay
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.status import silver_status
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.operations.dead_letters import replay
+from pipelines.jobs.operations.status import silver_status
+from pipelines.jobs.silver.cuts import list_cuts
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.gap import gaps_of
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -37,7 +37,8 @@ def rows_in(table: DataFrame) -> dict[str, dict[str, Any]]:
     columns = ("_key", "_document", "_deleted", "_exact", "_inexact_because", "size(_pending) AS waiting")
     found = table.selectExpr(*columns).collect()
     return {
-        row["_key"]: row.asDict() | {"_document": None if row["_document"] is None else bson.decode(bytes(row["_document"]))}
+        row["_key"]: row.asDict()
+        | {"_document": None if row["_document"] is None else bson.decode(bytes(row["_document"]))}
         for row in found
     }
 
@@ -68,15 +69,26 @@ def test_an_update_before_a_drop_is_folded_or_waits(
     if on_drop == "archive":
         (archive,) = [name for name in ctx.tables.names("silver") if "_dropped_" in name.name]
         rows = rows_in(ctx.tables.read(archive))
-    assert (rows["1"]["_document"], rows["1"]["_exact"], rows["1"]["waiting"]) == ({"_id": 1, "status": "PAID"}, True, None)
+    assert (rows["1"]["_document"], rows["1"]["_exact"], rows["1"]["waiting"]) == (
+        {"_id": 1, "status": "PAID"},
+        True,
+        None,
+    )
     assert (rows["2"]["_document"]["status"], rows["2"]["_exact"], rows["2"]["waiting"]) == ("open", False, 1)
     assert set(rows["2"]["_inexact_because"].split(", ")) == {"lookup", "waiting"}
-    told = ctx.tables.read(TableName("silver", "a_history")).where("_op = 'u'").orderBy("_position").selectExpr("_key", "status")
+    told = (
+        ctx.tables.read(TableName("silver", "a_history"))
+        .where("_op = 'u'")
+        .orderBy("_position")
+        .selectExpr("_key", "status")
+    )
     assert [tuple(row) for row in told.collect()] == [("2", "open"), ("1", "PAID"), ("2", None)]
 
 
 # scenario: K10: the common case
-def test_an_update_before_a_delete_is_folded_and_nothing_waits(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_an_update_before_a_delete_is_folded_and_nothing_waits(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     land(ctx)
     database.a.insert_many([{"_id": n, "v": 0} for n in range(4)])
@@ -121,11 +133,18 @@ def test_patches_wait_for_a_document_after_the_field_rules_changed(
         assert_equal_to_source(later, database, "a", "b")
     else:
         row = rows_of(later)["1"]
-        assert (row["_document"], row["_exact"], row["_inexact_because"], row["waiting"]) == ({"_id": 1, "n": 1}, False, "waiting", 1)
+        assert (row["_document"], row["_exact"], row["_inexact_because"], row["waiting"]) == (
+            {"_id": 1, "n": 1},
+            False,
+            "waiting",
+            1,
+        )
 
 
 # scenario: H06
-def test_nothing_is_folded_where_a_users_stage_may_hide_changes(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     def ctx(**capture: Any) -> JobContext:
         return pipeline(spark, mongo_uri, database.name, tmp_path, **capture)
 
@@ -142,7 +161,12 @@ def test_nothing_is_folded_where_a_users_stage_may_hide_changes(spark: SparkSess
     database.a.drop()
     land(ctx(**hiding))
     row = rows_of(ctx())["1"]
-    assert (row["_document"], row["_exact"], row["_inexact_because"], row["waiting"]) == ({"_id": 1, "n": 0}, False, "waiting", 1)
+    assert (row["_document"], row["_exact"], row["_inexact_because"], row["waiting"]) == (
+        {"_id": 1, "n": 0},
+        False,
+        "waiting",
+        1,
+    )
     database.a.insert_one({"_id": 2})
     land(ctx())
     assert gaps() == [False], "what comes from now on is whole"
@@ -207,15 +231,21 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
     database.a.update_one({"_id": 1}, {"$set": {"b": 1}})
     land(ctx)
     rows = rows_of(ctx)
-    assert [(rows[key]["_document"], rows[key]["_exact"], rows[key]["_inexact_because"]) for key in ("0", "1", "2", "9")] == [
+    assert [
+        (rows[key]["_document"], rows[key]["_exact"], rows[key]["_inexact_because"]) for key in ("0", "1", "2", "9")
+    ] == [
         ({"_id": 0, "a": 1}, True, None),
         ({"_id": 1, "a": 1}, False, "oversize, waiting" if mode == "change_streams" else "oversize"),
         ({"_id": 2, "a": 1}, False, "oversize"),
         (None, False, "oversize"),
     ]
     assert counts(ctx) == (5, 1 if mode == "change_streams" else 0, 3)
-    assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == (["oversize", "waiting"] if mode == "change_streams" else ["lookup"])
-    unknown = ctx.tables.read(TableName("silver", "a_history")).where("_key = '1' AND _op = 'u'").selectExpr("a", "_exact")
+    assert list_cuts(ctx, limit=1)[0]["inexact_reasons"] == (
+        ["oversize", "waiting"] if mode == "change_streams" else ["lookup"]
+    )
+    unknown = (
+        ctx.tables.read(TableName("silver", "a_history")).where("_key = '1' AND _op = 'u'").selectExpr("a", "_exact")
+    )
     assert [tuple(row) for row in unknown.collect()] == [(None, None)] * 2
     assert {each.status for each in replay(ctx)} == {"replayed"}
     run_silver(ctx)
@@ -230,7 +260,9 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
 
 
 # scenario: C06: no server reads the past of a capped collection (246)
-def test_nothing_is_folded_onto_a_read_of_a_capped_collection(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_nothing_is_folded_onto_a_read_of_a_capped_collection(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     capped = database.create_collection("a", capped=True, size=1024 * 1024)
     capped.insert_many([{"_id": n, "n": 0} for n in (1, 2)])
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, **PATCHES), history="scd2")
@@ -242,9 +274,18 @@ def test_nothing_is_folded_onto_a_read_of_a_capped_collection(spark: SparkSessio
     capped.update_one({"_id": 3}, {"$inc": {"n": 1}})
     land(ctx)
     rows = rows_of(ctx)
-    assert (rows["1"]["_document"]["n"], rows["1"]["_exact"], rows["1"]["_inexact_because"]) == (0, False, "capped, waiting")
+    assert (rows["1"]["_document"]["n"], rows["1"]["_exact"], rows["1"]["_inexact_because"]) == (
+        0,
+        False,
+        "capped, waiting",
+    )
     assert (rows["3"]["_document"]["n"], rows["3"]["_exact"]) == (1, True)
-    told = ctx.tables.read(TableName("silver", "a_history")).where("_key = '1'").orderBy("_position").selectExpr("n", "_exact")
+    told = (
+        ctx.tables.read(TableName("silver", "a_history"))
+        .where("_key = '1'")
+        .orderBy("_position")
+        .selectExpr("n", "_exact")
+    )
     assert [tuple(row) for row in told.collect()] == [(0, False), (None, None)]
 
 
@@ -265,7 +306,12 @@ def test_a_path_that_can_be_read_in_two_ways_makes_a_row_inexact_until_a_documen
     rows = rows_of(ctx)
     assert (rows["1"]["_exact"], rows["1"]["_inexact_because"], rows["1"]["waiting"]) == (False, "path", None)
     assert (rows["2"]["_exact"], rows["2"]["_inexact_because"]) == (True, None)
-    told = ctx.tables.read(TableName("silver", "a_history")).where("_op = 'u'").orderBy("_position").selectExpr("_key", "n", "_exact")
+    told = (
+        ctx.tables.read(TableName("silver", "a_history"))
+        .where("_op = 'u'")
+        .orderBy("_position")
+        .selectExpr("_key", "n", "_exact")
+    )
     assert [tuple(row) for row in told.collect()] == [("1", 0, False), ("2", 1, True), ("1", 1, False)]
     database.a.replace_one({"_id": 1}, {"n": 3})
     land(ctx)

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.demo.files import QUALITY
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.doctor import diagnose
+from pipelines.jobs.operations.doctor import diagnose
 
 Db = Database[dict[str, Any]]
 
@@ -25,10 +25,16 @@ def with_files(ctx: JobContext, section: str, **folders: str) -> JobContext:
     return replace(ctx, settings=ctx.settings.model_copy(update={section: changed}))
 
 
-def test_it_opens_the_stream_and_holds_the_position_against_it(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_it_opens_the_stream_and_holds_the_position_against_it(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     found = diagnose(ctx)
-    assert (found["change stream"], found["position"], found["bronze"]) == ("can be opened", "none yet", "not there yet")
+    assert (found["change stream"], found["position"], found["bronze"]) == (
+        "can be opened",
+        "none yet",
+        "not there yet",
+    )
     batch = run_capture(ctx, once=True).batch
     assert diagnose(ctx)["position"] == f"of batch {batch}: the source still has the history behind it"
     refused = pipeline(spark, mongo_uri, database.name, tmp_path, cursor_pipeline='[{"$match": {"$nothing": 1}}]')
@@ -36,7 +42,9 @@ def test_it_opens_the_stream_and_holds_the_position_against_it(spark: SparkSessi
         diagnose(refused)
 
 
-def test_it_reads_the_files_of_gold_and_quality(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_it_reads_the_files_of_gold_and_quality(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     (tmp_path / "a.sql").write_text("-- materialized: view\nselect 1 as a", encoding="utf-8")
     found = diagnose(ctx)

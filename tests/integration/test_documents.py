@@ -28,12 +28,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.rebuild import run_rebuild
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import schema_history, silver_columns, silver_status
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.status import schema_history, silver_columns, silver_status
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.silver.rebuild import run_rebuild
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName, history_of, safe_name
 from pipelines.source.client import AnyClient, find_collection, operation_time
 from pipelines.source.ranges import read_range, tile
@@ -42,7 +42,9 @@ Db = Database[dict[str, Any]]
 
 
 # scenario: A09, A10, A11, A20, L03, L04, B13
-def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_every_id_type_is_read_in_ranges_and_stays_one_row(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ids: list[Any] = [
         *(bson.ObjectId() for _ in range(20)),
         *range(20),
@@ -74,8 +76,12 @@ def test_every_id_type_is_read_in_ranges_and_stays_one_row(spark: SparkSession, 
 
 
 # scenario: A10, A20
-@pytest.mark.parametrize("options", [{}, {"clusteredIndex": {"key": {"_id": 1}, "unique": True}}], ids=["plain", "clustered"])
-def test_the_first_and_the_last_id_that_there_can_be_are_read_once(raw_client: AnyClient, database: Db, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"clusteredIndex": {"key": {"_id": 1}, "unique": True}}], ids=["plain", "clustered"]
+)
+def test_the_first_and_the_last_id_that_there_can_be_are_read_once(
+    raw_client: AnyClient, database: Db, options: dict[str, Any]
+) -> None:
     documents = [{"_id": value} for value in (bson.MinKey(), 1, "x", bson.MaxKey())]
     database.create_collection("ends", **options).insert_many(documents)
     ends = find_collection(raw_client[database.name], "ends")
@@ -92,8 +98,23 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
         deep = {"d": deep}
     documents: list[dict[str, Any]] = [
         {"_id": 1, "date": bson.DatetimeMS(2**62), "dec": bson.Decimal128("NaN"), "": "empty", "a.b": 1, "$x": 1},
-        {"_id": 2, "date": datetime.datetime(1, 1, 1), "A": 1, "a": 2, "like": {"$oid": "0" * 24}, "re": bson.Regex("a", "imx")},
-        {"_id": 3, "deep": deep, "big": bson.Int64(2**63 - 1), "nul": "a\0b", "ts": bson.Timestamp(1, 2), "_key": "mine", "_position": 0},
+        {
+            "_id": 2,
+            "date": datetime.datetime(1, 1, 1),
+            "A": 1,
+            "a": 2,
+            "like": {"$oid": "0" * 24},
+            "re": bson.Regex("a", "imx"),
+        },
+        {
+            "_id": 3,
+            "deep": deep,
+            "big": bson.Int64(2**63 - 1),
+            "nul": "a\0b",
+            "ts": bson.Timestamp(1, 2),
+            "_key": "mine",
+            "_position": 0,
+        },
         {
             "_id": 4,
             "min": bson.MinKey(),
@@ -115,7 +136,9 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
     database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken.replace(b"\x06\0\0\0\x02", b"\x07\0\0\0\x02")))
     land(ctx)
     assert_equal_to_source(ctx, database, "odd")
-    rescued = silver(ctx, "odd").select("_key", F.col("_rescued").cast("string").alias("r")).where("r is not null").collect()
+    rescued = (
+        silver(ctx, "odd").select("_key", F.col("_rescued").cast("string").alias("r")).where("r is not null").collect()
+    )
     texts = {row["_key"]: row["r"] for row in rescued}
     assert '"_key"' in texts["3"]
     assert "$bson" in texts["6"]
@@ -125,16 +148,24 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
     assert f"x{os.environ['HOME']}" not in log, "a name of the source showed this process's environment"
 
     database.back.insert_many([bson.raw_bson.RawBSONDocument(raw) for raw in documents_in_silver(ctx, "odd").values()])
-    assert documents_in_source(database, "back") == documents_in_source(database, "odd"), "from the lake back into MongoDB"
+    assert documents_in_source(database, "back") == documents_in_source(database, "odd"), (
+        "from the lake back into MongoDB"
+    )
 
 
 # scenario: S01, S03, T03
 @pytest.mark.long
-def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_columns_are_as_declared_or_the_document_is_one_variant(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
-    declaring = with_silver(ctx, columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}})
+    declaring = with_silver(
+        ctx, columns={f"{database.name}.a": {"total": "decimal(2)", "lines": [{"sku": "string"}], "later": "date"}}
+    )
     whole = with_silver(ctx, schema_mode="variant", naming="database_collection")
-    database.a.insert_many([{"_id": 1, "total": bson.Decimal128("1.5")}, {"_id": "x", "total": "free", "lines": [{"sku": "s", "n": 1}]}])
+    database.a.insert_many(
+        [{"_id": 1, "total": bson.Decimal128("1.5")}, {"_id": "x", "total": "free", "lines": [{"sku": "s", "n": 1}]}]
+    )
     run_capture(ctx, once=True)
     run_silver(declaring)
     run_silver(whole)
@@ -146,8 +177,15 @@ def test_columns_are_as_declared_or_the_document_is_one_variant(spark: SparkSess
 
     table = silver(ctx, "a")
     types = dict(table.dtypes)
-    assert (types["total"], types["lines"], types["later"]) == ("decimal(38,2)", "array<struct<sku:string>>", "timestamp")
-    rows = {row["_key"]: row for row in table.select("_key", "total", "lines.sku", F.col("_rescued").cast("string").alias("r")).collect()}
+    assert (types["total"], types["lines"], types["later"]) == (
+        "decimal(38,2)",
+        "array<struct<sku:string>>",
+        "timestamp",
+    )
+    rows = {
+        row["_key"]: row
+        for row in table.select("_key", "total", "lines.sku", F.col("_rescued").cast("string").alias("r")).collect()
+    }
     assert (rows["1"]["total"], rows["1"]["r"]) == (7, None)
     assert (rows['"x"']["total"], rows['"x"']["sku"]) == (None, ["s"])
     assert json.loads(rows['"x"']["r"]) == {
@@ -186,12 +224,22 @@ def test_two_databases_by_one_pattern_have_tables_of_their_own_and_end_on_their_
     database.same.insert_many([{"_id": number} for number in range(3)])
     database.alone.insert_one({"_id": 1})
     other.same.insert_many([{"_id": number} for number in range(2)])
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, scope="deployment", target=None, database_include_list=f"{database.name}x?")
+    ctx = pipeline(
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path,
+        scope="deployment",
+        target=None,
+        database_include_list=f"{database.name}x?",
+    )
     run_capture(ctx, once=True)
     try:
         with pytest.raises(ContractError, match="database_collection"):
             run_silver(with_silver(ctx, naming="collection"))
-        assert [table.name for table in ctx.tables.names("silver")] == ["alone"], "one conflict holds back those two alone"
+        assert [table.name for table in ctx.tables.names("silver")] == ["alone"], (
+            "one conflict holds back those two alone"
+        )
         assert_equal_to_source(ctx, database, "alone")
     finally:
         mongo.drop_database(other.name)
@@ -201,10 +249,14 @@ def test_two_databases_by_one_pattern_have_tables_of_their_own_and_end_on_their_
     assert (counts["", "r", "read"], counts["x", "r", "read"]) == (4, 2)
     assert (counts["x", "ddl", "drop"], counts["x", "ddl", "dropDatabase"]) == (1, 1)
     left = {status.table.name: (status.live, status.tombstones) for status in silver_status(ctx)}
-    assert left == {f"{database.name}__same": (3, 0), f"{other.name}__same": (0, 2), "alone": (1, 0)}, "what was there keeps its name"
+    assert left == {f"{database.name}__same": (3, 0), f"{other.name}__same": (0, 2), "alone": (1, 0)}, (
+        "what was there keeps its name"
+    )
 
 
-def test_hard_deletes_leave_a_tombstone_without_values(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_hard_deletes_leave_a_tombstone_without_values(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), deletes="hard")
     database.a.insert_many([{"_id": n, "secret": "s"} for n in range(3)])
     land(ctx)
@@ -232,7 +284,9 @@ def test_a_column_that_somebody_drops_or_renames_is_one_line_and_holds_back_no_o
     database.a.update_one({"_id": 1}, {"$set": {"total": 2}})
     database.b.insert_one({"_id": 2})
     run_capture(ctx, once=True)
-    with pytest.raises(ContractError, match=r"silver\.a no longer has .*total.* dropped or renamed .*strandline rebuild silver\.a"):
+    with pytest.raises(
+        ContractError, match=r"silver\.a no longer has .*total.* dropped or renamed .*strandline rebuild silver\.a"
+    ):
         run_silver(ctx)
     assert_equal_to_source(ctx, database, "b")
     spark.sql(f"ALTER TABLE {silver_sql} RENAME COLUMN sum TO total")
@@ -240,13 +294,20 @@ def test_a_column_that_somebody_drops_or_renames_is_one_line_and_holds_back_no_o
     assert_equal_to_source(ctx, database, "a", "b")
     assert silver(ctx, "a").select("total").collect() == [(2,)]
     spark.sql(f"ALTER TABLE {silver_sql} DROP COLUMN total")
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     run_rebuild(ctx, "silver.a")
     assert silver(ctx, "a").select("total").collect() == [(2,)]
 
 
-def test_tables_and_columns_are_named_as_asked_for(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
-    naming = {"naming": "database_collection", "table_prefix": "raw_", "table_delimiter": "_", "field_name_adjustment_mode": "avro"}
+def test_tables_and_columns_are_named_as_asked_for(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    naming = {
+        "naming": "database_collection",
+        "table_prefix": "raw_",
+        "table_delimiter": "_",
+        "field_name_adjustment_mode": "avro",
+    }
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2", **naming)
     database.a.insert_one({"_id": 1, "unit price": 2, "unit_price": 3, "s": {"x-y": [{"z$": None}, {"z$": 1.5}]}})
     land(ctx)
@@ -256,7 +317,9 @@ def test_tables_and_columns_are_named_as_asked_for(spark: SparkSession, mongo_ur
     for layer in (table, history_of(table)):
         assert [tuple(row) for row in ctx.tables.read(layer).selectExpr(*shown).collect()] == [(2, [None, 1.5], "int")]
     assert {column.column for column in silver_columns(ctx)} >= {"unit_price", "s"}
-    assert [bson.decode(bytes(row[0])) for row in ctx.tables.read(table).select("_document").collect()] == list(database.a.find())
+    assert [bson.decode(bytes(row[0])) for row in ctx.tables.read(table).select("_document").collect()] == list(
+        database.a.find()
+    )
 
 
 # scenario: B02, B03
@@ -266,11 +329,15 @@ def test_a_replacement_by_a_pipeline_is_stored_with_its_id_first(
 ) -> None:
     """Its event has ``_id`` where the pipeline put it; the server stores it first."""
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
-    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, full_update_type=full_update_type), history="scd2")
+    ctx = with_silver(
+        pipeline(spark, mongo_uri, database.name, tmp_path, full_update_type=full_update_type), history="scd2"
+    )
     database.a.insert_many([{"_id": number, "n": number} for number in range(4)])
     land(ctx)
     for number in range(3):
-        database.a.update_one({"_id": number}, [{"$replaceWith": {"$mergeObjects": [{"q": 1}, "$$ROOT", {"new": "x" * 40}]}}])
+        database.a.update_one(
+            {"_id": number}, [{"$replaceWith": {"$mergeObjects": [{"q": 1}, "$$ROOT", {"new": "x" * 40}]}}]
+        )
     database.a.update_one({"_id": 2}, {"$set": {"n": 7}})
     land(ctx)
     assert_equal_to_source(ctx, database, "a")

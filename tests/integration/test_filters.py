@@ -21,18 +21,18 @@ from pyspark.sql import SparkSession
 from stream_reading import failing
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.doctor import diagnose
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.selection import checked_selection, inspect_selection, selection_of
-from pipelines.jobs.silver import run_silver
-from pipelines.settings import CaptureSettings
+from pipelines.jobs.silver.job import run_silver
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import AnyClient, find_collection, inspect, operation_time, token_data
 from pipelines.source.fields import FieldRewriter
-from pipelines.source.opening import StreamLimits, open_stream, token_at
 from pipelines.source.ranges import Range, Reading, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
+from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
 
 Db = Database[dict[str, Any]]
 IMAGES = {"changeStreamPreAndPostImages": {"enabled": True}}
@@ -59,7 +59,9 @@ def shown(raw_client: AnyClient, selected: Selection, start: ResumePoint) -> lis
 def names(events: list[dict[str, Any]], db: Db) -> list[str]:
     """``operation collection`` of every event of data, the database's own prefix taken away."""
     data = [event for event in events if event["operationType"] in ("insert", "update", "replace", "delete")]
-    return [f"{event['operationType']} {event['ns']['db'].removeprefix(db.name)}.{event['ns']['coll']}" for event in data]
+    return [
+        f"{event['operationType']} {event['ns']['db'].removeprefix(db.name)}.{event['ns']['coll']}" for event in data
+    ]
 
 
 @pytest.fixture
@@ -77,7 +79,16 @@ def two_databases(mongo: MongoClient[Any], database: Db, raw_client: AnyClient) 
 
 
 LITERAL = {"filters_match_mode": "literal"}
-EVERYTHING = ["insert .a", "insert .ab", "insert .a.b", "insert X.a", "insert X.A", "update .a", "replace .a", "delete .a"]
+EVERYTHING = [
+    "insert .a",
+    "insert .ab",
+    "insert .a.b",
+    "insert X.a",
+    "insert X.A",
+    "update .a",
+    "replace .a",
+    "delete .a",
+]
 
 
 # scenario: M01, M02, M07, M08, M10, B14
@@ -88,12 +99,19 @@ EVERYTHING = ["insert .a", "insert .ab", "insert .a.b", "insert X.a", "insert X.
         ({"database_include_list": "{db}.?"}, EVERYTHING),
         ({"database_exclude_list": "{db}.*", "collection_include_list": "{db}.*"}, []),
         ({"database_exclude_list": "{db}", "collection_include_list": "{db}.*"}, ["insert X.a", "insert X.A"]),
-        ({"collection_include_list": r" {db}\.a , {db}X\.a "}, ["insert .a", "insert X.a", "update .a", "replace .a", "delete .a"]),
+        (
+            {"collection_include_list": r" {db}\.a , {db}X\.a "},
+            ["insert .a", "insert X.a", "update .a", "replace .a", "delete .a"],
+        ),
         ({"collection_include_list": "{db}.ab"}, ["insert .ab"]),
         ({"collection_include_list": r"{db}\.a\.b"}, ["insert .a.b"]),
         ({"collection_include_list": "{db}.a.b", **LITERAL}, ["insert .a.b"]),
         (
-            {"collection_include_list": "{db}.a, {db}X.A", "filters_match_mode": "literal", "skipped_operations": "u,d"},
+            {
+                "collection_include_list": "{db}.a, {db}X.A",
+                "filters_match_mode": "literal",
+                "skipped_operations": "u,d",
+            },
             ["insert .a", "insert X.A"],
         ),
         ({"database_include_list": "{db}X", **LITERAL}, ["insert X.a", "insert X.A"]),
@@ -116,7 +134,9 @@ def test_lists_and_skipped_operations(
     assert names(shown(raw_client, selected, start), db) == expected
     if "skipped_operations" not in lists:  # the snapshot admits the same collections
         namespaces = [name.split(" ")[1] for name in EVERYTHING]
-        admitted = {name for name in namespaces if selected.admits(db.name + name.partition(".")[0], name.partition(".")[2])}
+        admitted = {
+            name for name in namespaces if selected.admits(db.name + name.partition(".")[0], name.partition(".")[2])
+        }
         assert admitted == {name.split(" ")[1] for name in expected}
 
 
@@ -127,13 +147,26 @@ def test_a_users_stages_filter_data_and_no_control_event(raw_client: AnyClient, 
     database.b.insert_one({"_id": 9, "city": "Paris"})
     database.a.rename("c")
     database.c.drop()
-    for order, data in (("internal_first", ["insert .a"]), ("user_first", ["insert .a"]), ("user_only", ["insert .a", "insert .b"])):
+    for order, data in (
+        ("internal_first", ["insert .a"]),
+        ("user_first", ["insert .a"]),
+        ("user_only", ["insert .a", "insert .b"]),
+    ):
         stages = [{"$match": {"fullDocument.city": "Paris"}}, {"$set": {"fullDocument.seen": True}}]
-        capture = {"collection_include_list": rf"{database.name}\.a", "cursor_pipeline": json.dumps(stages), "cursor_pipeline_order": order}
+        capture = {
+            "collection_include_list": rf"{database.name}\.a",
+            "cursor_pipeline": json.dumps(stages),
+            "cursor_pipeline_order": order,
+        }
         events = shown(raw_client, selection(**capture), start)
         assert names(events, database) == data
-        assert [event["fullDocument"]["seen"] for event in events if event["operationType"] == "insert"] == [True] * len(data)
-        assert [event["operationType"] for event in events if event["ns"]["db"] == database.name][-2:] == ["rename", "drop"]
+        assert [event["fullDocument"]["seen"] for event in events if event["operationType"] == "insert"] == [
+            True
+        ] * len(data)
+        assert [event["operationType"] for event in events if event["ns"]["db"] == database.name][-2:] == [
+            "rename",
+            "drop",
+        ]
 
 
 # scenario: M09, B15
@@ -168,7 +201,9 @@ def test_every_mode_brings_the_images_that_it_names(raw_client: AnyClient, datab
     for (mode, kind), images in expected.items():
         selected = selection(mode=mode, full_update_type=kind, scope="collection", target=f"{database.name}.a")
         events = shown(raw_client, selected, start)
-        assert [(_value(event, "fullDocument"), _value(event, "fullDocumentBeforeChange")) for event in events] == images, mode
+        assert [
+            (_value(event, "fullDocument"), _value(event, "fullDocumentBeforeChange")) for event in events
+        ] == images, mode
 
 
 def _value(event: dict[str, Any], name: str) -> Any:
@@ -176,7 +211,9 @@ def _value(event: dict[str, Any], name: str) -> Any:
     return "-" if name not in event else None if event[name] is None else event[name]["v"]
 
 
-def test_images_that_a_new_collection_does_not_record_are_null_and_stop_nothing(raw_client: AnyClient, database: Db) -> None:
+def test_images_that_a_new_collection_does_not_record_are_null_and_stop_nothing(
+    raw_client: AnyClient, database: Db
+) -> None:
     start = ResumePoint(token=token_at(raw_client, Selection()))
     database.unrecorded.insert_one({"_id": 1, "v": 1})
     database.unrecorded.update_one({"_id": 1}, {"$set": {"v": 2}})
@@ -198,22 +235,34 @@ def test_images_that_are_off_are_refused_with_the_command_that_enables_them(
             refuse()
         assert f"{database.name}.off1, {database.name}.off2" in str(caught.value)
         assert ".on" not in caught.value.message
-    assert not any("changeStreamPreAndPostImages" in info["options"] for info in database.list_collections(filter={"name": "off1"}))
+    assert not any(
+        "changeStreamPreAndPostImages" in info["options"] for info in database.list_collections(filter={"name": "off1"})
+    )
     for name in ("off1", "off2"):
         database.command("collMod", name, **IMAGES)
     assert diagnose(ctx)["images"].startswith("recorded by every")
-    checked_selection(CaptureSettings(mode="change_streams", scope="database", target=database.name), mongo, inspect(mongo))
+    checked_selection(
+        CaptureSettings(mode="change_streams", scope="database", target=database.name), mongo, inspect(mongo)
+    )
 
 
 # scenario: M11
-def test_filters_that_select_nothing_are_loud(mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture) -> None:
+def test_filters_that_select_nothing_are_loud(
+    mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture
+) -> None:
     database.people.insert_one({"_id": 1})
     deployment = inspect(mongo)
     scope: dict[str, Any] = {"scope": "database", "target": database.name}
     with caplog.at_level(logging.WARNING, logger="strandline.capture"):
-        checked_selection(CaptureSettings(**scope, collection_include_list=f"{database.name}.PEOPLE"), mongo, deployment)
+        checked_selection(
+            CaptureSettings(**scope, collection_include_list=f"{database.name}.PEOPLE"), mongo, deployment
+        )
     assert "NO COLLECTION IS CAPTURED" in caplog.text
-    typo = selection(**scope, collection_include_list=f"{database.name}.people,{database.name}.poeple", field_mask_list="*.persons.ssn")
+    typo = selection(
+        **scope,
+        collection_include_list=f"{database.name}.people,{database.name}.poeple",
+        field_mask_list="*.persons.ssn",
+    )
     assert [warning.split(" (")[0] for warning in inspect_selection(typo, mongo, deployment).warnings] == [
         "capture.collection_include_list entry 2",
         "the capture rule for field *.persons.ssn",
@@ -281,11 +330,28 @@ RULES = {
 def change_every_shape(database: Db) -> None:
     """Each way in which an update names a field: dotted, by index, as a parent, unset, truncated, replaced."""
     people, one = database.people, {"_id": 1}
-    people.update_one(one, {"$set": {"ssn": "SECRET-6", "contacts.0.phone": "SECRET-7", "contacts.1.kind": "work", "address.zip": "2000"}})
-    people.update_one(one, {"$set": {"contacts.2": {"phone": "SECRET-8", "kind": "new"}, "mail": "SECRET-mail2", "name.first": "SECRET-9"}})
-    people.update_one(one, {"$set": {"contacts": [{"phone": "SECRET-10", "kind": "only"}], "nested": [[{"phone": "SECRET-11", "n": 2}]]}})
+    people.update_one(
+        one,
+        {"$set": {"ssn": "SECRET-6", "contacts.0.phone": "SECRET-7", "contacts.1.kind": "work", "address.zip": "2000"}},
+    )
+    people.update_one(
+        one,
+        {
+            "$set": {
+                "contacts.2": {"phone": "SECRET-8", "kind": "new"},
+                "mail": "SECRET-mail2",
+                "name.first": "SECRET-9",
+            }
+        },
+    )
+    people.update_one(
+        one,
+        {"$set": {"contacts": [{"phone": "SECRET-10", "kind": "only"}], "nested": [[{"phone": "SECRET-11", "n": 2}]]}},
+    )
     people.update_one(one, {"$unset": {"ssn": 1, "contacts.0.phone": 1, "address.zip": 1}})
-    people.update_one(one, [{"$set": {"nested": {"$slice": ["$nested", 1]}, "address": {"old": "x", "city": "y", "zip": "3000"}}}])
+    people.update_one(
+        one, [{"$set": {"nested": {"$slice": ["$nested", 1]}, "address": {"old": "x", "city": "y", "zip": "3000"}}}]
+    )
     people.insert_one(PERSON | {"_id": 2})
     people.replace_one({"_id": 2}, {"ssn": "SECRET-12", "contacts": [{"phone": "SECRET-13", "kind": "again"}]})
     people.insert_one(PERSON | {"_id": 3})
@@ -293,7 +359,9 @@ def change_every_shape(database: Db) -> None:
 
 
 # scenario: M04, M06, B04, S10
-def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_hidden_field_reaches_no_byte_of_the_lake(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     database.create_collection("people", **IMAGES)
     database.create_collection("other", **IMAGES)
     database.people.insert_one(PERSON)
@@ -315,7 +383,9 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_u
     run_silver(ctx)
 
     rows = bronze(ctx).collect()
-    assert [row for row in rows if "SECRET" in str(row.asDict(recursive=True)) or b"SECRET" in bytes(row["envelope"] or b"")] == []
+    assert [
+        row for row in rows if "SECRET" in str(row.asDict(recursive=True)) or b"SECRET" in bytes(row["envelope"] or b"")
+    ] == []
     assert_streamed_exactly_once(ctx)
     read = next(bson.decode(row["envelope"]) for row in rows if row["op"] == "r" and row["collection"] == "people")
     assert read == {
@@ -327,7 +397,9 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_u
         "address": {"postcode": "1000", "city": "Bern"},
     }
     events = [
-        bson.decode(row["envelope"]) for row in sorted(rows, key=lambda row: row["position"] or "") if row["operation_type"] == "update"
+        bson.decode(row["envelope"])
+        for row in sorted(rows, key=lambda row: row["position"] or "")
+        if row["operation_type"] == "update"
     ]
     people = [event for event in events if event["ns"]["coll"] == "people"]
     updates = [event["updateDescription"] for event in people]
@@ -337,9 +409,14 @@ def test_a_hidden_field_reaches_no_byte_of_the_lake(spark: SparkSession, mongo_u
     assert updates[3]["removedFields"] == ["address.postcode"]
     assert people[4]["fullDocument"]["address"] == {"old": "x", "city": "y", "postcode": "3000"}  # both values kept
     assert all(before["fullDocumentBeforeChange"].keys() >= {"_id", "contacts"} for before in people)
-    assert [event["fullDocument"]["contacts"] for event in events if event["ns"]["coll"] == "other"] == [[{"phone": "kept too"}]]
+    assert [event["fullDocument"]["contacts"] for event in events if event["ns"]["coll"] == "other"] == [
+        [{"phone": "kept too"}]
+    ]
     live = [bson.decode(document) for document in documents_in_silver(ctx, "people").values()]
-    assert sorted((person["_id"], person["contacts"]) for person in live) == [(1, [{"kind": "only"}]), (2, [{"kind": "again"}])]
+    assert sorted((person["_id"], person["contacts"]) for person in live) == [
+        (1, [{"kind": "only"}]),
+        (2, [{"kind": "again"}]),
+    ]
 
 
 # scenario: M04
@@ -395,8 +472,12 @@ def test_a_changed_filter_does_not_lose_the_position(
         database[f"z{number}"].insert_one({"_id": 1})
     ended = threading.Event()
     ended.set()
-    with failing(mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=300):  # else five chunks may be read before it stops
-        run_capture(pipeline(spark, mongo_uri, db, tmp_path, snapshot_max_threads=1), stop=ended)  # the snapshot has hardly begun
+    with failing(
+        mongo, "find", "alwaysOn", blockConnection=True, blockTimeMS=300
+    ):  # else five chunks may be read before it stops
+        run_capture(
+            pipeline(spark, mongo_uri, db, tmp_path, snapshot_max_threads=1), stop=ended
+        )  # the snapshot has hardly begun
     database.a.insert_one({"_id": 1})
     database.b.insert_one({"_id": 1})  # the last event, which the next filter no longer admits
     ctx = pipeline(spark, mongo_uri, db, tmp_path, collection_exclude_list=f"{db}.z.")
@@ -410,7 +491,9 @@ def test_a_changed_filter_does_not_lose_the_position(
     database.b.insert_one({"_id": 2})
     database.a.delete_one({"_id": 1})
     narrowed = {"collection_include_list": f"{db}.a"}
-    run_capture(pipeline(spark, mongo_uri, db, tmp_path, **narrowed), once=True)  # ends with a delete, which the next one skips
+    run_capture(
+        pipeline(spark, mongo_uri, db, tmp_path, **narrowed), once=True
+    )  # ends with a delete, which the next one skips
     database.a.insert_one({"_id": 3, "keep": True})
     database.a.delete_one({"_id": 2})
     piped = narrowed | {"skipped_operations": "d", "cursor_pipeline": '[{"$match": {"fullDocument.keep": true}}]'}

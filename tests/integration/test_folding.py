@@ -10,17 +10,17 @@ from lakehouse import assert_equal_to_source, bronze, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import alter_offset, reset_offset
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.silver_collection import BronzeRange, CollectionRun, updates_of
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import silver_status
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.offsets.job import alter_offset, reset_offset
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.status import silver_status
+from pipelines.jobs.silver.collection import BronzeRange, CollectionRun, updates_of
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.namespaces import Namespace
-from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
+from pipelines.model.table_schemas import bronze_table
+from pipelines.silver.bronze_increment import BronzeIncrement
+from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.typed_table import Progress
 
 Db = Database[dict[str, Any]]
@@ -29,7 +29,9 @@ Db = Database[dict[str, Any]]
 def change_everything(database: Db) -> None:
     for number in range(10, 30, 2):
         database.a.update_one({"_id": number}, {"$set": {"nested.deep": number, "list.1": "x"}, "$unset": {"gone": ""}})
-        database.a.update_one({"_id": number}, {"$push": {"list": {"$each": [5, 4], "$slice": -3, "$sort": 1}}, "$inc": {"n": 1}})
+        database.a.update_one(
+            {"_id": number}, {"$push": {"list": {"$each": [5, 4], "$slice": -3, "$sort": 1}}, "$inc": {"n": 1}}
+        )
     database.a.update_one({"_id": 3}, [{"$set": {"sum": {"$size": "$list"}, "gone": "$$REMOVE"}}])
     database.a.replace_one({"_id": 5}, {"new": True})
     database.a.update_one({"_id": 5}, {"$set": {"later": 1.5}})
@@ -65,17 +67,21 @@ def silver_up_to(ctx: JobContext, version: int, collection: str) -> None:
     """A silver run that began when bronze was at that version."""
     bronze_of = bronze_table("test")
     through = Progress(ctx.tables.id(bronze_of), version)
-    ledger = Ledger.read(ctx.tables, through.bronze_id)
-    news = News.read(ctx.tables, bronze_of, ledger.complete_through, version)
-    of_bronze = BronzeRange(ctx.tables, bronze_of, ledger, through, news, updates_of(ctx))
+    progress_index = ProgressIndex.read(ctx.tables, through.bronze_id)
+    increment = BronzeIncrement.read(ctx.tables, bronze_of, progress_index.complete_through, version)
+    of_bronze = BronzeRange(ctx.tables, bronze_of, progress_index, through, increment, updates_of(ctx))
     CollectionRun(ctx, Namespace.parse(collection), of_bronze).run()
 
 
 # scenario: C06, C08, O06: the patch lands before anything that it could be folded onto
-def test_patches_wait_in_silver_for_a_document(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_patches_wait_in_silver_for_a_document(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     database.a.insert_many([{"_id": n, "n": 0, "m": 0} for n in range(5)])
     database.a.update_many({}, {"$set": {"m": 3}})
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams", snapshot_mode="no_data", max_batch_size=5)
+    ctx = pipeline(
+        spark, mongo_uri, database.name, tmp_path, mode="change_streams", snapshot_mode="no_data", max_batch_size=5
+    )
     run_capture(ctx, once=True)
     database.a.update_many({"_id": {"$lt": 3}}, {"$inc": {"n": 1}})
     run_capture(ctx, once=True)
@@ -92,11 +98,11 @@ def test_patches_wait_in_silver_for_a_document(spark: SparkSession, mongo_uri: s
     assert len(found["1"]["_pending"]) == 1
 
     # back to before all that bronze knows: whatever of it silver sees at a time, nothing is folded onto a document that lacks an update
-    order(ctx, "stopped", by="ops", why=None)
+    set_desired_state(ctx, "stopped", by="ops", why=None)
     bronze_of = bronze_table("test")
     captured = ctx.tables.version(bronze_of)
     alter_offset(ctx, "oldest", by="ops", why=None)
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     run_capture(ctx, once=True)
     seen = []
     for version in range(captured + 1, ctx.tables.version(bronze_of) + 1):
@@ -120,16 +126,19 @@ def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
     run_capture(ctx(), once=True)
     database.a.update_one({"_id": 2}, {"$set": {"n": 5}})
     run_capture(ctx(), once=True)
-    leaving_out = {"a filter": {"collection_exclude_list": [r".*\.a"]}, "a skipped operation": {"skipped_operations": ["u"]}}
+    leaving_out = {
+        "a filter": {"collection_exclude_list": [r".*\.a"]},
+        "a skipped operation": {"skipped_operations": ["u"]},
+    }
     if lost_by in leaving_out:
         run_capture(ctx(**leaving_out[lost_by]), once=True)
         database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
         run_capture(ctx(**leaving_out[lost_by]), once=True)
     else:
-        order(ctx(), "stopped", by="ops", why=None)
+        set_desired_state(ctx(), "stopped", by="ops", why=None)
         database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
         reset_offset(ctx(), by="ops", why=None)
-        order(ctx(), "running", by="ops", why=None)
+        set_desired_state(ctx(), "running", by="ops", why=None)
     run_capture(ctx(snapshot_mode="no_data"), once=True)
     database.a.update_one({"_id": 1}, {"$set": {"m": 1}})
     run_capture(ctx(snapshot_mode="no_data"), once=True)

@@ -23,7 +23,14 @@ silver: {history: scd2}
 lake: {root: lake}
 """
 SUITE = "{table: silver.orders, expectations: [{type: expect_column_values_to_not_be_null, column: _key}]}"
-_GUIDES = ("README.md", "docs/coming-from.md", "docs/columns.md", "docs/debezium.md", "docs/capture.md", "docs/history.md")
+_GUIDES = (
+    "README.md",
+    "docs/coming-from.md",
+    "docs/columns.md",
+    "docs/debezium.md",
+    "docs/capture.md",
+    "docs/history.md",
+)
 _RUNBOOK = "docs/runbook.md"
 _START = "docs/start.md"
 """`test_start` follows it."""
@@ -58,7 +65,9 @@ def test_every_command_of_the_guides_is_executed(
     (tmp_path / "conf" / "base.yml").write_text(CONFIGURATION + gold, encoding="utf-8")
     (tmp_path / "conf" / "quality" / "orders.yml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "cases").mkdir()
-    (tmp_path / "cases" / "fleet_age.yml").write_text(Page(ROOT / "docs" / "gold.md").blocks("yaml")[0], encoding="utf-8")
+    (tmp_path / "cases" / "fleet_age.yml").write_text(
+        Page(ROOT / "docs" / "gold.md").blocks("yaml")[0], encoding="utf-8"
+    )
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
     moment = datetime.now(UTC).isoformat()
     typed(["run", "--once"], moment)
@@ -82,7 +91,9 @@ def test_every_command_of_the_guides_is_executed(
 
 def on_the_lake(query: str, lake: Path) -> str:
     """A query whose tables are named by layer, or by a path and some version, as Spark itself takes it."""
-    by_path = re.sub(r"\b(control|silver|bronze)\.(\w+)", rf"delta.`{lake}/\1/\2`", query.replace("`lake/", f"`{lake}/"))
+    by_path = re.sub(
+        r"\b(control|silver|bronze)\.(\w+)", rf"delta.`{lake}/\1/\2`", query.replace("`lake/", f"`{lake}/")
+    )
     return re.sub(r"version as of \d+", "version as of 1", by_path)
 
 

@@ -22,7 +22,22 @@ from pipelines.io.session_settings import PINNED, UNSET
 CANARY = "c4nary-of-a-secret-key"
 SECRET = "spark.hadoop.fs.s3a.secret.key"
 NOISE = ("incubator", "log level", "logging level", "log4j", "Ivy", "::")
-KEYS = ["it's", "back\\slash", "\\", "\\'", "''", '"q"', "`b`", "${x}", "${env:HOME}", "line\nbreak", "a{b}", "\\u0041", "A", "-- c"]
+KEYS = [
+    "it's",
+    "back\\slash",
+    "\\",
+    "\\'",
+    "''",
+    '"q"',
+    "`b`",
+    "${x}",
+    "${env:HOME}",
+    "line\nbreak",
+    "a{b}",
+    "\\u0041",
+    "A",
+    "-- c",
+]
 ODD = "it's \\ {x}"  # a collection
 OTHER = {
     "CORRECTED": "LEGACY",
@@ -79,7 +94,12 @@ def command_lines(process: psutil.Process) -> str:
 def ran(env: dict[str, str], *command: str) -> tuple[str, str, str]:
     """Standard output, standard error, and every command line that was there meanwhile."""
     process = subprocess.Popen(
-        [sys.executable, *command], env=env, cwd=env["STRANDLINE_CONF"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *command],
+        env=env,
+        cwd=env["STRANDLINE_CONF"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     seen: set[str] = set()
     while process.poll() is None:
@@ -94,7 +114,7 @@ STRANDLINE = ("-m", "pipelines.cli")
 OPENED = f"""
 from pathlib import Path
 from pipelines.jobs.context import open_context
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 spark = open_context(load_settings("local", Path("."))).spark
 conf = spark.sparkContext._jsc.hadoopConfiguration()
 print(conf.get({SECRET.removeprefix("spark.hadoop.")!r})[::-1])
@@ -128,5 +148,7 @@ def test_silver_equals_the_source_whatever_the_cluster_has_set_and_no_secret_is_
         assert CANARY not in out + err + lines
         assert [line for line in err.splitlines() if any(noise in line for noise in NOISE)] == []
     assert [
-        path for path in tmp_path.rglob("*") if path.is_file() and path.name != "base.yml" and CANARY.encode() in path.read_bytes()
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != "base.yml" and CANARY.encode() in path.read_bytes()
     ] == []

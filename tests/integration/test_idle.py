@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from pipelines.control.cuts import cuts
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.reconcile import run_reconcile
+from pipelines.jobs.reconcile.job import run_reconcile
 from pipelines.jobs.run import run_continuously
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import CUTS, bronze_table
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.gap import GAPS_PROPERTY
+from pipelines.model.table_schemas import CUTS, bronze_table
 from pipelines.model.tables import TableName
-from pipelines.silver.ledger import Ledger
+from pipelines.silver.progress_index import ProgressIndex
 from tests.lakehouse import assert_equal_to_source, bronze, land, pipeline, silver
 
 Db = Database[dict[str, Any]]
@@ -39,8 +39,8 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.2)
 
 
-def ledger_of(ctx: JobContext) -> Ledger:
-    return Ledger.read(ctx.tables, ctx.tables.id(BRONZE))
+def ledger_of(ctx: JobContext) -> ProgressIndex:
+    return ProgressIndex.read(ctx.tables, ctx.tables.id(BRONZE))
 
 
 def heartbeat(ctx: JobContext, database: Db) -> None:
@@ -49,13 +49,17 @@ def heartbeat(ctx: JobContext, database: Db) -> None:
     run_capture(ctx, once=True)
 
 
-def test_an_idle_run_commits_heartbeats_and_nothing_else(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_an_idle_run_commits_heartbeats_and_nothing_else(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_one({"_id": 1})
     land(ctx)
     stop = threading.Event()
     running = threading.Thread(
-        target=lambda: run_continuously(ctx, stop, report=lambda _what, _count: None, silver_report=lambda _result: None)
+        target=lambda: run_continuously(
+            ctx, stop, report=lambda _what, _count: None, silver_report=lambda _result: None
+        )
     )
     running.start()
     try:
@@ -84,7 +88,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(spark: SparkSession, mo
 def test_runs_without_news_note_seldom_how_far_they_have_looked(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.silver.ledger._LOOKS_THROUGH", 3)
+    monkeypatch.setattr("pipelines.silver.progress_index._LOOKS_THROUGH", 3)
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_one({"_id": 1})
     land(ctx)
@@ -96,7 +100,9 @@ def test_runs_without_news_note_seldom_how_far_they_have_looked(
         commits.append(ctx.tables.version(CUTS) - before)
     assert commits == [0, 0, 1, 0]
     assert [cut.number for cut in cuts(ctx.tables, limit=10)] == [1]
-    assert run_reconcile(ctx, wait_seconds=0).collections[0].differences == 0, "nothing is missing behind a ledger that lags"
+    assert run_reconcile(ctx, wait_seconds=0).collections[0].differences == 0, (
+        "nothing is missing behind a ledger that lags"
+    )
     database.orders.insert_one({"_id": 2})
     land(ctx)
     assert [cut.bronze_version for cut in cuts(ctx.tables, limit=1)] == [ctx.tables.version(BRONZE)]
@@ -105,7 +111,9 @@ def test_runs_without_news_note_seldom_how_far_they_have_looked(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
-def test_a_new_collection_reads_nothing_of_bronzes_past(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_new_collection_reads_nothing_of_bronzes_past(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     for number in range(3):
         database.orders.insert_one({"_id": number})
@@ -127,4 +135,6 @@ def test_a_new_collection_reads_nothing_of_bronzes_past(spark: SparkSession, mon
         return len(reads.files & old)
 
     assert files_read("fresh") == 0
-    assert files_read("gone") > 0, "a name that ended before begins with all of bronze: a row of its earlier life may come late"
+    assert files_read("gone") > 0, (
+        "a name that ended before begins with all of bronze: a row of its earlier life may come late"
+    )

@@ -12,17 +12,17 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ContractError
-from pipelines.io.swap import discard
+from pipelines.io.table_swap import discard
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.deletion import delete_source
-from pipelines.jobs.maintain import run_maintain
-from pipelines.jobs.rebuild import run_rebuild
-from pipelines.jobs.sources import order
-from pipelines.jobs.sql import versions
-from pipelines.jobs.status import held_rows, silver_status
+from pipelines.jobs.maintenance.delete_source import delete_source
+from pipelines.jobs.maintenance.job import run_maintain
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.sql import versions
+from pipelines.jobs.operations.status import held_rows, silver_status
+from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.tables import Lake, TableName
-from pipelines.silver.writer import SilverTable
+from pipelines.silver.silver_table import SilverTable
 
 Db = Database[dict[str, Any]]
 ORDERS = TableName("silver", "orders")
@@ -52,7 +52,7 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
     assert all(not done.note for done in maintained.values())
 
     # a rebuild never believes what an earlier one has left
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     for arguments in ({"dry_run": True}, {}, {"keys": ["4", "5"]}):
         found = run_rebuild(ctx, "silver.orders", **arguments)
         assert (found.missing, found.extra, found.different) == (0, 0, 0), arguments
@@ -63,7 +63,7 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
     assert delete_source(ctx, by="ops", why=None) == [ORDERS, TableName("bronze", "test")]
     assert names(ctx, "silver") == names(ctx, "bronze") == []
     assert not ctx.tables.exists(ORDERS)
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     land(ctx)
     assert_equal_to_source(ctx, database, "orders")
     assert bronze(ctx).where("op = 'r'").count() == 19
@@ -75,24 +75,30 @@ def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     ctx = by_uri(spark, mongo_uri, database, tmp_path)
     database.orders.insert_many([{"_id": number} for number in range(5)])
     land(ctx)
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     at = TableName("control", "rebuild_orders_00000000")
     left = TableName("control", "rebuild_orders")
     ctx.tables.create(left, schema_of("_key STRING"))
     before = ctx.tables.version(ORDERS)
 
     # a shadow that is there already, and says that it is complete
-    monkeypatch.setattr("pipelines.jobs.shadow.uuid.uuid4", lambda: UUID(int=0))
-    monkeypatch.setattr("pipelines.jobs.shadow._remove", lambda *_: None)
+    monkeypatch.setattr("pipelines.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr("pipelines.jobs.silver.shadow_table._remove", lambda *_: None)
     SilverTable(ctx.tables, at).make_like(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
-    ctx.tables.set_properties(at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")})
+    ctx.tables.set_properties(
+        at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}
+    )
     for arguments in ({}, {"keys": ["3"]}, {"dry_run": True}):
-        with pytest.raises(ContractError, match=r"the rebuilt silver\.orders lacks [51] keys that bronze has.*strandline rebuild"):
+        with pytest.raises(
+            ContractError, match=r"the rebuilt silver\.orders lacks [51] keys that bronze has.*strandline rebuild"
+        ):
             run_rebuild(ctx, "silver.orders", **arguments)
     assert ctx.tables.version(ORDERS) == before
     monkeypatch.undo()
     assert run_rebuild(ctx, "silver.orders").swapped
-    assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == [], "what killed rebuilds left is gone"
+    assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == [], (
+        "what killed rebuilds left is gone"
+    )
     assert_equal_to_source(ctx, database, "orders")
 
 

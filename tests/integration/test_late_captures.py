@@ -15,18 +15,18 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.bronze.engine import Once
+from pipelines.bronze.engine import TransactionId
 from pipelines.bronze.native_engine import NativeEngine
 from pipelines.errors import ContractError, FencedError
 from pipelines.io.parquet_file import DataFile
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import alter_offset, reset_offset
-from pipelines.jobs.send_signal import send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.offsets.job import alter_offset, reset_offset
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.send_signal import send_signal
+from pipelines.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")
@@ -43,13 +43,13 @@ class Sleepers:
         self.may_land_chunk = [threading.Event() for _ in range(captures)]
         self.may_land_rest = [threading.Event() for _ in range(captures)]
 
-        def late(engine: NativeEngine, file: DataFile, once: Once) -> Any:
+        def late(engine: NativeEngine, file: DataFile, once: TransactionId) -> Any:
             self._wait(once)
             return commit(engine, file, once)
 
         monkeypatch.setattr(NativeEngine, "_commit", late)
 
-    def _wait(self, once: Once) -> None:
+    def _wait(self, once: TransactionId) -> None:
         *_, lane = once.app_id.split(":")
         *_, writer, _ = once.proof.split(":")
         is_chunk = once.app_id.count(":") == 4 and lane.isdigit()
@@ -82,10 +82,10 @@ def test_a_chunk_that_wakes_up_behind_a_reset_brings_no_document_back(
     with ThreadPoolExecutor(1) as pool:
         asleep = pool.submit(run_capture, ctx, once=True)
         assert sleepers.have_read[0].wait(_MINUTE)
-        order(ctx, "stopped", by="ops", why=None)
+        set_desired_state(ctx, "stopped", by="ops", why=None)
         reset_offset(ctx, by="ops", why=None)
         database.a.delete_one({"_id": 3})
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
         assert run_capture(ctx, once=True).documents == 3
         run_silver(ctx)
         sleepers.may_land_chunk[0].set()
@@ -105,7 +105,7 @@ def test_a_chunk_that_wakes_up_behind_an_alteration_is_a_part_of_the_snapshot_th
     with ThreadPoolExecutor(1) as pool:
         asleep = pool.submit(run_capture, ctx, once=True)
         assert sleepers.have_read[0].wait(_MINUTE)
-        order(ctx, "stopped", by="ops", why=None)
+        set_desired_state(ctx, "stopped", by="ops", why=None)
         database.a.insert_one({"_id": "in the gap"})
         database.a.delete_one({"_id": 0})  # in the gap, too
         assert alter_offset(ctx, "now", by="ops", why=None).direction == "forward"
@@ -114,13 +114,15 @@ def test_a_chunk_that_wakes_up_behind_an_alteration_is_a_part_of_the_snapshot_th
         wait_until(lambda: landed_chunks(ctx) == 1)
         sleepers.may_land_rest[0].set()
         assert asleep.exception(_MINUTE) is None or isinstance(asleep.exception(), FencedError)
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     assert run_capture(ctx, once=True).documents == 0, "the chunk counts, whoever landed it"
     run_silver(ctx)
-    assert sorted(documents_in_silver(ctx, "a")) == ["0", "1", "2"], "what the gap hides stays hidden, and 3 stays deleted"
-    order(ctx, "stopped", by="ops", why=None)
+    assert sorted(documents_in_silver(ctx, "a")) == ["0", "1", "2"], (
+        "what the gap hides stays hidden, and 3 stays deleted"
+    )
+    set_desired_state(ctx, "stopped", by="ops", why=None)
     reset_offset(ctx, by="ops", why="to heal the gap")
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     assert run_capture(ctx, once=True).documents == 3
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
@@ -135,13 +137,15 @@ def test_a_chunk_of_a_snapshot_that_was_stopped_does_not_land_behind_the_next_sn
     with ThreadPoolExecutor(1) as pool:
         asleep = pool.submit(run_capture, ctx, once=True)
         assert sleepers.have_read[0].wait(_MINUTE)
-        order(ctx, "stopped", by="ops", why=None)
+        set_desired_state(ctx, "stopped", by="ops", why=None)
         database.a.delete_one({"_id": 3})  # no stream shows it
         assert alter_offset(ctx, "now", by="ops", why=None).direction == "forward"
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
         send_signal(ctx, "stop-snapshot", {"type": "incremental"}, by="ops")
         send_signal(ctx, "execute-snapshot", {"data-collections": [f"{database.name}\\.a"]}, by="ops")
-        later = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=4000)  # the first one is stopped while it waits
+        later = pipeline(
+            spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=4000
+        )  # the first one is stopped while it waits
         assert run_capture(later, once=True).documents == 3
         run_silver(ctx)
         sleepers.may_land_chunk[0].set()

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.metrics import serve
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.metrics import exposition
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.operations.metrics import exposition
+from pipelines.jobs.silver.job import run_silver
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -57,7 +57,12 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
             return samples(answer.read().decode())
 
     ctx = pipeline(
-        spark, mongo_uri, database.name, tmp_path / "lake", cursor_oversize_handling_mode="skip", cursor_oversize_skip_threshold=99
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path / "lake",
+        cursor_oversize_handling_mode="skip",
+        cursor_oversize_skip_threshold=99,
     )
     before = counted()
     database.a.insert_many([{"_id": number} for number in range(3)])
@@ -75,7 +80,9 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     assert more("commit_seconds_count") >= 3
     assert 0 <= now[sample("behind_source_seconds")] < 60
     assert abs(now[sample("last_event_timestamp_seconds")] - time.time()) < 60
-    assert more("silver_rows_total", table="silver.a", done="inserted") == 4, "a document that was left out is a row without values"
+    assert more("silver_rows_total", table="silver.a", done="inserted") == 4, (
+        "a document that was left out is a row without values"
+    )
     kip = "records_skipped", "failures_logged", "deadletterqueue_records_produced", "record_failures"
     assert [more(f"{name}_total") for name in kip] == [1, 1, 1, 1]
     assert (more("deadletterqueue_produce_failures_total"), more("retries_total")) == (0, 0)

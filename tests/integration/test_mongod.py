@@ -82,7 +82,9 @@ def test_it_can_be_started_again() -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_parent_that_ends_in_whatever_way_leaves_no_mongod(end: signal.Signals) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         assert parent.stdout is not None
         pid, folder = int(parent.stdout.readline()), Path(parent.stdout.readline().strip())
@@ -95,7 +97,10 @@ def test_a_parent_that_ends_in_whatever_way_leaves_no_mongod(end: signal.Signals
 
 
 def test_a_killed_primary_is_succeeded_by_another_member() -> None:
-    with EmbeddedMongod(members=3) as server, MongoClient[dict[str, Any]](server.uri, serverSelectionTimeoutMS=500) as client:
+    with (
+        EmbeddedMongod(members=3) as server,
+        MongoClient[dict[str, Any]](server.uri, serverSelectionTimeoutMS=500) as client,
+    ):
         wait_until(lambda: len(_in_state(client, "SECONDARY")) == 2, "the set has not got two secondaries")
         client.get_database("shop", write_concern=client.write_concern).orders.insert_one({"_id": 1})
         (first,) = _in_state(client, "PRIMARY")
@@ -141,7 +146,10 @@ def test_a_server_stands_when_pause_returns() -> None:
 
 
 def test_a_paused_server_goes_on_where_it_was() -> None:
-    with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri, socketTimeoutMS=500, retryReads=False) as client:
+    with (
+        EmbeddedMongod() as server,
+        MongoClient[dict[str, Any]](server.uri, socketTimeoutMS=500, retryReads=False) as client,
+    ):
         client.shop.orders.insert_one({"_id": 1})
         server.pause()
         try:
@@ -154,7 +162,10 @@ def test_a_paused_server_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
-    [({"extra_args": ["--surely-not-an-option"]}, "surely-not-an-option"), ({"set_parameters": {"surelyNot": "1"}}, "surelyNot")],
+    [
+        ({"extra_args": ["--surely-not-an-option"]}, "surely-not-an-option"),
+        ({"set_parameters": {"surelyNot": "1"}}, "surelyNot"),
+    ],
 )
 def test_a_server_that_ends_at_once_has_its_last_words_in_one_line(arguments: dict[str, Any], complaint: str) -> None:
     server = EmbeddedMongod(**arguments)

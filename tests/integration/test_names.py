@@ -11,11 +11,11 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.send_signal import send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.snapshots import list_snapshots
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.report import list_snapshots
+from pipelines.jobs.snapshot.send_signal import send_signal
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]

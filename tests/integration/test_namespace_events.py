@@ -14,16 +14,22 @@ from pymongo.database import Database
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
+from pipelines.source.stream_opening import StreamLimits, token_at
 
 Db = Database[dict[str, Any]]
 Row = dict[str, Any]
 
 
 def landed(
-    uri: str, selection: Selection, change: Callable[[], object], *, until: int, restarting: bool = False, twice: bool = False
+    uri: str,
+    selection: Selection,
+    change: Callable[[], object],
+    *,
+    until: int,
+    restarting: bool = False,
+    twice: bool = False,
 ) -> list[Row]:
     """Bronze rows of what *change* does, in the order of the stream, until there are *until* of them.
 
@@ -93,7 +99,13 @@ def test_every_namespace_event_is_a_row(mongo_uri: str, database: Db) -> None:
     ]
     lives = [row["collection_uuid"] for row in rows]
     assert None not in lives
-    assert [len(set(lives[:6])), len(set(lives[6:9])), len(set(lives[9:12])), len(set(lives[12:])), len(set(lives))] == [1, 1, 1, 1, 4]
+    assert [
+        len(set(lives[:6])),
+        len(set(lives[6:9])),
+        len(set(lives[9:12])),
+        len(set(lives[12:])),
+        len(set(lives)),
+    ] == [1, 1, 1, 1, 4]
 
 
 # scenario: H01, H06
@@ -111,7 +123,9 @@ def test_a_collection_stream_goes_on_after_every_invalidate(mongo_uri: str, data
         database.b.aggregate([{"$out": "a"}])
         database.a.insert_one({"_id": 5})
 
-    selection = Selection("collection", database.name, "a", skipped_operations=("update",))  # a $match on data changes is there
+    selection = Selection(
+        "collection", database.name, "a", skipped_operations=("update",)
+    )  # a $match on data changes is there
     assert "$match" in stream_stages(selection)[0]
     rows = landed(mongo_uri, selection, change, until=16, restarting=restarting, twice=True)
     told = [word.split()[0] for word in words(rows) if not word.startswith("create")]

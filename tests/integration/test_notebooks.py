@@ -19,7 +19,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE
-from pipelines.jobs.notebook import checkout_of
+from pipelines.jobs.operations.notebook import checkout_of
 from pipelines.model.tables import Lake
 from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
 
@@ -32,9 +32,19 @@ def add_trouble(tables: Tables) -> None:
     last = writer.open(tables.properties(writer.table)["strandline.deployment"], None)
     assert last is not None
     assert last.resume_token is not None
-    commit_gap(writer, last, "altered", to_token=last.resume_token, present=(1_800_000_000, 1), snapshot_id=None, why="lost on purpose")
+    commit_gap(
+        writer,
+        last,
+        "altered",
+        to_token=last.resume_token,
+        present=(1_800_000_000, 1),
+        snapshot_id=None,
+        why="lost on purpose",
+    )
     at = datetime(2027, 1, 15, tzinfo=UTC)
-    DeadLetters(tables).note([DeadLetter(DATABASE, "read", "Oversize", "too large", "p", DATABASE, "flights", None, "k", 1, at, b"")])
+    DeadLetters(tables).note(
+        [DeadLetter(DATABASE, "read", "Oversize", "too large", "p", DATABASE, "flights", None, "k", 1, at, b"")]
+    )
 
 
 def text_of(notebook: NotebookNode) -> str:
@@ -64,14 +74,29 @@ def flattened(chart: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spark: SparkSession) -> None:
     add_trouble(Tables(spark, Lake(root=str(demo.lake))))
-    small = QUICK_JVM | {"STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})}  # a second JVM beside the tests' own
+    small = QUICK_JVM | {
+        "STRANDLINE_SPARK__CONF": json.dumps({"spark.driver.memory": "1g"})
+    }  # a second JVM beside the tests' own
     shown = executed(NOTEBOOKS, lake_environment(demo.lake) | small, last_cell=_CHARTS_AS_JSON)
 
     for name, expected in {
         "explore_bronze": ["update or replace", "resume_token", "median_seconds", "lost on purpose", *COLLECTIONS],
-        "explore_silver": ["silver.flights", "tombstones", "struct<departure:timestamp,arrival:timestamp>", "arrival_delay", "_valid_to"],
+        "explore_silver": [
+            "silver.flights",
+            "tombstones",
+            "struct<departure:timestamp,arrival:timestamp>",
+            "arrival_delay",
+            "_valid_to",
+        ],
         "explore_gold": ["JetBlue Airways", "median_departure_delay", "BOEING"],
-        "operate": ["completed", "holds", "expect_column_values_to_be_between", "Oversize", "index.html", "total-record-failures"],
+        "operate": [
+            "completed",
+            "holds",
+            "expect_column_values_to_be_between",
+            "Oversize",
+            "index.html",
+            "total-record-failures",
+        ],
     }.items():
         assert [text for text in expected if text not in text_of(shown[name])] == [], name
 
@@ -91,7 +116,9 @@ def test_a_notebook_only_imports_and_shows(file: Path) -> None:
     logic = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.For, ast.While, ast.If, ast.Try)
     assert [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, logic)] == []
     assert [
-        word for word in (".write", ".save", "MERGE ", "INSERT ", "CREATE ", "DELETE FROM", "run_silver", "run_capture") if word in source
+        word
+        for word in (".write", ".save", "MERGE ", "INSERT ", "CREATE ", "DELETE FROM", "run_silver", "run_capture")
+        if word in source
     ] == []
 
 

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, documents_in_silver, forget_log, pipeline, restore, silver, with_silver
+from lakehouse import (
+    assert_equal_to_source,
+    bronze,
+    documents_in_silver,
+    forget_log,
+    pipeline,
+    restore,
+    silver,
+    with_silver,
+)
 from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -19,16 +28,16 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
-from pipelines.io.upkeep import compact
-from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.io.file_maintenance import compact
+from pipelines.jobs.capture.job import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.deletion import delete_source
-from pipelines.jobs.offsets import alter_offset, offset_history, reset_offset
-from pipelines.jobs.send_signal import send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.maintenance.delete_source import delete_source
+from pipelines.jobs.offsets.job import alter_offset, offset_history, reset_offset
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.send_signal import send_signal
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.source.mongod import EmbeddedMongod, free_ports
 
@@ -37,11 +46,11 @@ BRONZE = bronze_table("test")
 
 
 def stop(ctx: JobContext) -> None:
-    order(ctx, "stopped", by="ops", why="a test")
+    set_desired_state(ctx, "stopped", by="ops", why="a test")
 
 
 def start(ctx: JobContext) -> None:
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
 
 
 def out_of_reach(ctx: JobContext) -> JobContext:
@@ -69,7 +78,9 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     database.a.delete_one({"_id": 3})
     run_capture(ctx, once=True)
     run_silver(ctx)
-    with pytest.raises(ConfigurationError, match="running; its offset can be altered only while it is stopped → strandline stop"):
+    with pytest.raises(
+        ConfigurationError, match="running; its offset can be altered only while it is stopped → strandline stop"
+    ):
         alter_offset(ctx, before.resume_token or "", by="ops", why=None)
 
     zombie = BronzeWriter(ctx.tables, "test", "zombie", lambda: 0)
@@ -131,7 +142,9 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
 
 
 # scenario: O08, G10, and bad targets
-def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_targets_that_the_source_cannot_go_on_from_are_refused(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
@@ -153,7 +166,9 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(spark: SparkSessi
     assert show_offset(ctx).batch == last.batch
     whole = pipeline(spark, mongo_uri, "whole", tmp_path, scope="deployment", target=None)
     start(ctx)
-    with pytest.raises(ConfigurationError, match=f"holds the stream of database {database.name}, and the configuration says deployment"):
+    with pytest.raises(
+        ConfigurationError, match=f"holds the stream of database {database.name}, and the configuration says deployment"
+    ):
         run_capture(whole, once=True)
 
 
@@ -170,13 +185,24 @@ def test_a_reset_starts_at_the_present_whatever_the_first_run_did(
     assert (again.events, again.documents) == (0, 3)
 
 
-RESERVED = ("_Deleted", "_KEY", "_Op", "_Valid_To", "_commit_version", "_Change_Type", "_commit_timestamp", "_strandline_action")
+RESERVED = (
+    "_Deleted",
+    "_KEY",
+    "_Op",
+    "_Valid_To",
+    "_commit_version",
+    "_Change_Type",
+    "_commit_timestamp",
+    "_strandline_action",
+)
 AWKWARD = ("exact", "_action", "key", "position", "op", "end", "held", "facts", "since", "base_op", "envelope", "batch")
 
 
 # promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it. The documents have
 # fields of all names that silver and its history use themselves (scenario: S06)
-def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_going_forward_leaves_a_gap_that_a_reset_heals(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams"), history="scd2")
     names = dict.fromkeys([*RESERVED, *AWKWARD], 1)
     database.a.insert_many([{"_id": number, "n": 0, **names} for number in range(4)])
@@ -216,9 +242,13 @@ def test_going_forward_leaves_a_gap_that_a_reset_heals(spark: SparkSession, mong
     for table in (silver(ctx, "a"), ctx.tables.read(TableName("silver", "a_history"))):
         assert set(AWKWARD) < set(table.columns)
         rescued = F.json_object_keys(F.col("_rescued").cast("string"))
-        assert set(RESERVED) == set(table.where("_document IS NOT NULL").select(F.explode(rescued)).distinct().toPandas()["col"])
+        assert set(RESERVED) == set(
+            table.where("_document IS NOT NULL").select(F.explode(rescued)).distinct().toPandas()["col"]
+        )
     swept = ctx.tables.read(TableName("silver", "a_history")).where("_key = '2'").orderBy("_position")
-    assert [row["_op"] for row in swept.collect()] == ["r", "d", "c"], "one run saw that it was gone and that it came again"
+    assert [row["_op"] for row in swept.collect()] == ["r", "d", "c"], (
+        "one run saw that it was gone and that it came again"
+    )
 
 
 # scenario: J02, O03
@@ -257,14 +287,14 @@ def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
 
     database.a.insert_one({"_id": 1})
     wait_until(lambda: landed() == 1)
-    order(ctx, "paused", by="ops", why=None)
+    set_desired_state(ctx, "paused", by="ops", why=None)
     time.sleep(1.5)
     database.a.insert_one({"_id": 2})
     time.sleep(1.5)
     assert landed() == 1
     with pytest.raises(ConfigurationError, match="paused; its offset can be altered only while it is stopped"):
         alter_offset(ctx, "now", by="ops", why=None)
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     wait_until(lambda: landed() == 2)
     stop(ctx)
     running.join(timeout=60)
@@ -276,7 +306,9 @@ def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
 
 # scenario: R07
 @pytest.mark.parametrize("by_signal", [True, False])
-def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(spark: SparkSession, tmp_path: Path, by_signal: bool) -> None:
+def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(
+    spark: SparkSession, tmp_path: Path, by_signal: bool
+) -> None:
     stopped = threading.Event()
     with EmbeddedMongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
         ctx = pipeline(spark, server.uri, "t", tmp_path, heartbeat_interval_ms=500)

@@ -11,19 +11,25 @@ from stream_reading import Db, failing, needs_failpoints
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 from pipelines.source.client import AnyClient, token_data
-from pipelines.source.opening import token_at
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Images, Selection
+from pipelines.source.stream_opening import token_at
 
 pytestmark = needs_failpoints
 
 
-def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(raw_client: AnyClient, database: Db) -> None:
+def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(
+    raw_client: AnyClient, database: Db
+) -> None:
     stages, problems = parse_user_pipeline('[{"$match": {"$jsonSchema": {"foo": 1}}}]')
     assert problems == []
-    staged = Oplog(raw_client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False)
-    with pytest.raises(ConfigurationError, match="code 9") as refused:  # what every start asks first, with a position and without
+    staged = Oplog(
+        raw_client, Selection("database", database.name, user_pipeline=UserPipeline(stages)), expanded_events=False
+    )
+    with pytest.raises(
+        ConfigurationError, match="code 9"
+    ) as refused:  # what every start asks first, with a position and without
         staged.present()
     assert "cursor_pipeline" in refused.value.next_step
     plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
@@ -33,12 +39,16 @@ def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(raw_
 
 
 # scenario: G05
-def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(raw_client: AnyClient, database: Db) -> None:
+def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(
+    raw_client: AnyClient, database: Db
+) -> None:
     with database.a.watch() as stream:
         database.a.insert_one({"_id": {"a": "text"}})
         data = next(stream)["_id"]["_data"]
     oplog = Oplog(raw_client, Selection("database", database.name), expanded_events=False)
-    whole = [length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))]
+    whole = [
+        length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))
+    ]
     assert whole == [len(data) - 2, len(data)], "the last byte, two digits, only ends it"
 
 
@@ -52,7 +62,10 @@ def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
     assert oplog.reaches(start)
     with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
         assert not oplog.reaches(start)
-    with failing(mongo, "aggregate", "alwaysOn", errorCode=13), pytest.raises(ConfigurationError, match="a privilege is missing"):
+    with (
+        failing(mongo, "aggregate", "alwaysOn", errorCode=13),
+        pytest.raises(ConfigurationError, match="a privilege is missing"),
+    ):
         oplog.reaches(start)
 
 
@@ -63,7 +76,11 @@ def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_t
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     heavy = "x" * (9 * 1024 * 1024)
     database.a.insert_one({"_id": 1, "heavy": heavy})
-    oplog = Oplog(raw_client, Selection("database", database.name, images=Images("updateLookup", "whenAvailable")), expanded_events=False)
+    oplog = Oplog(
+        raw_client,
+        Selection("database", database.name, images=Images("updateLookup", "whenAvailable")),
+        expanded_events=False,
+    )
     before = oplog.token_at(ResumePoint(cluster_time=oplog.present_time()))  # right before the insert
     database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
     seconds, increment = oplog.present_time()

@@ -29,11 +29,11 @@ from pyspark.sql import SparkSession
 from stream_reading import needs_failpoints
 
 from pipelines.errors import ConfigurationError, ContractError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.status import show_offset, silver_status
-from pipelines.model.columns import bronze_table
-from pipelines.silver.ledger import Ledger
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.operations.status import show_offset, silver_status
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
+from pipelines.silver.progress_index import ProgressIndex
 
 Db = Database[dict[str, Any]]
 
@@ -54,10 +54,17 @@ def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, 
     land(ctx)
     assert_equal_to_source(ctx, database, "orders")
     assert_streamed_exactly_once(ctx)
-    ops = [row["op"] for row in bronze(ctx).where("batch is not null and op != 'heartbeat'").orderBy("position").collect()]
+    ops = [
+        row["op"] for row in bronze(ctx).where("batch is not null and op != 'heartbeat'").orderBy("position").collect()
+    ]
     assert ops == ["u", "u", "u", "d", "d", "c"]
-    updates = [bson.decode(bytes(row["envelope"])) for row in bronze(ctx).where("key = '3' and op = 'u'").orderBy("position").collect()]
-    assert [event["fullDocument"]["total"] for event in updates] == [9.5, 9.5], "both were looked up after the second one"
+    updates = [
+        bson.decode(bytes(row["envelope"]))
+        for row in bronze(ctx).where("key = '3' and op = 'u'").orderBy("position").collect()
+    ]
+    assert [event["fullDocument"]["total"] for event in updates] == [9.5, 9.5], (
+        "both were looked up after the second one"
+    )
     assert [event["updateDescription"]["updatedFields"]["total"] for event in updates] == [9.0, 9.5]
     tombstones = silver(ctx, "orders").where("_deleted").select("_key", "_op", "total").collect()
     assert [tuple(row) for row in tombstones] == [("1", "d", 1.5)]
@@ -66,8 +73,10 @@ def test_snapshot_then_stream_then_nothing(spark: SparkSession, mongo_uri: str, 
     assert run_silver(ctx) == []
     land(ctx)
     assert ctx.tables.version(silver_name(ctx)) == versions
-    ledger = Ledger.read(ctx.tables, ctx.tables.id(bronze_table("test")))
-    assert ledger.complete_through <= ctx.tables.version(bronze_table("test")), "heartbeats alone are not worth a commit"
+    progress_index = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table("test")))
+    assert progress_index.complete_through <= ctx.tables.version(bronze_table("test")), (
+        "heartbeats alone are not worth a commit"
+    )
     assert show_offset(ctx).batch >= 3
     assert [(status.live, status.tombstones) for status in silver_status(ctx)] == [(11, 1)]
 
@@ -118,11 +127,15 @@ def test_an_empty_collection_and_a_database_that_does_not_exist_yet(
     database.later.insert_one({"_id": 1})
     land(ctx)
     assert_equal_to_source(ctx, database, "later")
-    assert bronze(ctx).where("op = 'r'").count() == 0, "what is written after the start is streamed, not snapshotted again"
+    assert bronze(ctx).where("op = 'r'").count() == 0, (
+        "what is written after the start is streamed, not snapshotted again"
+    )
 
 
 # promise 1; scenario: E07, O11
-def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_everything_but_the_tables_may_be_deleted(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": n} for n in range(5)])
     land(ctx)
@@ -138,7 +151,9 @@ def test_everything_but_the_tables_may_be_deleted(spark: SparkSession, mongo_uri
     assert bronze(ctx).where("op = 'r'").count() == 5
 
 
-def test_a_dropped_and_a_restored_silver_table_catch_up(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_dropped_and_a_restored_silver_table_catch_up(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": n} for n in range(5)])
     database.b.insert_one({"_id": 1})
@@ -180,7 +195,9 @@ def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
 
 
 # scenario: O09
-def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_rows_without_a_position_are_no_fresh_start(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
@@ -193,7 +210,9 @@ def test_rows_without_a_position_are_no_fresh_start(spark: SparkSession, mongo_u
 
 # scenario: O08, and the lake of another source; G12: a cluster has one token for all its shards, so none can be missing, and what is left
 # of G12 is a lake that a replica set filled and a sharded cluster is to go on with: another deployment
-def test_a_lake_of_another_deployment_is_refused(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_lake_of_another_deployment_is_refused(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
     spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.deployment' = 'another')")
@@ -211,7 +230,11 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
     run_capture(ctx, once=True)
     table = bronze_table("test")
     rows = bronze(ctx).drop("lineage", "ends_outside_transaction")
-    known = {key: value for key, value in ctx.tables.properties(table).items() if not key.startswith(("delta.min", "delta.feature"))}
+    known = {
+        key: value
+        for key, value in ctx.tables.properties(table).items()
+        if not key.startswith(("delta.min", "delta.feature"))
+    }
     older.tables.create(table, rows.schema, properties=known, cluster_by=("collection", "position"))
     older.tables.append(table, rows)
     database.a.insert_one({"_id": 2})
@@ -224,7 +247,9 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
 
 # scenario: Q06
 @pytest.mark.long
-def test_four_silver_runs_at_once_end_as_one_does(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_four_silver_runs_at_once_end_as_one_does(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(5)])
     land(ctx)
@@ -246,7 +271,12 @@ def test_an_answer_that_takes_long_is_not_taken_for_the_end(
     database.a.insert_one({"_id": 1})
     run_capture(ctx, once=True)
     database.a.insert_one({"_id": 2})
-    slow = {"failCommands": ["getMore", "aggregate"], "blockConnection": True, "blockTimeMS": 1500, "appName": "strandline"}
+    slow = {
+        "failCommands": ["getMore", "aggregate"],
+        "blockConnection": True,
+        "blockTimeMS": 1500,
+        "appName": "strandline",
+    }
     mongo.admin.command("configureFailPoint", "failCommand", mode={"times": 4}, data=slow)
     try:
         assert run_capture(ctx, once=True).events == 1

@@ -11,7 +11,7 @@ import pytest
 from lakehouse import QUICK_JVM
 from pyspark.sql import SparkSession
 
-from pipelines.io.place import as_spark_sees_it
+from pipelines.io.filesystem_check import as_spark_sees_it
 from pipelines.model.tables import Lake
 
 # Opens a lake at {here}/lake, which Spark looks for in {here}/elsewhere.
@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import open_context
-from pipelines.jobs.doctor import _lake
+from pipelines.jobs.operations.doctor import _lake
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 here = sys.argv[1]
 link = f"spark.hadoop.fs.viewfs.mounttable.cluster.link.{here}/lake"
 conf = {"spark.hadoop.fs.defaultFS": "viewfs://cluster/", link: f"file://{here}/elsewhere"}
@@ -42,7 +42,9 @@ def test_a_table_that_only_spark_sees_is_there(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"} | QUICK_JVM
     for _ in range(2):
         command = [sys.executable, "-c", _OPEN, str(tmp_path)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, cwd=Path(__file__).parents[2])
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=environ, cwd=Path(__file__).parents[2]
+        )
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.splitlines() == [
             str([f"viewfs://cluster{tmp_path}/lake", "there", ["bronze.mongo"]]),

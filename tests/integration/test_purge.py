@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pipelines.bronze.offsets import committed
 from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import alter_offset, offset_history
-from pipelines.jobs.purge import Purge
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.jobs.maintenance.tombstone_purge import Purge
+from pipelines.jobs.offsets.job import alter_offset, offset_history
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -62,10 +62,10 @@ def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, d
     # the stream once more from where it began, and a key that is used again
     database.a.insert_one({"_id": 0, "again": True})
     database.a.delete_one({"_id": 3})
-    order(ctx, "stopped", by="ops", why="a test")
+    set_desired_state(ctx, "stopped", by="ops", why="a test")
     alter_offset(ctx, str(begun), by="ops", why=None)
     assert note(ctx) == "", "there is no tombstone that could wait"
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     land(ctx)
     assert_equal_to_source(ctx, database, "a")
     assert (silver(ctx, "a").where("_deleted").count(), ctx.tables.read(HISTORY).count()) == (1, 10)

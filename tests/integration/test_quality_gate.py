@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from pipelines.errors import QualityGateClosed
 from pipelines.gold.query import query
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import graph_of, plan_gold, refresh_gold
-from pipelines.jobs.quality import replay_quarantine
+from pipelines.jobs.gold.job import graph_of, plan_gold, refresh_gold
+from pipelines.jobs.gold.quality import replay_quarantine
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.operations.status import held_rows
 from pipelines.jobs.run import run_once
-from pipelines.jobs.sql import run_sql
-from pipelines.jobs.status import held_rows
-from pipelines.model.columns import QUALITY
+from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import TableName
 
 SQL = "-- materialized: incremental\n-- keys: carrier\nselect carrier, count(*) as flights, sum(distance) as distance\n"
@@ -58,7 +58,10 @@ def _run(ctx: JobContext) -> None:
 
 
 def _gold(ctx: JobContext) -> dict[str, tuple[int, int]]:
-    return {row["carrier"]: (row["flights"], row["distance"]) for row in run_sql(ctx, "select * from gold.by_carrier").collect()}
+    return {
+        row["carrier"]: (row["flights"], row["distance"])
+        for row in run_sql(ctx, "select * from gold.by_carrier").collect()
+    }
 
 
 def _held(ctx: JobContext) -> dict[str, list[str]]:
@@ -71,7 +74,9 @@ def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:
     base = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
-    quality = base.settings.quality.model_copy(update={"suites_dir": str(tmp_path / "quality"), "docs_dir": str(tmp_path / "docs")})
+    quality = base.settings.quality.model_copy(
+        update={"suites_dir": str(tmp_path / "quality"), "docs_dir": str(tmp_path / "docs")}
+    )
     gold = base.settings.gold.model_copy(update={"sql_dir": str(tmp_path / "sql")})
     ctx = replace(base, settings=base.settings.model_copy(update={"quality": quality, "gold": gold}))
     _write(tmp_path / "quality", rows_yml=ROWS % "", doubled_yml=DOUBLED, whole_yml=WHOLE)
@@ -88,7 +93,8 @@ def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
     database.flights.insert_many([_flight(4, carrier="XX"), _flight(5, flight=1), _flight(6)])
     _run(ctx)
     between, in_set, unique = (
-        f"expect_{name}" for name in ("column_values_to_be_between", "column_values_to_be_in_set", "compound_columns_to_be_unique")
+        f"expect_{name}"
+        for name in ("column_values_to_be_between", "column_values_to_be_in_set", "compound_columns_to_be_unique")
     )
     assert _held(ctx) == {"1": [unique], "3": [between], "4": [in_set], "5": [unique]}
     assert _gold(ctx) == {"UA": (1, 100), "AA": (1, 100)}
@@ -101,7 +107,9 @@ def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
     # the file of the next day is late: gold is held at its last good state and the command ends with 5
     database.flights.update_many({}, {"$set": {"loaded_at": datetime(2013, 1, 1, tzinfo=UTC)}})
     database.flights.update_one({"_id": 3}, {"$set": {"distance": 50}})  # a correction that waits behind the gate
-    with pytest.raises(QualityGateClosed, match=r"expect_table_to_be_fresh\(loaded_at\) failed newest 2013-01-01") as closed:
+    with pytest.raises(
+        QualityGateClosed, match=r"expect_table_to_be_fresh\(loaded_at\) failed newest 2013-01-01"
+    ) as closed:
         _run(ctx)
     assert closed.value.exit_code == 5
     assert _gold(ctx) == {"UA": (1, 100), "AA": (1, 100)}

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.jobs.capture.job import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.snapshots import list_snapshots
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.report import list_snapshots
+from pipelines.model.table_schemas import bronze_table
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]

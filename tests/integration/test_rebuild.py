@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintain import run_maintain
-from pipelines.jobs.rebuild import run_rebuild
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.sql import run_sql
-from pipelines.model.columns import SCHEMA_CHANGES
+from pipelines.jobs.maintenance.job import run_maintain
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.silver.rebuild import run_rebuild
+from pipelines.model.table_schemas import SCHEMA_CHANGES
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -34,7 +34,9 @@ def caught_up(ctx: JobContext) -> None:
     run_silver(ctx)
 
 
-def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
     database.orders.insert_many([{"_id": number, "n": 0} for number in range(4)])
     caught_up(ctx)
@@ -44,7 +46,7 @@ def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(spark: SparkSes
     database.orders.delete_one({"_id": 2})
     database.orders.insert_one({"_id": 5})
     caught_up(ctx)
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     ctx.tables.update(ORDERS, {"n": "-1", "_document": "NULL"}, "_key IN ('0', '1')")
     ctx.tables.delete(ORDERS, "_key IN ('2', '3')")
     for wrong in ({"since": "yesterday"}, {"since": since, "keys": ["1"]}):
@@ -58,7 +60,9 @@ def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(spark: SparkSes
 
 # scenario: S02, O11
 @pytest.mark.long
-def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_table_is_rebuilt_retyped_and_maintained(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams")
     database.orders.insert_many([{"_id": number, "price": number} for number in range(20)])
     caught_up(ctx)
@@ -80,7 +84,7 @@ def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_ur
     assert (dry.rows, dry.missing, dry.extra, dry.different, dry.swapped) == (20, 1, 0, 1, False)
     assert dry.retyped == (("price", "int", "decimal(38,2)"),)
     assert ctx.tables.version(ORDERS) == before
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     some = run_rebuild(ctx, "orders", keys=["5", "6", "7"])
     assert (some.rows, some.missing, some.extra, some.different, some.swapped) == (3, 1, 0, 1, True)
 
@@ -98,7 +102,7 @@ def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_ur
     assert ctx.tables.read(SCHEMA_CHANGES).where("path = 'price' AND after LIKE 'decimal%'").count() == 1
 
     # small files go together, nothing is lost, and everybody goes on: progress, shape and patches travelled with the swap
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     maintained = {done.table: done for done in run_maintain(ctx)}
     assert maintained["bronze.test"].files_after < maintained["bronze.test"].files_before
     assert all(not done.note for done in maintained.values())
@@ -108,14 +112,16 @@ def test_a_table_is_rebuilt_retyped_and_maintained(spark: SparkSession, mongo_ur
     database.orders.delete_one({"_id": 5})
     caught_up(ctx)
     assert_equal_to_source(ctx, database, "orders")
-    events = run_sql(ctx, "select id, op from bronze.test_debezium_tombstones where topic like '%.orders' and id = '5'").collect()
+    events = run_sql(
+        ctx, "select id, op from bronze.test_debezium_tombstones where topic like '%.orders' and id = '5'"
+    ).collect()
     assert sorted((row["id"], str(row["op"])) for row in events) == [("5", "None"), ("5", "d"), ("5", "r")]
 
     # what was purged is no difference; a rebuild brings it back for a while, under the floor that the table had
     assert [purge(ctx) for _ in range(2)] == [0, 1]
     dry = run_rebuild(ctx, "silver.orders", dry_run=True)
     assert (dry.missing, dry.extra, dry.different) == (0, 0, 0)
-    order(ctx, "stopped", by="ops", why="a rebuild")
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     run_rebuild(ctx, "silver.orders")
     assert silver(ctx, "orders").where("_deleted").count() == 2
     assert purge(ctx) == 1

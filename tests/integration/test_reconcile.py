@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.reconcile import differing_keys, run_reconcile
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.reconcile.job import differing_keys, run_reconcile
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
@@ -58,7 +58,14 @@ def test_silver_is_held_against_the_source_and_repaired_through_bronze(
 
     # silver itself is damaged in four more; what differs is found, and read again
     damage(ctx, TableName("silver", "people"))
-    expected = {"17": "different", "300": "missing", '"text"': "missing", "5": "different", "9999": "extra", "8888": "extra"}
+    expected = {
+        "17": "different",
+        "300": "missing",
+        '"text"': "missing",
+        "5": "different",
+        "9999": "extra",
+        "8888": "extra",
+    }
     version = ctx.tables.version(BRONZE)
     run = run_reconcile(ctx, repairs=True)
     assert {(row["collection"], row["key"]): row["kind"] for row in differing_keys(ctx, run.run_id, 100)} == {

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
-from pipelines.jobs.capture import connection_options
+from pipelines.jobs.capture.job import connection_options
 from pipelines.jobs.context import open_context
 from pipelines.jobs.offset_target import configured_start
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 from pipelines.source.client import ConnectionOptions, inspect, open_client
 from pipelines.source.mongod import free_ports, mongod_binary
 from pipelines.source.oplog import Oplog
@@ -64,7 +64,16 @@ def test_wrong_credentials(mongo_uri: str) -> None:
 
 def test_a_standalone_server(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    command = [str(mongod_binary()), "--dbpath", str(tmp_path), "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket"]
+    command = [
+        str(mongod_binary()),
+        "--dbpath",
+        str(tmp_path),
+        "--port",
+        str(port),
+        "--bind_ip",
+        "127.0.0.1",
+        "--nounixsocket",
+    ]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         options = ConnectionOptions(f"mongodb://127.0.0.1:{port}/", server_selection_timeout_ms=20_000)
@@ -111,7 +120,9 @@ def test_a_start_that_the_source_had_or_may_have_slept_through(mongo_uri: str) -
         assert configured_start(datetime.fromtimestamp(seconds, UTC).isoformat(), oplog) == (seconds, 0)
         assert configured_start("2013-06-01", oplog) is not None
         now = int(time.time())
-        assert configured_start(datetime.fromtimestamp(now, UTC).isoformat(), oplog) in (None, (now, 0)), "it may have written since"
+        assert configured_start(datetime.fromtimestamp(now, UTC).isoformat(), oplog) in (None, (now, 0)), (
+            "it may have written since"
+        )
         assert configured_start(None, oplog) is None
 
 

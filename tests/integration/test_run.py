@@ -16,8 +16,14 @@ from pipelines.model.tables import Lake, TableName
 NOTHING_YET = {
     ("gold",): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)",
     ("gold", "--plan"): "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)",
-    ("gold", "test"): "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)",
-    ("quality", "run"): "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)",
+    (
+        "gold",
+        "test",
+    ): "no cases: write some into `tests` beside the SQL files, or name their folder in gold.tests_dir (docs/gold.md)",
+    (
+        "quality",
+        "run",
+    ): "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)",
 }
 GOLD = {
     "broken": "-- materialized: table\nselect raise_error('no') as a from silver.people",
@@ -28,12 +34,17 @@ GOLD = {
 
 @pytest.mark.usefixtures("signals_restored")
 def test_a_gold_table_that_failed_shows_in_the_exit_code(
-    spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    mongo_uri: str,
+    database: Database[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database.people.insert_one({"_id": 1})
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "base.yml").write_text(
-        f"capture: {{scope: database, target: {database.name}, engine: native}}\ngold: {{sql_dir: {tmp_path}}}", encoding="utf-8"
+        f"capture: {{scope: database, target: {database.name}, engine: native}}\ngold: {{sql_dir: {tmp_path}}}",
+        encoding="utf-8",
     )
     for name, sql in GOLD.items():
         (tmp_path / f"{name}.sql").write_text(sql, encoding="utf-8")

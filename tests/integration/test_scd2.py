@@ -14,16 +14,16 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.cuts import list_cuts
-from pipelines.jobs.offsets import alter_offset
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.sql import run_sql
-from pipelines.jobs.status import show_offset
-from pipelines.model.columns import HISTORY_BOOKKEEPING
+from pipelines.jobs.offsets.job import alter_offset
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.silver.cuts import list_cuts
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.position import BEFORE_ALL, snapshot_position
+from pipelines.model.table_schemas import HISTORY_BOOKKEEPING
 from pipelines.model.tables import TableName
 from pipelines.source.client import operation_time
 
@@ -42,12 +42,18 @@ def history(ctx: JobContext) -> DataFrame:
 
 
 def content(ctx: JobContext) -> list[tuple[Any, ...]]:
-    columns = [name for name in HISTORY_BOOKKEEPING if name not in ("_rescued", "_document")]  # a VARIANT equals nothing
+    columns = [
+        name for name in HISTORY_BOOKKEEPING if name not in ("_rescued", "_document")
+    ]  # a VARIANT equals nothing
     return sorted(map(tuple, history(ctx).select(*columns, F.hex("_document")).collect()), key=repr)
 
 
 def as_of(ctx: JobContext, position: str) -> dict[str, bytes]:
-    is_in_force = (F.col("_position") <= position) & F.coalesce(F.col("_valid_to_position") > position, F.lit(True)) & ~F.col("_deleted")
+    is_in_force = (
+        (F.col("_position") <= position)
+        & F.coalesce(F.col("_valid_to_position") > position, F.lit(True))
+        & ~F.col("_deleted")
+    )
     rows = history(ctx).where(is_in_force).select("_key", "_document").collect()
     assert len({row["_key"] for row in rows}) == len(rows)
     return {row["_key"]: bytes(row["_document"]) for row in rows}
@@ -86,7 +92,12 @@ def change_everything(database: Db, mongo: MongoClient[dict[str, Any]]) -> list[
     ],
 )
 def test_at_any_moment_the_history_shows_what_find_returned_then(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path, capture: dict[str, Any]
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    database: Db,
+    tmp_path: Path,
+    capture: dict[str, Any],
 ) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     database.a.insert_many([{"_id": number, "n": number} for number in range(5)])
@@ -96,7 +107,9 @@ def test_at_any_moment_the_history_shows_what_find_returned_then(
     run_silver(ctx)
     moments = change_everything(database, mongo)
     run_capture(ctx, once=True)
-    crashing = JobContext(ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": 1, "after": 0}, of="a_history"))
+    crashing = JobContext(
+        ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": 1, "after": 0}, of="a_history")
+    )
     with pytest.raises(Crash):  # silver is complete then, its history is not
         run_silver(crashing)
     run_silver(ctx)
@@ -112,13 +125,15 @@ def test_at_any_moment_the_history_shows_what_find_returned_then(
     if "full_update_type" in capture:
         assert_images_chain(ctx)
     known = content(ctx)
-    order(ctx, "stopped", by="ops", why="a test")
+    set_desired_state(ctx, "stopped", by="ops", why="a test")
     alter_offset(ctx, before or "", by="ops", why="replay")
-    order(ctx, "running", by="ops", why=None)
+    set_desired_state(ctx, "running", by="ops", why=None)
     assert run_capture(ctx, once=True).events == 14
     run_silver(ctx)
     assert content(ctx) == known
-    shown = run_sql(ctx, "select _key from silver.a_history where _valid_from <= now() and (_valid_to is null or _valid_to > now())")
+    shown = run_sql(
+        ctx, "select _key from silver.a_history where _valid_from <= now() and (_valid_to is null or _valid_to > now())"
+    )
     assert shown.count() == 5
 
 
@@ -131,11 +146,21 @@ def versions(ctx: JobContext) -> dict[str, list[Any]]:
 
 def assert_images_chain(ctx: JobContext) -> None:
     """Every pre-image is the version before."""
-    ended = {(row["_key"], row["_valid_to_position"]): bytes(row["_document"]) for row in history(ctx).where("NOT _deleted").collect()}
-    events = bronze(ctx).where("operation_type IN ('update', 'replace', 'delete')").select("key", "position", "envelope").collect()
+    ended = {
+        (row["_key"], row["_valid_to_position"]): bytes(row["_document"])
+        for row in history(ctx).where("NOT _deleted").collect()
+    }
+    events = (
+        bronze(ctx)
+        .where("operation_type IN ('update', 'replace', 'delete')")
+        .select("key", "position", "envelope")
+        .collect()
+    )
     assert len(events) == 13
     for row in events:
-        assert ended[row["key"], row["position"]] == bson.encode(bson.decode(bytes(row["envelope"]))["fullDocumentBeforeChange"])
+        assert ended[row["key"], row["position"]] == bson.encode(
+            bson.decode(bytes(row["envelope"]))["fullDocumentBeforeChange"]
+        )
 
 
 # scenario: H03, H07; a switch in the middle of a life
@@ -160,7 +185,13 @@ def test_a_history_begun_later_is_filled_from_bronze_and_drops_and_renames_end_i
     run_silver(ctx)
     rows = history(ctx).orderBy("_key", "_position").select("_key", "_op", "v", F.col("_valid_to").isNull()).collect()
     assert [tuple(row) for row in rows] == [
-        *(("0", "r", None, False), ("0", "u", 1, False), ("0", "d", None, False), ("0", "c", 2, False), ("0", "d", None, True)),
+        *(
+            ("0", "r", None, False),
+            ("0", "u", 1, False),
+            ("0", "d", None, False),
+            ("0", "c", 2, False),
+            ("0", "d", None, True),
+        ),
         *(("1", "r", None, False), ("1", "d", None, True)),
         *(("2", "r", None, False), ("2", "d", None, True)),
         *(("7", "c", 7, False), ("7", "u", 8, True)),
@@ -187,7 +218,12 @@ def test_a_cut_names_versions_that_belong_together(
             end = session.abort_transaction if number == 2 else session.commit_transaction
             end()
     run_capture(ctx, once=True)
-    ended = bronze(ctx).where("resume_token IS NOT NULL AND position IS NOT NULL").select("ends_outside_transaction").collect()
+    ended = (
+        bronze(ctx)
+        .where("resume_token IS NOT NULL AND position IS NOT NULL")
+        .select("ends_outside_transaction")
+        .collect()
+    )
     assert [row["ends_outside_transaction"] for row in ended] == [True, True]
     run_silver(ctx)
     cut = list_cuts(ctx, limit=1)[0]
@@ -196,13 +232,18 @@ def test_a_cut_names_versions_that_belong_together(
     run_capture(ctx, once=True)
     run_silver(ctx)
     assert list_cuts(ctx, limit=1)[0]["tables"]["silver.b"] == cut["tables"]["silver.b"]
-    counts = {name: ctx.tables.read(TableName("silver", name), version=cut["tables"][f"silver.{name}"]).count() for name in "ab"}
+    counts = {
+        name: ctx.tables.read(TableName("silver", name), version=cut["tables"][f"silver.{name}"]).count()
+        for name in "ab"
+    }
     assert counts == {"a": 7, "b": 7}
     run_silver(ctx)
     assert len(list_cuts(ctx, limit=9)) == 3
 
 
-def test_a_cut_names_the_version_that_maintenance_left(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_cut_names_the_version_that_maintenance_left(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     for name in "ab":
         database[name].insert_one({"_id": 1})
@@ -212,4 +253,6 @@ def test_a_cut_names_the_version_that_maintenance_left(spark: SparkSession, mong
         ctx.tables.set_properties(idle, {"somebody.else": str(number)})
     database.b.insert_one({"_id": 2})
     land(ctx)
-    assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), "VACUUM will take the files of the older one"
+    assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), (
+        "VACUUM will take the files of the older one"
+    )

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.sql import run_sql
-from pipelines.jobs.status import show_offset, silver_status
+from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.operations.sql import run_sql
+from pipelines.jobs.operations.status import show_offset, silver_status
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import safe_name
 from pipelines.source.mongod import EmbeddedMongod
 
@@ -34,7 +34,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod
     key.write_text("c3RyYW5kbGluZQ==")
     key.chmod(0o600)
     with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
-        with MongoClient[dict[str, Any]](server.uri) as first:  # as long as there is no user, whoever comes from this machine may make one
+        with MongoClient[dict[str, Any]](
+            server.uri
+        ) as first:  # as long as there is no user, whoever comes from this machine may make one
             first.admin.command("createUser", "root", pwd=CANARY, roles=["root"])
         with MongoClient[dict[str, Any]](uri_of(server, "root")) as client:
             client.admin.command("createUser", "reader", pwd=CANARY, roles=[{"role": "read", "db": "shop"}])
@@ -71,11 +73,18 @@ def test_who_may_read_may_capture_and_no_secret_is_kept(
 
     more_rights = pipeline(spark, uri_of(guarded, "root"), "shop", tmp_path / "lake")
     assert run_capture(more_rights, once=True).documents == 0, "the same deployment, whoever asks"
-    order(more_rights, "paused", by="an operator", why="to see what is written down")
+    set_desired_state(more_rights, "paused", by="an operator", why="to see what is written down")
     with pytest.raises(ConfigurationError, match=r"code 13.*a privilege is missing → grant the user 'read'") as refused:
         run_capture(pipeline(spark, uri_of(guarded, "nobody"), "shop", tmp_path / "other"), once=True)
 
-    said = [repr(refused.value), repr(ctx), repr(ctx.settings), str(show_offset(ctx)), str(silver_status(ctx)), caplog.text]
+    said = [
+        repr(refused.value),
+        repr(ctx),
+        repr(ctx.settings),
+        str(show_offset(ctx)),
+        str(silver_status(ctx)),
+        caplog.text,
+    ]
     said += texts_of_every_table(more_rights)
     assert [text for text in said if CANARY in text] == []
     assert [file for file in tmp_path.rglob("*") if file.is_file() and CANARY.encode() in file.read_bytes()] == []
@@ -95,6 +104,8 @@ def test_names_from_outside_are_names_and_nothing_else(
     tables = {path.name for path in (tmp_path / "lake" / "silver").iterdir()}
     assert tables == {safe_name(name) for name in hostile}
     assert {path.name for path in tmp_path.iterdir()} == {"lake"}
-    (found,) = run_sql(ctx, f"select `'; drop`.`a.b` as n, cast(_rescued as string) as r from silver.{safe_name('a`b')}").collect()
+    (found,) = run_sql(
+        ctx, f"select `'; drop`.`a.b` as n, cast(_rescued as string) as r from silver.{safe_name('a`b')}"
+    ).collect()
     assert found["n"] == 2
     assert "a`b" in found["r"], "a back-tick cannot be quoted in a change feed: the value is rescued"

@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.selection import check_ids
-from pipelines.settings import CaptureSettings
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.client import Collection, Deployment
 from pipelines.source.sharding import shard_keys
 from pipelines.source.stages import Selection
@@ -34,10 +34,17 @@ def test_the_shard_keys_of_captured_collections_are_read_and_judged(
         assert shard_keys(mongo, captured) == {f"{database.name}.a": ["region", "_id"], f"{database.name}.b": ["_id"]}
         assert shard_keys(mongo, captured[1:2]) == {f"{database.name}.b": ["_id"]}
         selection = Selection("database", database.name)
-        with pytest.raises(ConfigurationError, match=rf"an _id of {database.name}\.a may stand on several shards.*region, _id"):
+        with pytest.raises(
+            ConfigurationError, match=rf"an _id of {database.name}\.a may stand on several shards.*region, _id"
+        ):
             check_ids(CaptureSettings(), selection, mongo, CLUSTER)
-        assert check_ids(CaptureSettings(sharded_ids_are_unique=True), selection, mongo, CLUSTER).startswith("taken for unique")
+        assert check_ids(CaptureSettings(sharded_ids_are_unique=True), selection, mongo, CLUSTER).startswith(
+            "taken for unique"
+        )
         safe = Selection("database", database.name, excluded_collections=(f"{database.name}.a",))
-        assert check_ids(CaptureSettings(), safe, mongo, CLUSTER) == "unique (the shard key of every sharded collection is _id)"
+        assert (
+            check_ids(CaptureSettings(), safe, mongo, CLUSTER)
+            == "unique (the shard key of every sharded collection is _id)"
+        )
     finally:
         mongo.config["collections"].delete_many({"_id": {"$in": [entry["_id"] for entry in entries]}})

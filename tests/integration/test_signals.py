@@ -15,22 +15,29 @@ from typing import Any
 
 import pytest
 from crashing import Crash, CrashingTables
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline, spark_pipeline
+from lakehouse import (
+    assert_equal_to_source,
+    assert_streamed_exactly_once,
+    bronze,
+    documents_in_silver,
+    pipeline,
+    spark_pipeline,
+)
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.control.signals import send
+from pipelines.control.signal_inbox import send
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import CaptureResult, run_capture
+from pipelines.jobs.capture.job import CaptureResult, run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.send_signal import conditions_of, send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
-from pipelines.model.columns import NOTIFICATIONS, SIGNALS, bronze_table
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
+from pipelines.jobs.snapshot.send_signal import conditions_of, send_signal
 from pipelines.model.signal import Signal
+from pipelines.model.table_schemas import NOTIFICATIONS, SIGNALS, bronze_table
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]
@@ -44,7 +51,10 @@ def ask(ctx: JobContext, kind: str, **data: Any) -> str:
 def ask_raw(ctx: JobContext, *signals: tuple[str, str | None, str | None]) -> None:
     """As SQL would, in this order, without a look at what it is."""
     start = datetime.now(UTC)
-    rows = [Signal(key, kind, data, start + timedelta(milliseconds=number), "sql") for number, (key, kind, data) in enumerate(signals)]
+    rows = [
+        Signal(key, kind, data, start + timedelta(milliseconds=number), "sql")
+        for number, (key, kind, data) in enumerate(signals)
+    ]
     send(ctx.tables, "test", rows)
 
 
@@ -87,15 +97,24 @@ def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
 def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH)
+    ctx = pipeline(
+        spark, mongo_uri, database.name, tmp_path, snapshot_chunk_size=200, notification_enabled_channels=BOTH
+    )
     for name in ("a", "b"):
         database[name].insert_many([{"_id": number, "n": number % 4} for number in range(400)])
     run_capture(ctx, once=True)
     run_silver(ctx)
     first = told(ctx)
-    assert [kind for _, _, kind, _ in first if kind not in ("IN_PROGRESS", "TABLE_SCAN_COMPLETED")] == ["STARTED", "COMPLETED"]
+    assert [kind for _, _, kind, _ in first if kind not in ("IN_PROGRESS", "TABLE_SCAN_COMPLETED")] == [
+        "STARTED",
+        "COMPLETED",
+    ]
     assert {aggregate for _, aggregate, _, _ in first} == {"Initial Snapshot"}
-    scanned = {(more["scanned_collection"], more["total_rows_scanned"]) for _, _, kind, more in first if kind == "TABLE_SCAN_COMPLETED"}
+    scanned = {
+        (more["scanned_collection"], more["total_rows_scanned"])
+        for _, _, kind, more in first
+        if kind == "TABLE_SCAN_COMPLETED"
+    }
     assert scanned == {(f"{database.name}.a", 400), (f"{database.name}.b", 400)}
 
     ask_raw(
@@ -122,8 +141,19 @@ def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_star
     assert run_capture(ctx, once=True).documents == 0
     keys = {"hello", "what", "broken", "code", "operator", "typeless", "early", filtered, whole}
     assert acted(ctx) == dict.fromkeys(keys, 1)
-    skipped = [(key, more["reason"]) for key, aggregate, kind, more in told(ctx) if (aggregate, kind) == ("Signal", "SKIPPED")]
-    assert [key for key, _ in skipped] == ["what", "broken", "code", "operator", "typeless", "early", filtered, filtered]
+    skipped = [
+        (key, more["reason"]) for key, aggregate, kind, more in told(ctx) if (aggregate, kind) == ("Signal", "SKIPPED")
+    ]
+    assert [key for key, _ in skipped] == [
+        "what",
+        "broken",
+        "code",
+        "operator",
+        "typeless",
+        "early",
+        filtered,
+        filtered,
+    ]
     assert {reason for key, reason in skipped if key == filtered} == {
         f"no captured collection is called {p}" for p in ("nowhere\\..*", "x")
     }
@@ -136,14 +166,19 @@ def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_star
         ("incremental", "completed", 100),
         ("initial", "completed", 800),
     ]
-    flags = {(row[0], row[1]) for row in bronze(ctx).where("op = 'r'").select("collection", "source.snapshot").distinct().collect()}
+    flags = {
+        (row[0], row[1])
+        for row in bronze(ctx).where("op = 'r'").select("collection", "source.snapshot").distinct().collect()
+    }
     assert flags == {("a", "true"), ("b", "true"), ("a", "incremental")}
     run_silver(ctx)  # a filtered snapshot retires nothing of what it left out
     assert_equal_to_source(ctx, database, "a", "b")
 
 
 def _execute(name: str, query: str) -> str:
-    return json.dumps({"data-collections": [".*"], "additional-conditions": [{"data-collection": name, "filter": query}]})
+    return json.dumps(
+        {"data-collections": [".*"], "additional-conditions": [{"data-collection": name, "filter": query}]}
+    )
 
 
 # scenario: A21, C01, C03, C04, C09, N04, N09
@@ -151,10 +186,14 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 200}
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick)
+    ctx = pipeline(
+        spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_mode="no_data", **quick
+    )
     for name in ("a", "b", "c"):
         database[name].insert_many([{"_id": number, "n": 0} for number in range(400)])
-    own = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick)
+    own = pipeline(
+        spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, snapshot_max_threads=3, **quick
+    )
     run_capture(ctx, once=True)
     send(ctx.tables, "test", [])  # the table is there, as it is after the first seconds of a capture
     with capturing(ctx):
@@ -218,7 +257,13 @@ def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
 @needs_failpoints
 @pytest.mark.parametrize("engine", ["native", "spark"])
 def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
-    spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture, engine: str
+    spark: SparkSession,
+    mongo: Mongo,
+    mongo_uri: str,
+    database: Db,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    engine: str,
 ) -> None:
     quick = {"signal_poll_interval_ms": 100, "snapshot_chunk_size": 20, "snapshot_max_threads": 4, "engine": engine}
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, notification_enabled_channels=BOTH, **quick)
@@ -243,7 +288,11 @@ def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
         wait_until(lambda: list_snapshots(ctx)[0].state == "completed", seconds=180)
     longest = time.monotonic() - began + 60
     ends = {kind: more for _, _, kind, more in told(ctx) if kind in ("RESUMED", "COMPLETED")}
-    for seconds in (ends["RESUMED"]["paused_seconds"], ends["COMPLETED"]["paused_seconds"], list_snapshots(ctx)[0].paused_seconds):
+    for seconds in (
+        ends["RESUMED"]["paused_seconds"],
+        ends["COMPLETED"]["paused_seconds"],
+        list_snapshots(ctx)[0].paused_seconds,
+    ):
         assert waited <= seconds <= longest
     assert read(ctx) == {"a": 1600}
 
@@ -254,7 +303,13 @@ def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(
-        spark, mongo_uri, database.name, tmp_path, signal_poll_interval_ms=100, snapshot_chunk_size=500, skipped_operations=("d",)
+        spark,
+        mongo_uri,
+        database.name,
+        tmp_path,
+        signal_poll_interval_ms=100,
+        snapshot_chunk_size=500,
+        skipped_operations=("d",),
     )
     database.a.insert_many([{"_id": number} for number in range(1000)])
     run_capture(ctx, once=True)
@@ -267,7 +322,9 @@ def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
         wait_until(lambda: acted(again)[asked])
         database.a.insert_many([{"_id": number} for number in range(1000, 3010)])
         wait_until(lambda: bronze(again).where("op = 'c'").count() == 2010)
-    completed = bronze(again).where("op = 'snapshot' AND operation_type = 'completed'").agg(F.max("captured_at")).first()
+    completed = (
+        bronze(again).where("op = 'snapshot' AND operation_type = 'completed'").agg(F.max("captured_at")).first()
+    )
     streamed = bronze(again).where("op = 'c'").agg(F.min("captured_at")).first()
     assert completed is not None
     assert streamed is not None
@@ -278,7 +335,9 @@ def test_a_blocking_snapshot_holds_the_stream_and_retires_what_is_gone(
 
 
 # scenario: E06
-def test_a_signal_is_acted_upon_once_wherever_the_process_ends(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_a_signal_is_acted_upon_once_wherever_the_process_ends(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     database.a.insert_many([{"_id": number} for number in range(10)])
     run_capture(ctx, once=True)
@@ -319,7 +378,9 @@ def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_ca
     request = {"data-collections": [f"{database.name}\\.a"]}
     database.signals.insert_one({"_id": "s", "type": "execute-snapshot", "data": request})
     database.signals.update_one({"_id": "s"}, {"$set": {"type": "log"}})
-    file.write_text(json.dumps({"id": "f", "type": "execute-snapshot", "data": request}) + "\nno JSON\n" + '{"id": "half')
+    file.write_text(
+        json.dumps({"id": "f", "type": "execute-snapshot", "data": request}) + "\nno JSON\n" + '{"id": "half'
+    )
     ask_raw(ctx, ("t", "log", None))  # nobody listens to rows of the table
     assert run_capture(ctx, once=True).documents == 20
     assert run_capture(ctx, once=True).documents == 0
@@ -337,7 +398,9 @@ def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     def capture(*names: str) -> CaptureResult:
-        return run_capture(pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True)
+        return run_capture(
+            pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True
+        )
 
     a, b = (f"{database.name}\\.{name}" for name in "ab")
     for name in "ab":

@@ -10,12 +10,12 @@ from lakehouse import assert_equal_to_source, land, pipeline, silver
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.jobs import silver_collection
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import collection as silver_collection
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import TableName
-from pipelines.silver.survey import Survey, survey_of
-from pipelines.silver.writer import SilverTable
+from pipelines.silver.batch_profile import BatchProfile, profile_batch
+from pipelines.silver.silver_table import SilverTable
 
 
 # scenario: Q06, E03
@@ -28,12 +28,12 @@ def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
     database.a.insert_one({"_id": 2, "own": 1})
     run_capture(ctx, once=True)
 
-    def overtaken(changes: DataFrame, *, max_depth: int) -> Survey:
+    def overtaken(changes: DataFrame, *, max_depth: int) -> BatchProfile:
         """All that the other run does, more of bronze included, while this one looks at its batch."""
-        monkeypatch.setattr(silver_collection, "survey_of", survey_of)
+        monkeypatch.setattr(silver_collection, "survey_of", profile_batch)
         database.a.insert_one({"_id": 3, "theirs": "text"})
         land(ctx)
-        return survey_of(changes, max_depth=max_depth)
+        return profile_batch(changes, max_depth=max_depth)
 
     monkeypatch.setattr(silver_collection, "survey_of", overtaken)
     run_silver(ctx)

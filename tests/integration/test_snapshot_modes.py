@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from snapshotters import Always, install
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.send_signal import send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.snapshots import list_snapshots, verify_snapshot
-from pipelines.model.columns import NOTIFICATIONS
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
+from pipelines.jobs.snapshot.send_signal import send_signal
+from pipelines.model.table_schemas import NOTIFICATIONS
 
 Db = Database[dict[str, Any]]
 _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
@@ -24,7 +24,9 @@ _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
 
 
 # scenario: A04, A07
-def test_always_reads_at_every_start_and_retires_what_is_gone(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_always_reads_at_every_start_and_retires_what_is_gone(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="always", snapshot_max_threads=4)
     for name in ("a", "b", "c"):
         database[name].insert_many([{"_id": f"{name}{number}"} for number in range(5)])
@@ -71,7 +73,9 @@ def test_only_what_is_asked_for_is_read_and_what_follows_is_streamed(
     assert sorted(row["key"] for row in bronze(some).where("op = 'r'").collect()) == ["0", "2", "4", "5"]
 
     # what fails for good is no failed attempt: told when the snapshot is planned, or by the chunk that meets it
-    for number, (query, why) in enumerate((('{"n": {"$near": 1}}', f"filter for {database.name}.a is refused"), (_DIVIDES, "reading .*a"))):
+    for number, (query, why) in enumerate(
+        (('{"n": {"$near": 1}}', f"filter for {database.name}.a is refused"), (_DIVIDES, "reading .*a"))
+    ):
         bad = {"snapshot_collection_filter_overrides": {f"{database.name}.a": query}}
         with pytest.raises(ConfigurationError, match=why):
             run_capture(spark_pipeline(spark, mongo_uri, database.name, tmp_path / f"bad {number}", **bad), once=True)
@@ -88,7 +92,11 @@ def test_a_snapshotter_and_the_notifications_are_told_once_how_a_snapshot_ended(
     install(tmp_path / "site", monkeypatch)
     told: list[str] = []
     monkeypatch.setattr(Always, "told", told)
-    custom = {"snapshot_mode": "custom", "snapshot_mode_custom_name": "always", "notification_enabled_channels": ("table",)}
+    custom = {
+        "snapshot_mode": "custom",
+        "snapshot_mode_custom_name": "always",
+        "notification_enabled_channels": ("table",),
+    }
     database.a.insert_many([{"_id": number} for number in range(5)])
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake", **custom)
     assert run_capture(ctx, once=True).documents == 5
@@ -103,4 +111,6 @@ def test_a_snapshotter_and_the_notifications_are_told_once_how_a_snapshot_ended(
     assert [kind for kind in kinds if kind in ("COMPLETED", "ABORTED")] == ["COMPLETED", "ABORTED"]
 
     silent = custom | {"snapshot_mode_custom_name": "once"}
-    assert run_capture(pipeline(spark, mongo_uri, database.name, tmp_path / "other", **silent), once=True).documents == 5
+    assert (
+        run_capture(pipeline(spark, mongo_uri, database.name, tmp_path / "other", **silent), once=True).documents == 5
+    )

@@ -40,7 +40,11 @@ def shell_commands() -> list[tuple[str, dict[str, Any]]]:
     found = [re.fullmatch(_COMMAND, line) for line in lines]
     assert found
     assert None not in found, lines
-    known = [(match[1], re.sub(r"Double\((\d+)\)", r"\1.0", match[2]).replace("passwordPrompt()", "password")) for match in found if match]
+    known = [
+        (match[1], re.sub(r"Double\((\d+)\)", r"\1.0", match[2]).replace("passwordPrompt()", "password"))
+        for match in found
+        if match
+    ]
     return [(database, yaml.safe_load(document)) for database, document in known]
 
 
@@ -64,7 +68,10 @@ def uri_of(server: EmbeddedMongod, user: str, password: str) -> str:
 # scenario: U04
 @pytest.mark.usefixtures("spark", "signals_restored")
 def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
-    guarded: tuple[Client, EmbeddedMongod], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    guarded: tuple[Client, EmbeddedMongod],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     administrator, server = guarded
     administrator.shop.orders.insert_many([{"_id": number, "total": number * 1.5} for number in range(20)])
@@ -87,7 +94,14 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
         assert app(command, standalone_mode=False) in (None, 0), command
     shown = capsys.readouterr().out
     watched_until_interrupted(capsys)
-    for expected in ("1 collections", "at most 5 collections", "headroom seconds", "shop.orders", "silver.orders", "DOUBLE"):
+    for expected in (
+        "1 collections",
+        "at most 5 collections",
+        "headroom seconds",
+        "shop.orders",
+        "silver.orders",
+        "DOUBLE",
+    ):
         assert expected in shown, shown
 
     with closing(open_client(ConnectionOptions(uri))) as client:

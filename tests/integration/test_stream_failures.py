@@ -16,18 +16,18 @@ from stream_reading import QUICK, Db, dropping, failing, needs_failpoints, readi
 from pipelines.bronze.event import parse_event
 from pipelines.bronze.offsets import Committed
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError, StrandlineError
-from pipelines.jobs.means import Means
-from pipelines.jobs.recovery import Recovery
-from pipelines.jobs.set_aside import SetAsides
-from pipelines.settings import CaptureSettings
+from pipelines.jobs.capture.history_loss import HistoryLossHandler
+from pipelines.jobs.capture.oversize_events import OversizeEvents
+from pipelines.jobs.capture_session import CaptureSession
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client
 from pipelines.source.mongod import EmbeddedMongod
-from pipelines.source.opening import StreamLimits, token_at
 from pipelines.source.oplog import Oplog
-from pipelines.source.patience import Patience
 from pipelines.source.resume import ResumePoint
+from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Images, Selection
+from pipelines.source.stream_opening import StreamLimits, token_at
 
 pytestmark = needs_failpoints
 
@@ -37,7 +37,9 @@ _UNLABELLED = (43, 50, 134, 136, 175, 211, 216, 237, 246, 317, 11601)
 
 
 # scenario: F01, F03, F05, F09, G09
-def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+def test_every_passing_failure_of_an_open_cursor_loses_and_repeats_nothing(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
     with reading(mongo_uri, database) as stream:
         expected: list[int] = []
         for number, code in enumerate((*_LABELLED, *_UNLABELLED, None)):
@@ -61,7 +63,9 @@ def test_a_killed_operation_is_asked_for_again(mongo_uri: str, mongo: MongoClien
 
 # scenario: F06, F08, F12
 @pytest.mark.parametrize("how", [{"errorCode": 216}, {"errorCode": 91}, {"closeConnection": True}])
-def test_a_failure_at_the_first_aggregate_passes(mongo_uri: str, mongo: MongoClient[Any], database: Db, how: dict[str, Any]) -> None:
+def test_a_failure_at_the_first_aggregate_passes(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, how: dict[str, Any]
+) -> None:
     with reading(mongo_uri, database) as stream, failing(mongo, "aggregate", 3, **how):
         database.a.insert_one({"_id": 1})
         assert stream.until(1) == [1]
@@ -88,8 +92,12 @@ def test_what_would_fail_again_is_not_tried_again(
         assert ended.value.next_step
 
 
-def test_retries_are_bounded_and_progress_resets_their_count(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
-    with reading(mongo_uri, database, patience=Patience(max_retries=2, initial_delay_ms=5, max_delay_ms=20)) as stream:
+def test_retries_are_bounded_and_progress_resets_their_count(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
+    with reading(
+        mongo_uri, database, retry_policy=RetryPolicy(max_retries=2, initial_delay_ms=5, max_delay_ms=20)
+    ) as stream:
         for number in range(3):
             with failing(mongo, "getMore", 2, errorCode=237):  # two failures in a row are allowed, and then again two
                 database.a.insert_one({"_id": number})
@@ -101,8 +109,8 @@ def test_retries_are_bounded_and_progress_resets_their_count(mongo_uri: str, mon
 # scenario: F08, G04
 def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri: str, database: Db) -> None:
     """Where something on the way drops what is larger than it likes; without its heavy parts the event would come, and explain nothing."""
-    patience = Patience(connect_max_attempts=6, initial_delay_ms=5, max_delay_ms=20)
-    with dropping(mongo_uri, answers_above=500_000) as uri, reading(uri, database, patience=patience) as stream:
+    retry_policy = RetryPolicy(connect_max_attempts=6, initial_delay_ms=5, max_delay_ms=20)
+    with dropping(mongo_uri, answers_above=500_000) as uri, reading(uri, database, retry_policy=retry_policy) as stream:
         database.a.insert_one({"_id": 1, "heavy": "x" * 1_000_000})
         with pytest.raises(RetriableError, match="AutoReconnect"):
             stream.until_silent(seconds=20)
@@ -110,7 +118,9 @@ def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri
 
 # scenario: F08
 @pytest.mark.parametrize("failures", [8, 12])
-def test_a_quiet_stream_goes_on_after_lost_connections(mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int) -> None:
+def test_a_quiet_stream_goes_on_after_lost_connections(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int
+) -> None:
     """Of commands: the driver tries some of them once more."""
     with reading(mongo_uri, database) as stream, failing(mongo, "getMore aggregate", failures, closeConnection=True):
         for _ in range(5):
@@ -124,7 +134,9 @@ def test_a_quiet_stream_goes_on_after_lost_connections(mongo_uri: str, mongo: Mo
 def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_uri: str, database: Db) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     heavy = "x" * (9 * 1024 * 1024)
-    with reading(mongo_uri, database, StreamLimits(retry_limit=1), images=Images("updateLookup", "whenAvailable")) as stream:
+    with reading(
+        mongo_uri, database, StreamLimits(retry_limit=1), images=Images("updateLookup", "whenAvailable")
+    ) as stream:
         database.a.insert_one({"_id": 0})
         database.a.insert_one({"_id": 1, "heavy": heavy})
         database.a.update_one({"_id": 1}, {"$set": {"heavy": heavy[:-1]}})
@@ -134,24 +146,30 @@ def test_an_event_the_server_cannot_send_is_passed_and_no_other_is_lost(mongo_ur
         database.a.insert_one({"_id": 4})
         assert stream.until(7) == [0, 1, 1, 2, 1, 3, 4]
         marked = [number for number, event in enumerate(stream.events) if "_leftOut" in event]
-        assert [(stream.events[number]["operationType"], stream.events[number].get("fullDocument")) for number in marked] == [
+        assert [
+            (stream.events[number]["operationType"], stream.events[number].get("fullDocument")) for number in marked
+        ] == [
             ("update", None),
             ("replace", None),
         ]
-        asides = [aside for batch in stream.landed for aside in batch.set_aside]
+        asides = [aside for batch in stream.landed for aside in batch.oversize_events]
         assert [(aside.refused_by_server, aside.attempts) for aside in asides] == [(True, 3), (True, 3)]
 
 
-def test_without_a_retry_limit_an_event_that_cannot_be_sent_is_read_until_it_can_be(mongo_uri: str, database: Db) -> None:
+def test_without_a_retry_limit_an_event_that_cannot_be_sent_is_read_until_it_can_be(
+    mongo_uri: str, database: Db
+) -> None:
     database.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
-    with reading(mongo_uri, database, StreamLimits(retry_limit=-1), images=Images("updateLookup", "whenAvailable")) as stream:
+    with reading(
+        mongo_uri, database, StreamLimits(retry_limit=-1), images=Images("updateLookup", "whenAvailable")
+    ) as stream:
         database.a.insert_one({"_id": 1, "heavy": "x" * (9 * 1024 * 1024)})
         database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
         stream.until(1)
         time.sleep(2)  # the reader asks for the event again and again
         database.a.update_one({"_id": 1}, {"$unset": {"heavy": 1}})  # the lookup finds a small document from now on
         assert stream.until(3) == [1, 1, 1]
-        assert [aside for batch in stream.landed for aside in batch.set_aside] == []
+        assert [aside for batch in stream.landed for aside in batch.oversize_events] == []
 
 
 # scenario: J09
@@ -160,7 +178,7 @@ def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: st
         for number in range(5):  # one that happens to come beside a later token, a small one, is sent as it is
             database.a.insert_one({"_id": f"{number}" + "k" * (3 * 1024 * 1024)})
             assert [key[0] for key in stream.until(number + 1)] == [str(before) for before in range(number + 1)]
-            refused = [aside.refused_by_server for batch in stream.landed for aside in batch.set_aside]
+            refused = [aside.refused_by_server for batch in stream.landed for aside in batch.oversize_events]
             if refused:
                 break
         database.a.insert_one({"_id": "last"})
@@ -169,7 +187,9 @@ def test_an_id_whose_token_is_too_large_beside_its_event_is_passed(mongo_uri: st
 
 
 # scenario: R01, R04
-def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_nothing(mongo_uri: str, database: Db) -> None:
+def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_nothing(
+    mongo_uri: str, database: Db
+) -> None:
     with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
         database.a.insert_many([{"_id": number} for number in range(100)])
         stream.until(1)
@@ -179,10 +199,16 @@ def test_batches_are_no_larger_than_they_may_be_and_a_reader_that_waits_drops_no
 
 
 # scenario: R01
-def test_while_a_batch_is_being_written_the_next_one_is_read_and_no_other(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+def test_while_a_batch_is_being_written_the_next_one_is_read_and_no_other(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
     def read() -> int:
         idle = mongo.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"cursor.tailable": True}}])
-        return sum(operation["cursor"]["nDocsReturned"] for operation in idle if operation["ns"].startswith(f"{database.name}."))
+        return sum(
+            operation["cursor"]["nDocsReturned"]
+            for operation in idle
+            if operation["ns"].startswith(f"{database.name}.")
+        )
 
     with reading(mongo_uri, database, StreamLimits(max_batch_size=7)) as stream:
         next(stream.batches)  # the server does not count what comes with the opening
@@ -201,7 +227,9 @@ def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str,
         database.a.insert_many([{"_id": number} for number in range(3)])
         stream.until(3)
         at = stream.events[1]["clusterTime"]
-        again = StreamReader(stream.client, stream.selection, ResumePoint(cluster_time=(at.time, at.inc)), expanded_events=False)
+        again = StreamReader(
+            stream.client, stream.selection, ResumePoint(cluster_time=(at.time, at.inc)), expanded_events=False
+        )
         with closing(again.batches()) as batches:
             first = next(batch for batch in batches if batch.events)
         assert bson.decode(first.events[0])["documentKey"] == {"_id": 1}
@@ -209,7 +237,9 @@ def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str,
 
 # scenario: E11
 @pytest.mark.parametrize("read", [0, 1, 3])
-def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: MongoClient[Any], database: Db, read: int) -> None:
+def test_a_reader_that_is_closed_leaves_no_cursor_behind(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db, read: int
+) -> None:
     """While it waits for an event; between two; and while it is given the next ones, some megabytes each."""
 
     def cursors() -> int:
@@ -230,7 +260,9 @@ def test_a_reader_that_is_closed_leaves_no_cursor_behind(mongo_uri: str, mongo: 
 
 # scenario: R07
 @pytest.mark.parametrize("goes_away", [EmbeddedMongod.kill, EmbeddedMongod.pause])
-def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_seconds(goes_away: Callable[[EmbeddedMongod], None]) -> None:
+def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_seconds(
+    goes_away: Callable[[EmbeddedMongod], None],
+) -> None:
     answers: list[bool] = []
 
     def goes_on() -> bool:
@@ -253,7 +285,9 @@ def test_a_reader_whose_source_is_away_asks_whether_to_go_on_and_ends_within_sec
 
 
 # scenario: F03
-def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str, mongo: MongoClient[Any], database: Db) -> None:
+def test_an_election_is_waited_for_whoever_asks_beside_the_stream(
+    mongo_uri: str, mongo: MongoClient[Any], database: Db
+) -> None:
     nothing: Any = None
     database.a.insert_one({"_id": 1})
     with reading(mongo_uri, database) as found:
@@ -262,10 +296,12 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(mongo_uri: str
         (event,) = (event for batch in found.landed for event in batch.events)
         token, settings = found.landed[-1].resume_token, CaptureSettings(cursor_oversize_handling_mode="skip")
         options, stop = ConnectionOptions(mongo_uri), threading.Event()
-        means = Means(nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, QUICK, stop)
+        session = CaptureSession(
+            nothing, options, found.client, found.selection, settings, nothing, nothing, nothing, QUICK, stop
+        )
         oplog, last = Oplog(found.client, found.selection, expanded_events=False), Committed(1, token, None)
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):
-            assert Recovery(means, oplog).usable(last, token) == last
+            assert HistoryLossHandler(session, oplog).usable(last, token) == last
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
-            SetAsides(means)._read_instead(parse_event(event))  # the document is gone: there is nothing to land
+            OversizeEvents(session)._read_instead(parse_event(event))  # the document is gone: there is nothing to land

@@ -18,12 +18,14 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import run_capture
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import run_silver
 from pipelines.source.client import ConnectionOptions, inspect, open_client
 from pipelines.source.mongod import EmbeddedMongod, configured_uri
 
-pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="needs a server with certificates of its own, the embedded one")
+pytestmark = pytest.mark.skipif(
+    configured_uri() is not None, reason="needs a server with certificates of its own, the embedded one"
+)
 
 PASSWORD = "s3cret-canary"
 
@@ -38,14 +40,18 @@ class Authority:
             ec.generate_private_key(ec.SECP256R1()),
             _name(name),
         )
-        certificate = self._signed(self._name, self._key).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        certificate = self._signed(self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
         self.file.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *, password: str | None = None) -> Path:
         """For this machine, as server or client."""
         key = ec.generate_private_key(ec.SECP256R1())
         here = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-        certificate = self._signed(_name(name), key).add_extension(here, critical=False).sign(self._key, hashes.SHA256())
+        certificate = (
+            self._signed(_name(name), key).add_extension(here, critical=False).sign(self._key, hashes.SHA256())
+        )
         sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         file = self._folder / f"{name}.pem"
@@ -61,7 +67,9 @@ class Authority:
 
 def _name(text: str) -> x509.Name:
     """Server and client must not share an organization, or mongod takes the client for a member of the set."""
-    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, f"of {text}"), x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    return x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, f"of {text}"), x509.NameAttribute(NameOID.COMMON_NAME, text)]
+    )
 
 
 @dataclass(frozen=True)
@@ -81,15 +89,21 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("certificates")
     authority = Authority(folder, "authority")
     files = ["--tlsCertificateKeyFile", str(authority.issue("server")), "--tlsCAFile", str(authority.file)]
-    with EmbeddedMongod(extra_args=["--tlsMode", "preferTLS", "--tlsAllowConnectionsWithoutCertificates", *files]) as server:
+    with EmbeddedMongod(
+        extra_args=["--tlsMode", "preferTLS", "--tlsAllowConnectionsWithoutCertificates", *files]
+    ) as server:
         yield Secured(server.uri, authority, Authority(folder, "stranger"))
 
 
 # scenario: U09
-def test_a_certificate_instead_of_a_password_on_driver_and_executors(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
+def test_a_certificate_instead_of_a_password_on_driver_and_executors(
+    spark: SparkSession, secured: Secured, tmp_path: Path
+) -> None:
     client_file = secured.authority.issue("strandline", password=PASSWORD)
     with MongoClient(secured.uri) as plain:
-        plain["$external"].command("createUser", "CN=strandline,O=of strandline", roles=[{"role": "read", "db": "shop"}])
+        plain["$external"].command(
+            "createUser", "CN=strandline,O=of strandline", roles=[{"role": "read", "db": "shop"}]
+        )
         plain.shop.a.insert_many([{"_id": number} for number in range(10)])
         uri = secured.with_options(
             authMechanism="MONGODB-X509",

@@ -23,7 +23,13 @@ PERSON = "ada@example.org"
 
 def configure(folder: Path, uri: str, database: str, monkeypatch: pytest.MonkeyPatch, **capture: Any) -> None:
     (folder / "conf").mkdir()
-    how = {"scope": "database", "target": database, "engine": "native", "notification_enabled_channels": ["log"], **capture}
+    how = {
+        "scope": "database",
+        "target": database,
+        "engine": "native",
+        "notification_enabled_channels": ["log"],
+        **capture,
+    }
     content = {"capture": how, "gold": {"sql_dir": str(folder)}}
     (folder / "conf" / "base.yml").write_text(json.dumps(content), encoding="utf-8")
     monkeypatch.chdir(folder)
@@ -32,7 +38,11 @@ def configure(folder: Path, uri: str, database: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("signals_restored", "spark")
 def test_a_collections_name_forges_no_line_and_commands_no_terminal(
-    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mongo_uri: str,
+    database: Database[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     database[HOSTILE].insert_one({"_id": PERSON})
     configure(tmp_path, mongo_uri, database.name, monkeypatch)
@@ -63,7 +73,9 @@ def test_no_key_and_no_value_is_told_unless_a_setting_says_so_and_the_hash_finds
 ) -> None:
     database.people.insert_one({"_id": PERSON, "phone": "555-0199"})
     configure(tmp_path, mongo_uri, database.name, monkeypatch, errors_tolerance="none")
-    (tmp_path / "numbers.sql").write_text("-- materialized: table\nselect cast(phone as int) as n from silver.people", encoding="utf-8")
+    (tmp_path / "numbers.sql").write_text(
+        "-- materialized: table\nselect cast(phone as int) as n from silver.people", encoding="utf-8"
+    )
     assert app(["run", "--once"], standalone_mode=False) == 1
     told = capfd.readouterr()
     assert "gold.numbers failed: [CAST_INVALID_INPUT] The value <expression> of the type" in told.err
@@ -77,7 +89,10 @@ def test_no_key_and_no_value_is_told_unless_a_setting_says_so_and_the_hash_finds
     digits = hashlib.sha256(json.dumps(PERSON).encode()).hexdigest()[:12]
     assert f"the document with key #{digits} of {database.name}.people" in str(refused.value)
     assert PERSON not in str(refused.value)
-    app(["sql", f"select distinct key from bronze.mongo where sha2(key, 256) like '{digits}%'", "--json"], standalone_mode=False)
+    app(
+        ["sql", f"select distinct key from bronze.mongo where sha2(key, 256) like '{digits}%'", "--json"],
+        standalone_mode=False,
+    )
     assert json.loads(capfd.readouterr().out) == [{"key": json.dumps(PERSON)}]
 
     monkeypatch.setenv("STRANDLINE_LOGGING__SHOW_KEYS", "true")

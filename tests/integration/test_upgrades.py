@@ -18,10 +18,17 @@ from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.model.lake_format import FORMAT, format_of
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import Settings
+from pipelines.settings.configuration import Settings
 from pipelines.source.mongod import EmbeddedMongod
 
-TABLES = {"orders": "orders", "patched": "patched", "people": "people", "new_name": "new_name", "gone": "gone", "capped": "capped"}
+TABLES = {
+    "orders": "orders",
+    "patched": "patched",
+    "people": "people",
+    "new_name": "new_name",
+    "gone": "gone",
+    "capped": "capped",
+}
 
 
 # scenario: E12, S08
@@ -35,7 +42,13 @@ def test_run_once_on_a_lake_of_the_first_format_ends_equal_to_its_source(
     with EmbeddedMongod(data_dir=tmp_path / "mongod") as server, MongoClient[dict[str, Any]](server.uri) as client:
         monkeypatch.setenv("STRANDLINE_SOURCE__URI", server.uri)
         before = commits(lake)
-        for verb in (["doctor"], ["status"], ["offsets", "show"], ["cuts", "list"], ["sql", "select count(*) from silver.orders"]):
+        for verb in (
+            ["doctor"],
+            ["status"],
+            ["offsets", "show"],
+            ["cuts", "list"],
+            ["sql", "select count(*) from silver.orders"],
+        ):
             assert app(verb, standalone_mode=False) in (None, 0), verb
         assert commits(lake) == before, "verbs that read work on the older lake, and write nothing"
         assert "brings" in capsys.readouterr().out
@@ -44,13 +57,25 @@ def test_run_once_on_a_lake_of_the_first_format_ends_equal_to_its_source(
         settings = Settings(**sections | {"source": {"name": "shop", "uri": SecretStr(server.uri)}})
         ctx = JobContext(settings, spark, Tables(spark, Lake(root=str(lake))))
         assert_equal_to_source(ctx, client.shop, *TABLES)
-        positions = [row[0] for row in bronze(ctx).where("batch IS NOT NULL AND position IS NOT NULL").select("position").collect()]
+        positions = [
+            row[0]
+            for row in bronze(ctx).where("batch IS NOT NULL AND position IS NOT NULL").select("position").collect()
+        ]
         assert len(positions) == len(set(positions)), "the stream went on where the older release had ended"
-        people = list(client.shop.people.aggregate([{"$group": {"_id": "$city", "people": {"$sum": 1}, "years": {"$sum": "$age"}}}]))
-        gold = {row["city"]: (row["people"], row["years"]) for row in ctx.tables.read(TableName("gold", "by_city")).collect()}
+        people = list(
+            client.shop.people.aggregate(
+                [{"$group": {"_id": "$city", "people": {"$sum": 1}, "years": {"$sum": "$age"}}}]
+            )
+        )
+        gold = {
+            row["city"]: (row["people"], row["years"])
+            for row in ctx.tables.read(TableName("gold", "by_city")).collect()
+        }
         held = 1  # one row of Rome is in quarantine: its age is below zero
         assert gold == {
-            row["_id"]: (row["people"] - held, row["years"] + held) if row["_id"] == "Rome" else (row["people"], row["years"])
+            row["_id"]: (row["people"] - held, row["years"] + held)
+            if row["_id"] == "Rome"
+            else (row["people"], row["years"])
             for row in people
         }
         for layer in ("bronze", "silver", "control", "gold"):

@@ -12,7 +12,7 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.jobs.reconcile import run_reconcile
+from pipelines.jobs.reconcile.job import run_reconcile
 
 Db = Database[dict[str, Any]]
 _WAYS = (UuidRepresentation.STANDARD, UuidRepresentation.JAVA_LEGACY)
@@ -28,7 +28,10 @@ def identifier(number: int) -> Binary:
 def test_uuids_are_captured_whatever_representation_the_uri_names(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, named: str
 ) -> None:
-    documents = [{"_id": identifier(number), "other": identifier(number + 1), "in": [identifier(number)]} for number in range(500)]
+    documents = [
+        {"_id": identifier(number), "other": identifier(number + 1), "in": [identifier(number)]}
+        for number in range(500)
+    ]
     database.a.insert_many(documents)
     database.b.insert_many([{"_id": number, "kind": identifier(number % 3)} for number in range(9)])
     kind = UUID(bytes=bytes(identifier(2)))
@@ -42,8 +45,14 @@ def test_uuids_are_captured_whatever_representation_the_uri_names(
     )
     land(ctx)
     assert bronze(ctx).where("op = 'r' AND collection = 'a'").count() == 500
-    assert bronze(ctx).where("op = 'snapshot' AND operation_type = 'chunk' AND collection = 'a'").count() >= 3, "no bound is a UUID"
-    assert [row["key"] for row in bronze(ctx).where("op = 'r' AND collection = 'b'").orderBy("key").collect()] == ["2", "5", "8"]
+    assert bronze(ctx).where("op = 'snapshot' AND operation_type = 'chunk' AND collection = 'a'").count() >= 3, (
+        "no bound is a UUID"
+    )
+    assert [row["key"] for row in bronze(ctx).where("op = 'r' AND collection = 'b'").orderBy("key").collect()] == [
+        "2",
+        "5",
+        "8",
+    ]
     for number in (1, 2):
         database.a.update_one({"_id": identifier(number)}, {"$set": {"other": identifier(number + 5)}})
         database.a.delete_one({"_id": identifier(number + 2)})

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from pipelines.jobs.context import JobContext
-from pipelines.model.columns import SCHEMA_CHANGES
+from pipelines.model.table_schemas import SCHEMA_CHANGES
 from pipelines.model.tables import TableName
 from tests.lakehouse import assert_equal_to_source, land, pipeline, silver
 
@@ -28,7 +28,9 @@ def leaf_columns(kind: T.DataType) -> int:
 
 
 def columns_of(ctx: JobContext) -> int:
-    return leaf_columns(T.StructType([field for field in silver(ctx, "meters").schema.fields if not field.name.startswith("_")]))
+    return leaf_columns(
+        T.StructType([field for field in silver(ctx, "meters").schema.fields if not field.name.startswith("_")])
+    )
 
 
 def test_a_table_of_documents_with_data_as_names_stays_narrow(
@@ -38,7 +40,11 @@ def test_a_table_of_documents_with_data_as_names_stays_narrow(
     database.meters.insert_one({"_id": 1, "unit": "kW", "years": {"first": 2026, "hours": days(0, 365)}})
     land(ctx)
     assert columns_of(ctx) == 3
-    (noon,) = silver(ctx, "meters").selectExpr("variant_get(years.hours, '$.day_364.h12.$numberInt', 'int') AS noon").collect()
+    (noon,) = (
+        silver(ctx, "meters")
+        .selectExpr("variant_get(years.hours, '$.day_364.h12.$numberInt', 'int') AS noon")
+        .collect()
+    )
     assert noon["noon"] == 364 * 12
     told = ctx.tables.read(SCHEMA_CHANGES).count()
 
@@ -52,7 +58,9 @@ def test_a_table_of_documents_with_data_as_names_stays_narrow(
     # a document that grows a day at a time has columns before it is known for what it is: they stay, and no more come than the bound allows
     narrow = pipeline(spark, mongo_uri, database.name, tmp_path / "narrow")
     narrow = JobContext(
-        narrow.settings.model_copy(update={"silver": narrow.settings.silver.model_copy(update={"max_columns": 60})}), spark, narrow.tables
+        narrow.settings.model_copy(update={"silver": narrow.settings.silver.model_copy(update={"max_columns": 60})}),
+        spark,
+        narrow.tables,
     )
     for through in (1, 2, 20):
         database.meters.replace_one({"_id": 1}, {"_id": 1, "unit": "kW", "hours": days(0, through)})

@@ -25,16 +25,16 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from lakehouse import purge  # noqa: E402  # why: the path above
 
-from pipelines.jobs.capture import run_capture  # noqa: E402  # why: the path above
+from pipelines.jobs.capture.job import run_capture  # noqa: E402  # why: the path above
 from pipelines.jobs.context import JobContext, open_context  # noqa: E402  # why: as above
-from pipelines.jobs.gold import refresh_gold  # noqa: E402  # why: as above
-from pipelines.jobs.offsets import alter_offset, reset_offset  # noqa: E402  # why: as above
-from pipelines.jobs.reconcile import run_reconcile  # noqa: E402  # why: as above
-from pipelines.jobs.send_signal import send_signal  # noqa: E402  # why: as above
-from pipelines.jobs.silver import run_silver  # noqa: E402  # why: as above
-from pipelines.jobs.sources import order  # noqa: E402  # why: as above
+from pipelines.jobs.gold.job import refresh_gold  # noqa: E402  # why: as above
+from pipelines.jobs.offsets.job import alter_offset, reset_offset  # noqa: E402  # why: as above
+from pipelines.jobs.offsets.life_cycle import order  # noqa: E402  # why: as above
+from pipelines.jobs.reconcile.job import run_reconcile  # noqa: E402  # why: as above
+from pipelines.jobs.silver.job import run_silver  # noqa: E402  # why: as above
+from pipelines.jobs.snapshot.send_signal import send_signal  # noqa: E402  # why: as above
 from pipelines.model.tables import TableName  # noqa: E402  # why: as above
-from pipelines.settings import Settings  # noqa: E402  # why: as above
+from pipelines.settings.configuration import Settings  # noqa: E402  # why: as above
 from pipelines.source.mongod import EmbeddedMongod  # noqa: E402  # why: as above
 
 Db = Database[dict[str, Any]]
@@ -80,7 +80,9 @@ def broken(document: dict[str, Any]) -> RawBSONDocument:
 
 
 def fill(shop: Db) -> None:
-    shop.orders.insert_many([{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}], "unit price": n} for n in range(12)])
+    shop.orders.insert_many(
+        [{"_id": n, "total": n * 1.5, "lines": [{"sku": "a", "qty": n}], "unit price": n} for n in range(12)]
+    )
     shop.patched.insert_many([{"_id": n, "n": 0, "a": {"b": 1}} for n in range(6)])
     shop.people.insert_many([{"_id": n, "city": "Rome" if n % 2 else "Oslo", "age": 20 + n} for n in range(8)])
     shop.old_name.insert_many([{"_id": n, "v": n} for n in range(3)])
@@ -195,7 +197,10 @@ def main(archive: Path) -> None:
             file = folder / "conf" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        with EmbeddedMongod(data_dir=folder / "mongod", oplog_size_mb=16) as server, MongoClient[dict[str, Any]](server.uri) as client:
+        with (
+            EmbeddedMongod(data_dir=folder / "mongod", oplog_size_mb=16) as server,
+            MongoClient[dict[str, Any]](server.uri) as client,
+        ):
             ctx = captured(folder, server.uri, client.shop)
             repaired_and_built(ctx)
             leave_pending(folder, server.uri, client.shop)

@@ -24,17 +24,17 @@ from pyspark.sql import DataFrame, SparkSession
 from seeds import SEEDS
 
 from pipelines.io.tables import Tables
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
-from pipelines.silver.census import CensusTaker
+from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.decode.rows import typed_rows
 from pipelines.silver.latest import latest_per_key
-from pipelines.silver.rows import typed_rows
-from pipelines.silver.schema import Guards, evolve
-from pipelines.silver.survey import survey_of
-from pipelines.silver.writer import SilverTable
+from pipelines.silver.schema.census import CensusTaker
+from pipelines.silver.schema.evolution import Guards, evolve
+from pipelines.silver.silver_table import SilverTable
 
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
 
@@ -58,16 +58,32 @@ def random_changes(chance: random.Random, keys: int) -> list[tuple[Any, ...]]:
             if document is not None and chance.random() < 0.4:
                 rows.append(_row(key, f"{step:016x}:~", "r", document))
             if op == "u" and chance.random() < 0.2:  # the lookup came too late
-                rows[-1] = (*rows[-1][:5], None, bson.encode({"fullDocument": None}), 0, None) if rows[-1][2] == "u" else rows[-1]
+                rows[-1] = (
+                    (*rows[-1][:5], None, bson.encode({"fullDocument": None}), 0, None)
+                    if rows[-1][2] == "u"
+                    else rows[-1]
+                )
     return rows
 
 
 def _row(key: int, position: str, op: str, document: Mapping[str, Any] | None) -> tuple[Any, ...]:
     envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document} if document else {})
-    return (str(key), position, op, None, None, None if document is None else len(bson.encode(document)), envelope, 0, None)
+    return (
+        str(key),
+        position,
+        op,
+        None,
+        None,
+        None if document is None else len(bson.encode(document)),
+        envelope,
+        0,
+        None,
+    )
 
 
-def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape) -> list[tuple[Any, ...]]:
+def merged(
+    spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]], shape: Shape
+) -> list[tuple[Any, ...]]:
     table = SilverTable(Tables(spark, Lake(root=str(root / uuid.uuid4().hex))), TableName("silver", "t"))
     table.open("db.t", "test")
     _, changes = evolve(Shape("struct"), CensusTaker(8).count([]), Guards())
@@ -76,7 +92,7 @@ def merged(spark: SparkSession, root: Path, batches: list[list[tuple[Any, ...]]]
     table.change_schema(shape, changes, known=Shape("struct"))
     for batch in batches:
         new = spark.createDataFrame(batch, CHANGES_DDL)
-        table.merge(typed_rows(latest_per_key(new), shape), keys=survey_of(new, max_depth=8).keys, deletes="soft")
+        table.merge(typed_rows(latest_per_key(new), shape), keys=profile_batch(new, max_depth=8).keys, deletes="soft")
     return _content(table.tables.read(table.name))
 
 
@@ -91,7 +107,8 @@ def _census(batches: list[list[tuple[Any, ...]]]) -> Any:
 def _content(rows: DataFrame) -> list[tuple[Any, ...]]:
     found = rows.selectExpr(*(f"to_json({name})" if name == "v" else name for name in _COMPARED)).collect()
     return sorted(
-        (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found), key=lambda row: row[0]
+        (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found),
+        key=lambda row: row[0],
     )
 
 
@@ -110,7 +127,9 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     shape, _ = evolve(Shape("struct"), _census([rows]), Guards())
     root = tmp_path_factory.mktemp("merge")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pipelines.silver.keys.LISTED", len(messy) // 3)  # some batches list their keys, others only bound them
+        patched.setattr(
+            "pipelines.silver.key_filter.LISTED", len(messy) // 3
+        )  # some batches list their keys, others only bound them
         assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
 
 
@@ -121,14 +140,24 @@ def write_histories(collection: Collection[dict[str, Any]], chance: random.Rando
             case 0:
                 collection.delete_one({"_id": key})
             case 1:
-                collection.replace_one({"_id": key}, {"_id": key, "v": chance.choice([1, 2.5, "x", None, [1, {"a": 2}]])}, upsert=True)
+                collection.replace_one(
+                    {"_id": key}, {"_id": key, "v": chance.choice([1, 2.5, "x", None, [1, {"a": 2}]])}, upsert=True
+                )
             case _:
-                collection.update_one({"_id": key}, {"$inc": {"n": 1}, "$push": {"log": chance.randrange(9)}}, upsert=True)
+                collection.update_one(
+                    {"_id": key}, {"$inc": {"n": 1}, "$push": {"log": chance.randrange(9)}}, upsert=True
+                )
 
 
 # promises 1 and 2; scenario: A01, A18, D09, E01, E03, E05, I06, T08
 def pipeline_through_crashes(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], root: Path, seed: int, *, engines: Sequence[str] = ("spark",)
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    root: Path,
+    seed: int,
+    *,
+    engines: Sequence[str] = ("spark",),
 ) -> None:
     chance = random.Random(seed)
     database = mongo[f"p_{uuid.uuid4().hex[:10]}"]
@@ -148,9 +177,9 @@ def pipeline_through_crashes(
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
             tables.commits_natively_too(patched)
-            patched.setattr("pipelines.silver.keys.LISTED", chance.choice([2, 1000]))
-            patched.setattr("pipelines.silver.halves.DENSE", 0)
-            patched.setattr("pipelines.silver.halves.WORTH_TWO", 2)  # what is not listed goes in two MERGEs
+            patched.setattr("pipelines.silver.key_filter.LISTED", chance.choice([2, 1000]))
+            patched.setattr("pipelines.silver.split_merge.DENSE", 0)
+            patched.setattr("pipelines.silver.split_merge.WORTH_TWO", 2)  # what is not listed goes in two MERGEs
             for _ in range(2):
                 until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)
                 write_histories(database.a, chance, 100)
@@ -167,7 +196,11 @@ def pipeline_through_crashes(
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
 def test_a_pipeline_that_crashes_at_random_commits_converges(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, seed: int
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
 ) -> None:
     pipeline_through_crashes(spark, mongo_uri, mongo, tmp_path_factory.mktemp("lake"), seed)
 
@@ -177,7 +210,12 @@ def test_a_pipeline_that_crashes_at_random_commits_converges(
 @settings(_few, max_examples=5)
 @given(seed=SEEDS)
 def test_a_pipeline_that_crashes_at_random_commits_converges_at_length(
-    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory, part: int, seed: int
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+    part: int,
+    seed: int,
 ) -> None:
     root = tmp_path_factory.mktemp(f"lake{part}")
     pipeline_through_crashes(spark, mongo_uri, mongo, root, seed, engines=("spark", "native"))

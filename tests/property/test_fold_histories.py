@@ -21,8 +21,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from random_updates import HOSTILE, PLAIN, Document, Update, bulky, random_document, random_operators, random_pipeline
 
-from pipelines.model import raw_bson as rb
-from pipelines.silver.fold import CannotFold, fold_with_certainty
+from pipelines.model.bson import raw as rb
+from pipelines.silver.fold.document import CannotFold, fold_with_certainty
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -114,7 +114,13 @@ def holds_dotted_name(value: Any) -> bool:
 def assert_histories_fold(database: Db, names: tuple[str, ...], sequences: int, pipelines: bool) -> Counter[str]:
     history = History(database)
 
-    @settings(max_examples=sequences, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=sequences,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
     @given(st.integers(0, 2**64))
     def one(seed: int) -> None:
         chance = Random(seed)

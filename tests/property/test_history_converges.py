@@ -19,8 +19,8 @@ from seeds import SEEDS
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
-from pipelines.silver.history import facts_in, history_changes
-from pipelines.silver.history_table import HistoryTable
+from pipelines.silver.history.changes import facts_in, history_changes
+from pipelines.silver.history.table import HistoryTable
 from pipelines.silver.incarnations import Ends
 
 _BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY, inexact STRING"
@@ -36,10 +36,14 @@ def random_history(chance: random.Random, key: int) -> tuple[list[tuple[Any, ...
         position = f"{second:08x}00000001:82{chance.randrange(16**4):04X}"
         before, op = now, "c" if now is None else chance.choice("uupd")
         now = None if op == "d" else chance.choice([second, 7])
-        rows.append((str(key), position, "u" if op == "p" else op, None, _CAPTURED, bson.encode(event(op, key, now)), None))
+        rows.append(
+            (str(key), position, "u" if op == "p" else op, None, _CAPTURED, bson.encode(event(op, key, now)), None)
+        )
         told.append((position, op == "d", now))
         if now is not None and chance.random() < 0.4:
-            rows.append((str(key), f"{second:08x}00000002:~", "r", None, _CAPTURED, bson.encode({"_id": key, "v": now}), None))
+            rows.append(
+                (str(key), f"{second:08x}00000002:~", "r", None, _CAPTURED, bson.encode({"_id": key, "v": now}), None)
+            )
         assert before is None or op != "c"
     ends = [*(position for position, _, _ in told[1:]), None]
     return rows, [(str(key), position, end, deleted, v) for (position, deleted, v), end in zip(told, ends, strict=True)]
@@ -54,14 +58,18 @@ def event(op: str, key: int, v: int | None) -> dict[str, Any]:
 
 
 def content(table: DataFrame) -> list[Version]:
-    found = table.select("_key", "_position", "_valid_to_position", "_deleted", "v", F.col("_document").alias("raw")).collect()
+    found = table.select(
+        "_key", "_position", "_valid_to_position", "_deleted", "v", F.col("_document").alias("raw")
+    ).collect()
     for row in found:
         assert (None if row["raw"] is None else bson.decode(bytes(row["raw"]))["v"]) == row["v"]
     return sorted(tuple(row)[:5] for row in found)
 
 
 # promise 2; scenario: C12, C13, D06
-@settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1)
+@settings(
+    deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1
+)
 @given(seed=SEEDS)
 def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -72,11 +80,15 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     messy = rows + chance.sample(rows, len(rows) // 3)
     chance.shuffle(messy)
     cut = chance.randrange(1, len(messy))
-    table = HistoryTable(Tables(spark, Lake(root=str(tmp_path_factory.mktemp("history")))), TableName("silver", "t_history"))
+    table = HistoryTable(
+        Tables(spark, Lake(root=str(tmp_path_factory.mktemp("history")))), TableName("silver", "t_history")
+    )
     table.follow(table.open("db.t", "test").shape, _SHAPE)
     for batch in (messy[:cut], messy[cut:]):
         facts = facts_in(spark.createDataFrame(batch, _BRONZE))
         current = table.tables.read(table.name)
         changes = history_changes(facts, current, _SHAPE, ends=Ends(), hard_deletes=False)
         assert table.merge(changes, since=min(row[1] for row in batch)) > 0
-    assert content(table.tables.read(table.name)) == sorted(version for _, versions in histories for version in versions)
+    assert content(table.tables.read(table.name)) == sorted(
+        version for _, versions in histories for version in versions
+    )

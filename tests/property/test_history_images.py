@@ -21,10 +21,10 @@ from random_updates import HOSTILE, PLAIN, bulky, random_document, random_operat
 from seeds import SEEDS
 
 from pipelines.bronze.event import ChangeEvent, parse_event
-from pipelines.model import raw_bson as rb
-from pipelines.silver.document import with_id_first
+from pipelines.model.bson import raw as rb
+from pipelines.silver.decode.document import with_id_first
+from pipelines.silver.history.versions import fact_of, versions_of
 from pipelines.silver.incarnations import Ends
-from pipelines.silver.versions import fact_of, versions_of
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -33,13 +33,21 @@ _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 
 def random_workload(database: Db, chance: Random) -> list[ChangeEvent]:
     """The events of forty documents, each with the images before and after it."""
-    raw = database.create_collection("c", changeStreamPreAndPostImages={"enabled": True}).with_options(codec_options=_RAW)
+    raw = database.create_collection("c", changeStreamPreAndPostImages={"enabled": True}).with_options(
+        codec_options=_RAW
+    )
     with raw.watch(full_document="whenAvailable", full_document_before_change="whenAvailable") as stream:
         for key in range(40):
-            database.c.insert_one({"_id": key, **bulky(chance, random_document(chance, chance.choice((PLAIN, HOSTILE)), 3))})
+            database.c.insert_one(
+                {"_id": key, **bulky(chance, random_document(chance, chance.choice((PLAIN, HOSTILE)), 3))}
+            )
             for _ in range(chance.randint(2, 8)):
                 document: dict[str, Any] = bson.decode(bytes(raw.find({"_id": key}).next().raw))
-                random_update = random_pipeline(chance, document, PLAIN) if chance.random() < 0.6 else random_operators(chance, document)
+                random_update = (
+                    random_pipeline(chance, document, PLAIN)
+                    if chance.random() < 0.6
+                    else random_operators(chance, document)
+                )
                 update, options = random_update
                 with suppress(errors.WriteError):  # the server refuses some of them
                     database.c.update_one({"_id": key}, update, **options)
@@ -65,7 +73,9 @@ def versions_by_position(events: list[ChangeEvent]) -> dict[str, tuple[bytes | N
 
 
 # scenario: B03, B04, B11
-@settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=2)
+@settings(
+    deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=2
+)
 @given(seed=SEEDS)
 def test_every_version_is_the_post_image_with_the_id_where_the_server_stores_it(database: Db, seed: int) -> None:
     events = random_workload(database, Random(seed))

@@ -25,8 +25,8 @@ from seeds import SEEDS
 from pipelines.bronze.writer import PROPERTIES
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver import run_silver
-from pipelines.model.columns import BRONZE_DDL, bronze_table
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
 
 # One example is a whole pipeline run: shrinking would take hours, and a slow machine is no failure.
@@ -42,7 +42,9 @@ class Names:
 
     def __init__(self, chance: random.Random, *histories: Sequence[str]) -> None:
         self._chance, self._tick = chance, 0
-        self._others = {name: [other for other in history if other != name] for history in histories for name in history}
+        self._others = {
+            name: [other for other in history if other != name] for history in histories for name in history
+        }
         self.collections: dict[str, tuple[str, dict[int, dict[str, Any]]]] = {}
         self.streamed: list[dict[str, Any]] = []
         self.reads: list[tuple[int, list[dict[str, Any]]]] = []
@@ -76,10 +78,19 @@ class Names:
             return
         op = "u" if key in documents else "c"
         documents[key] = {"_id": key, "v": self._tick}
-        self._land(name, uuid_, op, "replace" if op == "u" else "insert", key, {"operationType": "replace", "fullDocument": documents[key]})
+        self._land(
+            name,
+            uuid_,
+            op,
+            "replace" if op == "u" else "insert",
+            key,
+            {"operationType": "replace", "fullDocument": documents[key]},
+        )
 
     def _rename(self, name: str, to: str) -> None:
-        target = {"dropTarget": bson.Binary(bytes.fromhex(self.collections[to][0]), 4)} if to in self.collections else {}
+        target = (
+            {"dropTarget": bson.Binary(bytes.fromhex(self.collections[to][0]), 4)} if to in self.collections else {}
+        )
         self._named("rename", name, self.collections[name][0], to={"db": "db", "coll": to}, operationDescription=target)
         self.collections[to] = self.collections.pop(name)
 
@@ -87,22 +98,34 @@ class Names:
         return uuid.UUID(int=self._chance.getrandbits(128)).hex
 
     def _named(self, kind: str, name: str, uuid_: str, **more: Any) -> None:
-        event = {"operationType": kind, "ns": {"db": "db", "coll": name}, "collectionUUID": bson.Binary(bytes.fromhex(uuid_), 4), **more}
+        event = {
+            "operationType": kind,
+            "ns": {"db": "db", "coll": name},
+            "collectionUUID": bson.Binary(bytes.fromhex(uuid_), 4),
+            **more,
+        }
         self._land(name, uuid_, "ddl", kind, None, event)
 
     def _read(self, name: str) -> None:
         uuid_, documents = self.collections[name]
         position = f"{self._tick:08x}{1:08x}:~"
         self.reads.append(
-            (len(self.streamed), [_bronze_row(name, uuid_, "r", "read", key, document, position) for key, document in documents.items()])
+            (
+                len(self.streamed),
+                [_bronze_row(name, uuid_, "r", "read", key, document, position) for key, document in documents.items()],
+            )
         )
 
     def _land(self, name: str, uuid_: str, op: str, kind: str, key: int | None, event: dict[str, Any]) -> None:
         self._tick += 1
-        self.streamed.append(_bronze_row(name, uuid_, op, kind, key, event, f"{self._tick:08x}{1:08x}:82{self._tick:04x}"))
+        self.streamed.append(
+            _bronze_row(name, uuid_, op, kind, key, event, f"{self._tick:08x}{1:08x}:82{self._tick:04x}")
+        )
 
 
-def _bronze_row(name: str, uuid_: str, op: str, kind: str, key: int | None, content: Mapping[str, Any], position: str) -> dict[str, Any]:
+def _bronze_row(
+    name: str, uuid_: str, op: str, kind: str, key: int | None, content: Mapping[str, Any], position: str
+) -> dict[str, Any]:
     document = content if op == "r" else content.get("fullDocument")
     return {
         "position": position,
@@ -145,7 +168,9 @@ def messy_commits(names: Names, chance: random.Random, commits: int, *, lap: int
     return landed
 
 
-def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_nothing_to_life(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_nothing_to_life(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     names = Names(random.Random(1), "ab")
     names._write("a", 1)  # why: a history of four steps
     names._read("a")
@@ -153,7 +178,9 @@ def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_not
     names._write("b", 1)
     written, dropped, other = names.streamed
     ctx, land = bronze_of(spark, tmp_path)
-    land([dropped | {"batch": 1}, other | {"batch": 1, "resume_token": '{"_data": "82"}'}])  # as under no_data: nobody saw the insert
+    land(
+        [dropped | {"batch": 1}, other | {"batch": 1, "resume_token": '{"_data": "82"}'}]
+    )  # as under no_data: nobody saw the insert
     run_silver(ctx)
     land(names.reads[0][1])
     run_silver(ctx)
@@ -188,7 +215,9 @@ def names_converge(spark: SparkSession, root: Path, seed: int, histories: Sequen
     for commit, following in zip(commits, [*commits[1:], None], strict=True):
         land(commit.rows)
         run_silver(ctx)
-        if following is None or not (commit.is_news and following.is_news):  # looked at before what should change nothing, and after it
+        if following is None or not (
+            commit.is_news and following.is_news
+        ):  # looked at before what should change nothing, and after it
             before, living = living, found_in_silver(ctx, all_names)
             assert commit.is_news or living == before, seed
         for _ in range(chance.randrange(3)):
@@ -207,7 +236,9 @@ def found_in_silver(ctx: JobContext, names: Iterable[str]) -> dict[str, dict[str
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
 @pytest.mark.long
-def test_drops_and_renames_at_any_moment_converge(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_drops_and_renames_at_any_moment_converge(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
     names_converge(spark, tmp_path_factory.mktemp("names"), seed, ["ab"], runs=2)
 
 

@@ -20,13 +20,13 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from pipelines.jobs.capture import run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets import alter_offset
-from pipelines.jobs.send_signal import send_signal
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.sources import order
-from pipelines.jobs.status import show_offset
+from pipelines.jobs.offsets.job import alter_offset
+from pipelines.jobs.offsets.life_cycle import order
+from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.send_signal import send_signal
 
 _COLLECTIONS, _KEYS = 200, 10
 _VALUES = (1, 2.5, "text", None, [1, {"a": 2}], {"b": [True]}, 2**40)
@@ -46,7 +46,9 @@ class Histories:
                 self.database.drop_collection(name)
             changes = [self._change() for _ in range(_KEYS)]
             if self._chance.random() < 0.2:
-                self.database[name].update_one({"_id": 0}, {"$inc": {"n": 1}}, upsert=True)  # a transaction makes no collection of its own
+                self.database[name].update_one(
+                    {"_id": 0}, {"$inc": {"n": 1}}, upsert=True
+                )  # a transaction makes no collection of its own
                 with self.database.client.start_session() as session, session.start_transaction():
                     self.database[name].bulk_write(changes, session=session)
             else:
@@ -67,7 +69,9 @@ class Histories:
 
 # promises 1 and 2; scenario: A01, C07, D06, D09, E01, E03, H03, I06, T08
 @pytest.mark.long
-@settings(deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1)
+@settings(
+    deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None, max_examples=1
+)
 @given(seed=SEEDS)
 def test_thousands_of_histories_in_hundreds_of_collections_converge(
     spark: SparkSession,
@@ -117,7 +121,8 @@ def test_thousands_of_histories_in_hundreds_of_collections_converge(
         assert_equal_to_source(ctx, database, *there)
         rows = bronze(ctx).where("collection IS NOT NULL").count()
         record_property(
-            "found", f"{_COLLECTIONS * _KEYS:,} histories in {len(there)} collections, {rows:,} rows of bronze: equal; seed {seed}"
+            "found",
+            f"{_COLLECTIONS * _KEYS:,} histories in {len(there)} collections, {rows:,} rows of bronze: equal; seed {seed}",
         )
     finally:
         mongo.drop_database(database.name)

@@ -13,12 +13,14 @@ from bench.orders import Orders
 from bench.reads import ReadWatch
 from bench.recovery import SOURCE, Size, batch_rows, built, measured, recovered
 from pipelines.io.tables import Tables
-from pipelines.jobs.silver import run_silver
-from pipelines.jobs.silver_collection import SilverResult
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.silver.collection import SilverResult
+from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's"
+)
 
 
 def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,6 +68,6 @@ def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
     assert (result.inserted, result.updated, read) == (0, 2, 2)
     result, read = changed(9_000)
     assert (result.inserted, result.updated, read) == (1, 0, 0)
-    monkeypatch.setattr("pipelines.silver.keys.LISTED", 1)
+    monkeypatch.setattr("pipelines.silver.key_filter.LISTED", 1)
     result, read = changed(350, 370, 390)
     assert (result.inserted, result.updated, read) == (0, 3, 1)

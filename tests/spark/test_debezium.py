@@ -17,8 +17,8 @@ from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table
 from pipelines.bronze.debezium import VALUE, debezium_events, event_id
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import BRONZE_DDL
-from pipelines.model.extended_json import JsonMode
+from pipelines.model.bson.extended_json import JsonMode
+from pipelines.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_123_456)
 CHUNK = ChunkStamp(STAMP, "s1", 3, "inventory", "customers", "ab", 1000, 5)
@@ -90,9 +90,18 @@ def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSes
         "updatedFields": '{ "name" : "Anne Marie" }',
         "truncatedArrays": [{"field": "tags", "size": 2}],
     }
-    assert (update["ts_ms"], update["ts_us"], update["ts_ns"]) == (1_700_000_000_123, 1_700_000_000_123_456, 1_700_000_000_123_456_000)
+    assert (update["ts_ms"], update["ts_us"], update["ts_ns"]) == (
+        1_700_000_000_123,
+        1_700_000_000_123_456,
+        1_700_000_000_123_456_000,
+    )
     source = update["source"].asDict()
-    assert (source["connector"], source["name"], source["db"], source["collection"]) == ("mongodb", "shop", "inventory", "customers")
+    assert (source["connector"], source["name"], source["db"], source["collection"]) == (
+        "mongodb",
+        "shop",
+        "inventory",
+        "customers",
+    )
     assert (source["ts_ms"], source["wallTime"], source["ord"], source["txnNumber"], source["snapshot"]) == (
         1000500,
         1000500,
@@ -102,7 +111,12 @@ def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSes
     )
     assert (update["transaction"]["total_order"], update["transaction"]["data_collection_order"]) == (3, 2)
     delete = found["1004", "d", "fulfillment.inventory.customers"]
-    assert (delete["source"]["ts_ms"], delete["transaction"], delete["after"], delete["updateDescription"]) == (1_000_000, None, None, None)
+    assert (delete["source"]["ts_ms"], delete["transaction"], delete["after"], delete["updateDescription"]) == (
+        1_000_000,
+        None,
+        None,
+        None,
+    )
     assert found['"a"', "r", "fulfillment.inventory.customers"]["source"]["snapshot"] == "true"
 
     with_tombstones = debezium_events(rows, prefix="fulfillment", tombstones=True)
@@ -114,7 +128,9 @@ def test_events_have_debeziums_fields_and_a_delete_its_tombstone(spark: SparkSes
 
 
 # scenario: B16
-def test_documents_come_in_the_json_that_was_asked_for_and_the_source_names_its_replica_set(spark: SparkSession) -> None:
+def test_documents_come_in_the_json_that_was_asked_for_and_the_source_names_its_replica_set(
+    spark: SparkSession,
+) -> None:
     born = datetime.fromtimestamp(1783101585.729, UTC)
     content = {"_id": 1004, "n": bson.Int64(5), "x": 10.0, "born": born}
     change = {"updatedFields": {"n": bson.Int64(5), "born": born}, "removedFields": [], "truncatedArrays": []}
@@ -132,7 +148,10 @@ def test_documents_come_in_the_json_that_was_asked_for_and_the_source_names_its_
         row = shown(mode)
         assert (row["after"], row["before"], row["id"]) == (strict, strict, "1004")
     assert json.loads(shown("legacy")["updateDescription"]["updatedFields"]) == relaxed
-    assert shown("strict")["updateDescription"]["updatedFields"] == '{"n": {"$numberLong": "5"},"born": {"$date": 1783101585729}}'
+    assert (
+        shown("strict")["updateDescription"]["updatedFields"]
+        == '{"n": {"$numberLong": "5"},"born": {"$date": 1783101585729}}'
+    )
     assert json.loads(shown("relaxed")["after"]) == {"_id": 1004, "x": 10.0, **relaxed}
     assert json.loads(shown("extended")["after"])["x"] == {"$numberDouble": "10.0"}
     assert shown("strict")["source"]["rs"] == "rs0"

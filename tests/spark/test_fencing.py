@@ -23,10 +23,10 @@ from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, StrandlineError
+from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.commits import LogFolder
-from pipelines.io.landed import Landed, Taken
 from pipelines.io.tables import Tables
-from pipelines.model.columns import bronze_table
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 TOKEN = '{"_data": "8200"}'
@@ -103,7 +103,9 @@ def test_a_chunk_that_was_read_before_its_lineage_ended_does_not_land(tables: Ta
     capture, last = opened(tables, "capture", native=native)
     plan = {"chunks": [], "lanes": 2, "at": [1, 1], "complete": False, "kind": "initial", "signal": None}
     for snapshot in ("s1", "s2"):  # the second one took the first one's place
-        capture.append_once(control(capture, snapshot, "plan", -1, plan), app_id=capture.app_id(snapshot, "plan"), sequence=0)
+        capture.append_once(
+            control(capture, snapshot, "plan", -1, plan), app_id=capture.app_id(snapshot, "plan"), sequence=0
+        )
         last = capture.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=snapshot)
     operator, seen = opened(tables, "operator")
     reset(operator, seen)
@@ -111,7 +113,7 @@ def test_a_chunk_that_was_read_before_its_lineage_ended_does_not_land(tables: Ta
     for snapshot, lane in (("s1", 0), ("s1", 1), ("s2", 0), ("s2", 1)):
         rows = control(capture, snapshot, "chunk", lane, {"documents": 0})
         landed = capture.append_read(_Given(rows), app_id=capture.app_id(snapshot, lane), sequence=lane)
-        assert landed == Taken()
+        assert landed == AlreadyAppended()
         assert isinstance(capture.refusal("the chunk"), FencedError)
     capture.close()
     assert tables.version(BRONZE) == version
@@ -127,7 +129,7 @@ def test_a_chunk_of_a_snapshot_that_a_restore_took_back_does_not_land(tables: Ta
     tables.spark.sql(f"RESTORE TABLE {tables.lake.sql(BRONZE)} TO VERSION AS OF {before}")
     opened(tables, "next")
     rows = control(capture, "s1", "chunk", 0, {"documents": 0})
-    assert capture.append_once(rows, app_id=capture.app_id("s1", 0), sequence=0) == Taken()
+    assert capture.append_once(rows, app_id=capture.app_id("s1", 0), sequence=0) == AlreadyAppended()
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,10 @@ def test_a_commit_is_known_again_behind_many_others(tables: Tables, files_are_se
     assert last.batch == 1
     rows = control_table(bronze.stamp(), batch=2, end=BatchEnd(TOKEN, None))
     landed = bronze.append_once(rows, app_id=bronze.app_id(), sequence=2)
-    assert isinstance(landed, Landed)
+    assert isinstance(landed, Appended)
     assert landed.rows == 1
-    assert isinstance(bronze.append_once(rows, app_id=bronze.app_id(), sequence=2), Landed), "its answer was lost"
-    assert bronze.append_once(rows, app_id=bronze.app_id(), sequence=1) == Taken()
+    assert isinstance(bronze.append_once(rows, app_id=bronze.app_id(), sequence=2), Appended), "its answer was lost"
+    assert bronze.append_once(rows, app_id=bronze.app_id(), sequence=1) == AlreadyAppended()
 
 
 # scenario: O11, G11
@@ -246,7 +248,11 @@ def test_each_commit_proves_its_table_also_where_only_spark_sees_it(tables: Tabl
         folder.with_name("copy").rename(folder)
     opened(tables, "other")
     commit_others(tables, 9)
-    why = "not the table that this capture opened" if swapped == "another table" else "no longer holds what this writer committed before"
+    why = (
+        "not the table that this capture opened"
+        if swapped == "another table"
+        else "no longer holds what this writer committed before"
+    )
     for batch in (5, 6):
         with pytest.raises(StrandlineError, match=why):
             capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
@@ -254,5 +260,7 @@ def test_each_commit_proves_its_table_also_where_only_spark_sees_it(tables: Tabl
 
 def test_a_table_that_something_else_made_is_not_blamed_on_a_deployment(tables: Tables) -> None:
     tables.create(BRONZE, tables.spark.range(1).schema)
-    with pytest.raises(ConfigurationError, match=r"has no property strandline.source, so it is not the table that strandline made"):
+    with pytest.raises(
+        ConfigurationError, match=r"has no property strandline.source, so it is not the table that strandline made"
+    ):
         writer(tables, "w").open("cluster", None)

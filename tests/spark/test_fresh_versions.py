@@ -11,11 +11,11 @@ from idle_lake import idle_copy
 
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import refresh_gold, run_gold
-from pipelines.jobs.quality import run_quality
-from pipelines.model.columns import QUALITY
+from pipelines.jobs.gold.job import refresh_gold, run_gold
+from pipelines.jobs.gold.quality import run_quality
+from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import LakeSettings, Settings
+from pipelines.settings.configuration import LakeSettings, Settings
 
 FLIGHTS, BY_CARRIER = TableName("silver", "flights"), TableName("gold", "by_carrier")
 SQL = "-- materialized: table\nselect carrier, count(*) as flights from silver.flights group by carrier"
@@ -59,7 +59,9 @@ def by_gate_and_gold(ctx: JobContext) -> None:
 
 # scenario: T05
 @pytest.mark.parametrize("work", [by_gold, by_quality, by_gate_and_gold])
-def test_the_work_is_done_again_with_the_newest_version(tables: Tables, tmp_path: Path, work: Callable[[JobContext], None]) -> None:
+def test_the_work_is_done_again_with_the_newest_version(
+    tables: Tables, tmp_path: Path, work: Callable[[JobContext], None]
+) -> None:
     tables.create(FLIGHTS, schema_of("_key STRING, carrier STRING"), properties={"delta.enableChangeDataFeed": "true"})
     insert(tables)
     insert(tables)
@@ -80,4 +82,6 @@ def test_the_work_is_done_again_with_the_newest_version(tables: Tables, tmp_path
     if work is not by_quality:
         assert busy.read(BY_CARRIER).collect() == [("UA", 3)]
     if work is not by_gold:
-        assert {row["table_version"] for row in busy.read(QUALITY).collect()} == {3}, "what was begun with the old version left nothing"
+        assert {row["table_version"] for row in busy.read(QUALITY).collect()} == {3}, (
+            "what was begun with the old version left nothing"
+        )

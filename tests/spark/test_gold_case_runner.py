@@ -11,8 +11,8 @@ from pipelines.gold.cases import parse_cases
 from pipelines.gold.graph import parse
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold import check_gold
-from pipelines.settings import GoldSettings, LakeSettings, Settings
+from pipelines.jobs.gold.job import check_gold
+from pipelines.settings.configuration import GoldSettings, LakeSettings, Settings
 
 GRAPH = parse(
     {
@@ -34,10 +34,18 @@ def test_the_demos_cases_pass_and_cover_every_piece(spark: SparkSession, tables:
     ("given", "expect", "difference"),
     [
         ("silver.a: [{k: 1, x: 1.1, at: 2013-01-01}, {k: 1, x: 2.2, at: 2013-01-01}]", "[{k: 1, mean: 1.65}]", ""),
-        ("silver.a: [{k: 1, x: 3, at: 2013-01-01T01:00:00+01:00}]", "[{k: 1, mean: 3, latest: 2013-01-01 00:00:00}]", ""),
+        (
+            "silver.a: [{k: 1, x: 3, at: 2013-01-01T01:00:00+01:00}]",
+            "[{k: 1, mean: 3, latest: 2013-01-01 00:00:00}]",
+            "",
+        ),
         ("silver.a: {columns: 'k INT, x DECIMAL(9,2), at DATE', rows: []}", "[]", ""),
         ("gold.low: [{k: 1, mean: 2}]", "[{k: 1, mean: 2}]", ""),
-        ("gold.low: [{k: 1, mean: 2}]", "[{k: 1, mean: 3}]", 'expected {"k": 1, "mean": 3}; found instead {"k": 1, "mean": 2}'),
+        (
+            "gold.low: [{k: 1, mean: 2}]",
+            "[{k: 1, mean: 3}]",
+            'expected {"k": 1, "mean": 3}; found instead {"k": 1, "mean": 2}',
+        ),
         ("gold.low: [{k: 1, mean: 2}]", "[]", 'not expected {"k": 1, "mean": 2}'),
         ("gold.low: [{k: 1, mean: 2}]", "[{kk: 1}]", "the result has no column kk (did you mean k?)"),
         ("silver.b: [{k: 1}]", "[]", "silver.a is not given"),

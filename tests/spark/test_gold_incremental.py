@@ -24,20 +24,37 @@ VIEWS = parse({f"{name}.sql": sql for name, sql in QUERIES.items()})
 
 
 def _graph() -> Graph:
-    files = {f"{name}.sql": f"-- materialized: incremental\n-- keys: {KEYS[name]}\n{sql}" for name, sql in QUERIES.items()}
-    return parse({**files, "top.sql": "-- materialized: table\nselect carrier, delay from gold.by_carrier order by delay limit 1"})
+    files = {
+        f"{name}.sql": f"-- materialized: incremental\n-- keys: {KEYS[name]}\n{sql}" for name, sql in QUERIES.items()
+    }
+    return parse(
+        {
+            **files,
+            "top.sql": "-- materialized: table\nselect carrier, delay from gold.by_carrier order by delay limit 1",
+        }
+    )
 
 
 def _lake(tables: Tables) -> None:
-    for table, columns in ((FLIGHTS, "_key STRING, carrier STRING, delay INT, _deleted BOOLEAN"), (AIRLINES, "_id STRING, name STRING")):
+    for table, columns in (
+        (FLIGHTS, "_key STRING, carrier STRING, delay INT, _deleted BOOLEAN"),
+        (AIRLINES, "_id STRING, name STRING"),
+    ):
         tables.create(table, schema_of(columns), properties={"delta.enableChangeDataFeed": "true"})
-    _sql(tables, "INSERT INTO {0} VALUES ('1','UA',5,false),('2','UA',7,false),('3','AA',1,false),('4','AA',2,false),('5',NULL,3,false)")
+    _sql(
+        tables,
+        "INSERT INTO {0} VALUES ('1','UA',5,false),('2','UA',7,false),('3','AA',1,false),('4','AA',2,false),('5',NULL,3,false)",
+    )
     _sql(tables, "INSERT INTO {1} VALUES ('UA','United')")
 
 
 def _sql(tables: Tables, *statements: str) -> None:
     for statement in statements:
-        tables.spark.sql(statement.format(tables.lake.sql(FLIGHTS), tables.lake.sql(AIRLINES), tables.lake.sql(quarantine_of(FLIGHTS))))
+        tables.spark.sql(
+            statement.format(
+                tables.lake.sql(FLIGHTS), tables.lake.sql(AIRLINES), tables.lake.sql(quarantine_of(FLIGHTS))
+            )
+        )
 
 
 def _step(tables: Tables) -> dict[str, GoldResult]:
@@ -45,7 +62,10 @@ def _step(tables: Tables) -> dict[str, GoldResult]:
     graph = _graph()
     planned = {item.name: item.action for item in plan(tables, graph)}
     results = {result.name: result for result in publish(tables, graph, max_threads=3)}
-    done = {name: result.reason.split(":")[0] if result.status == "built" else result.status for name, result in results.items()}
+    done = {
+        name: result.reason.split(":")[0] if result.status == "built" else result.status
+        for name, result in results.items()
+    }
     assert {name: action for name, action in done.items() if name != "top"} == {
         name: action for name, action in planned.items() if name != "top"
     }
@@ -68,7 +88,9 @@ def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs
     _sql(tables, "INSERT INTO {0} VALUES ('6', NULL, 0, false), ('7', 'DL', 4, true)")
     results = _step(tables)
     assert _how(results) == {"by_carrier": "incremental", "flights": "incremental", "top": "full"}
-    assert results["flights"].rows == 3  # 2 deleted, 3 updated, 7 inserted; 6 is filtered out, 1, 4 and 5 were not touched
+    assert (
+        results["flights"].rows == 3
+    )  # 2 deleted, 3 updated, 7 inserted; 6 is filtered out, 1, 4 and 5 were not touched
     assert "silver.flights changed, version " in results["flights"].reason
 
     tables.set_properties(FLIGHTS, {"strandline.note": "no row changed"})
@@ -109,7 +131,9 @@ def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: T
 
     version = tables.version(FLIGHTS)
     _sql(
-        tables, "INSERT INTO {0} VALUES ('8', 'UA', 1, false)", "ALTER TABLE {0} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
+        tables,
+        "INSERT INTO {0} VALUES ('8', 'UA', 1, false)",
+        "ALTER TABLE {0} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
     )
     _sql(tables, "DELETE FROM {0} WHERE _key = '1'")
     (result,) = publish(tables, changed)
@@ -120,18 +144,23 @@ def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: T
     assert result.reason.startswith("full: silver.flights went back from version")
     assert {row["id"] for row in tables.read(TableName("gold", "flights")).collect()} == {"1", "2", "3", "4", "5"}
 
-    alike = parse({"doubled.sql": "-- materialized: incremental\n-- keys: carrier\nselect carrier, delay from silver.flights"})
+    alike = parse(
+        {"doubled.sql": "-- materialized: incremental\n-- keys: carrier\nselect carrier, delay from silver.flights"}
+    )
     (result,) = publish(tables, alike)
-    assert (result.status, "keys: carrier do not identify a row of gold.doubled" in result.reason) == ("failed", True), result.reason
+    assert (result.status, "keys: carrier do not identify a row of gold.doubled" in result.reason) == (
+        "failed",
+        True,
+    ), result.reason
     assert tables.read(TableName("gold", "doubled")).count() == 0
 
 
 def test_comments_are_carried_and_what_changes_by_itself_is_always_built(tables: Tables) -> None:
     _lake(tables)
-    sql = (
-        "-- materialized: table\n-- column carrier: IATA code,\n--   two letters\nselect carrier, current_date() as day from silver.flights"
+    sql = "-- materialized: table\n-- column carrier: IATA code,\n--   two letters\nselect carrier, current_date() as day from silver.flights"
+    graph = parse(
+        {"t.sql": sql, "wrong.sql": "-- materialized: table\n-- column carier: x\nselect carrier from silver.flights"}
     )
-    graph = parse({"t.sql": sql, "wrong.sql": "-- materialized: table\n-- column carier: x\nselect carrier from silver.flights"})
     for reason in ("full: first build", "full: current_date() changes by itself"):
         results = {result.name: result for result in publish(tables, graph)}
         assert results["t"].reason == reason

@@ -43,12 +43,23 @@ def _airline(tables: Tables) -> None:
         ],
         FLIGHTS,
     )
-    _silver(tables, "airlines", [("UA", "United", False), ("XX", "Gone", True)], "_id STRING, name STRING, _deleted BOOLEAN")
-    _silver(tables, "weather", [(("EWR", HOUR), 30.0, 0.2, 5.0, 3.0, False), (("JFK", HOUR), 50.0, 0.0, 0.5, 3.0, True)], WEATHER)
+    _silver(
+        tables, "airlines", [("UA", "United", False), ("XX", "Gone", True)], "_id STRING, name STRING, _deleted BOOLEAN"
+    )
+    _silver(
+        tables,
+        "weather",
+        [(("EWR", HOUR), 30.0, 0.2, 5.0, 3.0, False), (("JFK", HOUR), 50.0, 0.0, 0.5, 3.0, True)],
+        WEATHER,
+    )
     _silver(
         tables,
         "planes",
-        [("N1", 2003, "AIRBUS INDUSTRIE", 100, False), ("N2", None, "AIRBUS", 200, False), ("N3", 2000, "BOEING", 300, True)],
+        [
+            ("N1", 2003, "AIRBUS INDUSTRIE", 100, False),
+            ("N2", None, "AIRBUS", 200, False),
+            ("N3", 2000, "BOEING", 300, True),
+        ],
         PLANES,
     )
 
@@ -62,7 +73,9 @@ def test_the_demos_pieces_count_what_they_say(tables: Tables) -> None:
         "fleet_age": ("built", 1, "full: first build"),
         "on_time_performance": ("built", 2, "full: first build"),
     }
-    on_time = [tuple(row) for row in query(tables, graph, "select * from gold.on_time_performance order by carrier").collect()]
+    on_time = [
+        tuple(row) for row in query(tables, graph, "select * from gold.on_time_performance order by carrier").collect()
+    ]
     assert [tuple(map(str, row)) for row in on_time] == [
         ("UA", "United", "5", "2", "1", "20.0", "14.5", "14.5", "50.0"),
         ("XX", "XX", "1", "0", "0", "0.0", "None", "None", "None"),
@@ -78,7 +91,12 @@ def test_a_second_build_replaces_and_a_new_description_is_carried(tables: Tables
     _silver(tables, "a", [(1,), (2,)], "x INT")
     publish(tables, parse({"t.sql": "-- materialized: table\n-- description: the old\nselect x from silver.a"}))
     results = publish(
-        tables, parse({"t.sql": "-- materialized: table\n-- description: it's new\nselect x, 'it''s' as y from silver.a where x > 1"})
+        tables,
+        parse(
+            {
+                "t.sql": "-- materialized: table\n-- description: it's new\nselect x, 'it''s' as y from silver.a where x > 1"
+            }
+        ),
     )
     assert [(result.status, result.rows) for result in results] == [("built", 1)]
     expected = tables.spark.createDataFrame([(2, "it's")], "x INT, y STRING")

@@ -10,9 +10,9 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from pipelines.model.shape import Shape
-from pipelines.silver.history import ends_at, facts_in, history_changes, unaccounted
+from pipelines.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
+from pipelines.silver.history.changes import ends_at, facts_in, history_changes, unaccounted
 from pipelines.silver.incarnations import Ends
 from pipelines.silver.sweep import Sweep
 
@@ -47,16 +47,44 @@ def version(key: int, second: int, until: int | None, v: int | None) -> tuple[An
     document = None if v is None else bson.encode({"_id": key, "v": v})
     known = (None, _CAPTURED, None) if v is None else (True, _CAPTURED, document)
     op, exact, captured, raw = ("d" if v is None else "c"), known[0], known[1], known[2]
-    return (str(key), position(second), ended[0], time(second), ended[1], op, v is None, captured, None, exact, None, None, None, raw)
+    return (
+        str(key),
+        position(second),
+        ended[0],
+        time(second),
+        ended[1],
+        op,
+        v is None,
+        captured,
+        None,
+        exact,
+        None,
+        None,
+        None,
+        raw,
+    )
 
 
 def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkSession) -> None:
     table = spark.createDataFrame(
-        [version(1, 10, None, 1), version(2, 10, 20, 1), version(2, 20, None, 2), version(3, 10, None, 3), version(4, 10, None, 4)],
+        [
+            version(1, 10, None, 1),
+            version(2, 10, 20, 1),
+            version(2, 20, None, 2),
+            version(3, 10, None, 3),
+            version(4, 10, None, 4),
+        ],
         schema_of(SILVER_HISTORY_DDL),
     )
     assert table.columns == list(HISTORY_BOOKKEEPING)
-    bronze = [change(1, 30, "u", 5), change(2, 15, "u", 9), change(3, 30, "d"), change(3, 40, "c", 6), change(4, 10, "c", 4), (None,) * 7]
+    bronze = [
+        change(1, 30, "u", 5),
+        change(2, 15, "u", 9),
+        change(3, 30, "d"),
+        change(3, 40, "c", 6),
+        change(4, 10, "c", 4),
+        (None,) * 7,
+    ]
     facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
     changes = history_changes(facts, table, _SHAPE, ends=Ends(), hard_deletes=False)
     expected = [

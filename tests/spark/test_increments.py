@@ -63,7 +63,9 @@ def test_changes_older_than_delta_shows_are_all_rows(tables: Tables, tmp_path: P
         return inserted(idle, table, 2, chosen[-1]).count()
 
     assert (with_fresh_versions(read), chosen) == (5, [4, 5])
-    with pytest.raises(VersionGone, match=r"version 4 of bronze.appended cannot be read: .* → run the same command again") as gone:
+    with pytest.raises(
+        VersionGone, match=r"version 4 of bronze.appended cannot be read: .* → run the same command again"
+    ) as gone:
         inserted(idle, table, 2, 4)
     assert gone.value.exit_code == 75
 
@@ -80,4 +82,6 @@ def test_changes_whose_files_were_removed_by_hand_are_all_rows(tables: Tables) -
         tables.spark.conf.unset(check)
     assert not is_readable(tables, table, 4)
     newest = tables.version(table)
-    assert sorted(map(tuple, inserted(tables, table, 2, newest).collect())) == [(number, newest) for number in range(1, 5)]
+    assert sorted(map(tuple, inserted(tables, table, 2, newest).collect())) == [
+        (number, newest) for number in range(1, 5)
+    ]

@@ -23,7 +23,17 @@ Row = tuple[Any, ...]
 
 
 def change(key: str | None, position: str | None, op: str, document: bytes | None, version: int = 1) -> Row:
-    return (key, position, op, None, None, None if document is None else len(document), document or b"event", version, None)
+    return (
+        key,
+        position,
+        op,
+        None,
+        None,
+        None if document is None else len(document),
+        document or b"event",
+        version,
+        None,
+    )
 
 
 def collapsed(spark: SparkSession, *changes: Row) -> DataFrame:
@@ -65,20 +75,29 @@ def state(
             state("1", "b:82", "u", "b:82", "u", b"event", inserted=False),
         ),
         # scenario: C12: replayed rows
-        ([change("1", "a", "c", b"one", 1), change("1", "a", "c", b"one", 5)], state("1", "a", "c", "a", "c", b"one", 5)),
+        (
+            [change("1", "a", "c", b"one", 1), change("1", "a", "c", b"one", 5)],
+            state("1", "a", "c", "a", "c", b"one", 5),
+        ),
         # scenario: C14: null is a legal _id; its key is the text null, and even a missing key must not multiply
         ([change(None, "a", "c", b"one"), change(None, "b", "u", b"two")], state(None, "b", "u", "b", "u", b"two")),
     ],
 )
-def test_changes_collapse_to_the_newest_change_and_the_newest_document(spark: SparkSession, changes: list[Row], expected: Row) -> None:
+def test_changes_collapse_to_the_newest_change_and_the_newest_document(
+    spark: SparkSession, changes: list[Row], expected: Row
+) -> None:
     for shuffled in (changes, changes[::-1]):
-        assert_df_equality(collapsed(spark, *shuffled), spark.createDataFrame([expected], EXPECTED), ignore_nullable=True)
+        assert_df_equality(
+            collapsed(spark, *shuffled), spark.createDataFrame([expected], EXPECTED), ignore_nullable=True
+        )
 
 
 # scenario: C11
 def test_order_batching_and_duplication_do_not_matter(spark: SparkSession) -> None:
     generator = random.Random(7)
-    changes = [change(str(n % 5), f"{n:03}", generator.choice("cudr"), generator.choice([b"x%d" % n, None])) for n in range(60)]
+    changes = [
+        change(str(n % 5), f"{n:03}", generator.choice("cudr"), generator.choice([b"x%d" % n, None])) for n in range(60)
+    ]
     messy = changes + generator.sample(changes, 30)
     generator.shuffle(messy)
     assert_df_equality(collapsed(spark, *changes), collapsed(spark, *messy).repartition(2), ignore_row_order=True)
@@ -99,7 +118,9 @@ def test_hard_deletes_keep_the_position_and_nothing_of_the_document(spark: Spark
     )
     rows = {
         row["_key"]: row
-        for row in cleared.select("_key", "_position", F.col("envelope").cast("string").alias("e"), "_base_position").collect()
+        for row in cleared.select(
+            "_key", "_position", F.col("envelope").cast("string").alias("e"), "_base_position"
+        ).collect()
     }
     assert (rows["1"]["_position"], rows["1"]["e"], rows["1"]["_base_position"]) == ("b", None, None)
     assert rows["2"]["e"] == "two"

@@ -20,14 +20,14 @@ from pipelines.io.migration import refuse_newer_lake
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.migration import format_in_words, migrate
-from pipelines.jobs.status import silver_status
-from pipelines.model.columns import BRONZE_DDL, CUTS, CUTS_DDL, bronze_table
+from pipelines.jobs.operations.status import silver_status
 from pipelines.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, column_names, format_of
+from pipelines.model.table_schemas import BRONZE_DDL, CUTS, CUTS_DDL, bronze_table
 from pipelines.model.tables import Lake, TableName
-from pipelines.settings import Settings
-from pipelines.silver.ledger import Ledger
-from pipelines.silver.news import News
-from pipelines.silver.writer import SilverTable
+from pipelines.settings.configuration import Settings
+from pipelines.silver.bronze_increment import BronzeIncrement
+from pipelines.silver.progress_index import ProgressIndex
+from pipelines.silver.silver_table import SilverTable
 
 BRONZE, PEOPLE = bronze_table("shop"), TableName("silver", "people")
 WATERMARK = "0000000100000001:82"
@@ -53,10 +53,12 @@ def tables_of(ctx: JobContext) -> list[TableName]:
 def shown(ctx: JobContext) -> dict[str, Any]:
     """What readers see of the lake."""
     bronze_id = ctx.tables.id(BRONZE)
-    whole = News.read(ctx.tables, BRONZE, -1, ctx.tables.version(BRONZE)).reach
-    known = Ledger.read(ctx.tables, bronze_id)
-    silver = {table: SilverTable(ctx.tables, table).floor() for table in ctx.tables.names("silver")}
-    properties = {name: value for name, value in ctx.tables.properties(BRONZE).items() if name.startswith("strandline.")}
+    whole = BronzeIncrement.read(ctx.tables, BRONZE, -1, ctx.tables.version(BRONZE)).reach
+    known = ProgressIndex.read(ctx.tables, bronze_id)
+    silver = {table: SilverTable(ctx.tables, table).purge_watermark() for table in ctx.tables.names("silver")}
+    properties = {
+        name: value for name, value in ctx.tables.properties(BRONZE).items() if name.startswith("strandline.")
+    }
     properties.pop(FORMAT_PROPERTY, None)
     return {"cuts": cuts(ctx.tables, limit=100), "reach": whole, "index": known, "silver": silver, "bronze": properties}
 
@@ -86,7 +88,9 @@ def test_every_table_gets_the_format_and_readers_see_the_same(older: JobContext)
     assert (commits(lake), format_in_words(older)) == (after, "1")
 
 
-def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(older: JobContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(
+    older: JobContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, total = shown(older), 0
     statement, properties = migration._commit, Tables.set_properties
     left = [0]
@@ -110,7 +114,11 @@ def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(older: Jo
             done = True
         except Crash:
             total += 1
-            if total in (1, 2, len(tables_of(older))):  # behind cuts, behind the next one, and between the two of bronze
+            if total in (
+                1,
+                2,
+                len(tables_of(older)),
+            ):  # behind cuts, behind the next one, and between the two of bronze
                 assert shown(older) == before
     assert total == len(tables_of(older))
     assert shown(older) == before
@@ -156,7 +164,7 @@ def test_a_table_that_was_restored_to_an_older_format_is_migrated_when_it_is_ope
     migrate(older)
     restore(older, PEOPLE, version)
     assert format_of(older.tables.properties(PEOPLE)) == 0
-    assert SilverTable(older.tables, PEOPLE).floor() == WATERMARK
+    assert SilverTable(older.tables, PEOPLE).purge_watermark() == WATERMARK
     SilverTable(older.tables, PEOPLE).open("shop.people", "shop")
     assert format_of(older.tables.properties(PEOPLE)) == FORMAT
     assert silver_status(older)

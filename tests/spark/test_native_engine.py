@@ -21,7 +21,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
-from pipelines.model.columns import bronze_table
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
 from pipelines.source.errors import NoAnswer
 
@@ -46,20 +46,33 @@ def event(number: int) -> bytes:
     )
 
 
-SOME = [batch for number in range(3) for batch in control_table(Stamp("s", "w", 5), batch=number, end=BatchEnd(None, "s")).to_batches()]
+SOME = [
+    batch
+    for number in range(3)
+    for batch in control_table(Stamp("s", "w", 5), batch=number, end=BatchEnd(None, "s")).to_batches()
+]
 read_some: Reader = partial(iter, SOME)
 """Stands for a chunk of a snapshot: rows of another process, in parts."""
 
 
 def writer(tables: Tables, source: str, *, native: bool, name: str = "w", stored_json: bool = False) -> BronzeWriter:
-    return BronzeWriter(tables, source, name, lambda: 1_700_000_000_654_321, stored_json=stored_json, native_workers=int(native))
+    return BronzeWriter(
+        tables, source, name, lambda: 1_700_000_000_654_321, stored_json=stored_json, native_workers=int(native)
+    )
 
 
 def fill(bronze: BronzeWriter) -> None:
     bronze.open("cluster", None)
     try:
         bronze.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
-        bronze.commit([event(number) for number in range(20)], batch=2, resume_token=TOKEN, snapshot_id="s1", last_event="e", whole=True)
+        bronze.commit(
+            [event(number) for number in range(20)],
+            batch=2,
+            resume_token=TOKEN,
+            snapshot_id="s1",
+            last_event="e",
+            whole=True,
+        )
         bronze.commit([event(number) for number in range(20, 20 + MANY)], batch=3, resume_token=TOKEN, snapshot_id=None)
         bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1)
     finally:
@@ -85,13 +98,23 @@ def test_both_engines_write_the_same_rows(tables: Tables) -> None:
     fill(writer(tables, "two", native=False, stored_json=True))
     one, two = bronze_table("one"), bronze_table("two")
     same = F.struct(
-        "source.version", "source.ts_ms", "source.snapshot", "source.ord", "source.lsid", "source.txn_number", "source.wall_time"
+        "source.version",
+        "source.ts_ms",
+        "source.snapshot",
+        "source.ord",
+        "source.lsid",
+        "source.txn_number",
+        "source.wall_time",
     )
-    assert_df_equality(tables.read(one).withColumn("source", same), tables.read(two).withColumn("source", same), ignore_row_order=True)
+    assert_df_equality(
+        tables.read(one).withColumn("source", same), tables.read(two).withColumn("source", same), ignore_row_order=True
+    )
     assert committed(tables, one) == committed(tables, two)
     assert tables.version(one) == tables.version(two), "one commit each"
     assert tables.read(one).where("collection = 'orders' AND batch = 2 AND position > '000003e8'").count() == 10
-    assert inserted(tables, one, 1, tables.version(one)).count() == tables.read(one).count(), "the change feed has them all"
+    assert inserted(tables, one, 1, tables.version(one)).count() == tables.read(one).count(), (
+        "the change feed has them all"
+    )
 
 
 def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
@@ -112,7 +135,10 @@ def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
 # scenario: Q03, Q05
 @pytest.mark.parametrize("native", [False, True])
 def test_writers_of_both_engines_fence_each_other(tables: Tables, native: bool) -> None:
-    sleeper, rival = writer(tables, "shop", native=native, name="sleeper"), writer(tables, "shop", native=not native, name="rival")
+    sleeper, rival = (
+        writer(tables, "shop", native=native, name="sleeper"),
+        writer(tables, "shop", native=not native, name="rival"),
+    )
     assert sleeper.open("cluster", None) is None
     sleeper.commit([], batch=1, resume_token=TOKEN, snapshot_id=None)
     last = rival.open("cluster", None)
@@ -147,7 +173,9 @@ def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
     anew = writer(tables, "shop", native=True, name="anew")
     last = anew.open("cluster", None)
     assert last is not None
-    assert (last.lineage, last.resume_token) == (3, None), "no batch came back, and Delta knows the numbers of both lineages"
+    assert (last.lineage, last.resume_token) == (3, None), (
+        "no batch came back, and Delta knows the numbers of both lineages"
+    )
     anew.commit([], batch=last.batch + 1, resume_token=TOKEN, snapshot_id=None)
     anew.close()
 

@@ -9,19 +9,25 @@ from pyspark.sql import types as T
 from pipelines.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import SILVER_BOOKKEEPING_DDL
 from pipelines.model.gap import Gap
 from pipelines.model.shape import Shape
+from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName
-from pipelines.silver.keys import Keys
-from pipelines.silver.patches import folded_per_key
-from pipelines.silver.rows import typed_rows
-from pipelines.silver.survey import survey_of
+from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.decode.rows import typed_rows
+from pipelines.silver.fold.patches import folded_per_key
+from pipelines.silver.key_filter import Keys
+from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import PROPERTIES
-from pipelines.silver.writer import SilverTable
 
 _KNOWN = (
-    *(("_position", "STRING"), ("_base_position", "STRING"), ("_op", "STRING"), ("_deleted", "BOOLEAN"), ("_exact", "BOOLEAN")),
+    *(
+        ("_position", "STRING"),
+        ("_base_position", "STRING"),
+        ("_op", "STRING"),
+        ("_deleted", "BOOLEAN"),
+        ("_exact", "BOOLEAN"),
+    ),
     ("_document", "BINARY"),
 )
 
@@ -31,33 +37,57 @@ def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tabl
     table = SilverTable(tables, TableName("silver", "t"))
     table.open("db.t", "test")
     for position in ("5", "3"):
-        event = bson.encode({"operationType": "update", "updateDescription": {"updatedFields": {position: 1}, "removedFields": []}})
+        event = bson.encode(
+            {"operationType": "update", "updateDescription": {"updatedFields": {position: 1}, "removedFields": []}}
+        )
         new = tables.spark.createDataFrame([("1", position, "u", None, None, None, event, 0, None)], CHANGES_DDL)
         state = folded_per_key(new, tables.read(table.name))
-        table.merge(typed_rows(state, Shape("struct")), keys=survey_of(new, max_depth=8).keys, deletes="soft")
+        table.merge(typed_rows(state, Shape("struct")), keys=profile_batch(new, max_depth=8).keys, deletes="soft")
     assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
 
 
 # promise 3; scenario: C06
-def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_what_it_looked_up(tables: Tables) -> None:
+def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_what_it_looked_up(
+    tables: Tables,
+) -> None:
     table = SilverTable(tables, TableName("silver", "old"))
     schema = schema_of(SILVER_BOOKKEEPING_DDL)
     older = T.StructType([column for column in schema if column.name != "_inexact_because"])
     tables.create(table.name, older, properties=PROPERTIES | {"strandline.namespace": "db.old"}, cluster_by=("_key",))
-    known = {"_position": "1", "_base_position": "1", "_op": "u", "_deleted": False, "_document": bson.encode({"_id": 1})}
+    known = {
+        "_position": "1",
+        "_base_position": "1",
+        "_op": "u",
+        "_deleted": False,
+        "_document": bson.encode({"_id": 1}),
+    }
     rows = [{**known, "_key": key, "_exact": exact} for key, exact in (("exact", True), ("looked up", False))]
-    tables.append(table.name, tables.spark.createDataFrame(rows, "_key STRING, " + ", ".join(f"{name} {kind}" for name, kind in _KNOWN)))
+    tables.append(
+        table.name,
+        tables.spark.createDataFrame(rows, "_key STRING, " + ", ".join(f"{name} {kind}" for name, kind in _KNOWN)),
+    )
     table.open("db.old", "test")
-    event = bson.encode({"operationType": "update", "updateDescription": {"updatedFields": {"v": 1}, "removedFields": []}})
-    new = tables.spark.createDataFrame([(row["_key"], "2", "u", None, None, None, event, 0, None) for row in rows], CHANGES_DDL)
-    survey = survey_of(new, max_depth=8)
+    event = bson.encode(
+        {"operationType": "update", "updateDescription": {"updatedFields": {"v": 1}, "removedFields": []}}
+    )
+    new = tables.spark.createDataFrame(
+        [(row["_key"], "2", "u", None, None, None, event, 0, None) for row in rows], CHANGES_DDL
+    )
+    profile = profile_batch(new, max_depth=8)
     state = folded_per_key(new, tables.read(table.name))
-    table.merge(typed_rows(state, Shape("struct")), keys=survey.keys, deletes="soft")
-    found = tables.read(table.name).orderBy("_key").selectExpr("_key", "_base_position", "_exact", "_inexact_because", "size(_pending)")
-    assert [tuple(row) for row in found.collect()] == [("exact", "2", True, None, None), ("looked up", "1", False, "lookup, waiting", 1)]
+    table.merge(typed_rows(state, Shape("struct")), keys=profile.keys, deletes="soft")
+    found = (
+        tables.read(table.name)
+        .orderBy("_key")
+        .selectExpr("_key", "_base_position", "_exact", "_inexact_because", "size(_pending)")
+    )
+    assert [tuple(row) for row in found.collect()] == [
+        ("exact", "2", True, None, None),
+        ("looked up", "1", False, "lookup, waiting", 1),
+    ]
     waiting = tables.spark.createDataFrame([("looked up", "3", "d", None, None, None, b"", 0, None)], CHANGES_DDL)
-    assert survey_of(waiting, max_depth=8).keys_to_fold(None) is None
-    assert survey_of(waiting, max_depth=8).keys_to_fold(tables.read(table.name)) == Keys(("looked up",))
+    assert profile_batch(waiting, max_depth=8).keys_to_fold(None) is None
+    assert profile_batch(waiting, max_depth=8).keys_to_fold(tables.read(table.name)) == Keys(("looked up",))
 
 
 # scenario: O06

@@ -12,17 +12,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.demo import files
 from pipelines.errors import ConfigurationError, QualityGateClosed
-from pipelines.io.swap import CHANGE_FEED
+from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.quality import latest_checks, run_quality
-from pipelines.jobs.status import docs_page, held_rows
-from pipelines.model.columns import QUALITY, QUALITY_DDL
+from pipelines.jobs.gold.quality import latest_checks, run_quality
+from pipelines.jobs.operations.status import docs_page, held_rows
+from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import known_kinds
 from pipelines.quality.rules import Suite, parse_suites
-from pipelines.settings import LakeSettings, QualitySettings, Settings
+from pipelines.settings.configuration import LakeSettings, QualitySettings, Settings
 
 FLIGHTS = TableName("silver", "flights")
 COLUMNS = "_key STRING, carrier STRING, origin STRING, distance INT, status STRING, _deleted BOOLEAN, _position STRING"
@@ -36,7 +36,8 @@ GOOD = [
 @pytest.fixture
 def ctx(spark: SparkSession, tables: Tables, tmp_path: Path) -> JobContext:
     settings = Settings(
-        lake=LakeSettings(root=tables.lake.root), quality=QualitySettings(suites_dir=str(files.QUALITY), docs_dir=str(tmp_path / "docs"))
+        lake=LakeSettings(root=tables.lake.root),
+        quality=QualitySettings(suites_dir=str(files.QUALITY), docs_dir=str(tmp_path / "docs")),
     )
     return JobContext(settings=settings, spark=spark, tables=tables)
 
@@ -63,22 +64,36 @@ def _with_suites(ctx: JobContext, **texts: str) -> JobContext:
     return replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality}))
 
 
-def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(ctx: JobContext, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(
+    ctx: JobContext, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     _flights(ctx.tables, GOOD)
     report = run_quality(ctx)
     assert report.success
     assert [check.outcome for check in report.checks] == ["passed"] * 5
     recorded = _recorded(ctx.tables)
-    assert [(field.name, field.dataType) for field in recorded.schema] == [(field.name, field.dataType) for field in schema_of(QUALITY_DDL)]
+    assert [(field.name, field.dataType) for field in recorded.schema] == [
+        (field.name, field.dataType) for field in schema_of(QUALITY_DDL)
+    ]
     row = recorded.where("expectation = 'expect_column_values_to_be_between'").collect()[0]
-    assert (row["run_id"], row["table"], row["table_version"], row["suite"]) == (report.run_id, "silver.flights", 1, "flights")
+    assert (row["run_id"], row["table"], row["table_version"], row["suite"]) == (
+        report.run_id,
+        "silver.flights",
+        1,
+        "flights",
+    )
     assert (row["scope"], row["position_from"], row["position_to"]) == (
         "all",
         None,
         "p3",
     )  # the tombstone p9 was not among the rows checked
-    assert (row["column"], row["success"], row["unexpected_count"], row["on_failure"]) == ("distance", True, 0, "quarantine")
+    assert (row["column"], row["success"], row["unexpected_count"], row["on_failure"]) == (
+        "distance",
+        True,
+        0,
+        "quarantine",
+    )
     assert json.loads(row["kwargs"]) == {"column": "distance", "min_value": 1, "max_value": 5000}
     assert json.loads(row["observed"])["element_count"] == 2
     assert report.docs == docs_page(ctx)
@@ -103,11 +118,15 @@ def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: Job
     assert (Path(ctx.settings.quality.docs_dir) / "index.html").is_file()
 
 
-def test_pages_that_cannot_be_written_hold_nothing(ctx: JobContext, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pages_that_cannot_be_written_hold_nothing(
+    ctx: JobContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _flights(ctx.tables, GOOD)
     (tmp_path / "file").touch()
     quality = ctx.settings.quality.model_copy(update={"docs_dir": str(tmp_path / "file" / "docs")})
-    report = run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})), ["silver.flights"])
+    report = run_quality(
+        replace(ctx, settings=ctx.settings.model_copy(update={"quality": quality})), ["silver.flights"]
+    )
     assert (report.docs, report.success, _recorded(ctx.tables).count()) == (None, True, 5)
     assert "file/docs cannot be written" in caplog.text
 
@@ -123,13 +142,21 @@ expectations:
     tables, now = ctx.tables, datetime.now(UTC)
     tables.replace(FLIGHTS, tables.spark.createDataFrame([(1, now - timedelta(hours=1))] * 4, "a INT, at TIMESTAMP"))
     assert run_quality(ctx).success
-    tables.replace(FLIGHTS, tables.spark.createDataFrame([("1", now - timedelta(hours=3), 2)], "a STRING, at TIMESTAMP, b INT"))
+    tables.replace(
+        FLIGHTS, tables.spark.createDataFrame([("1", now - timedelta(hours=3), 2)], "a STRING, at TIMESTAMP, b INT")
+    )
     for _ in range(2):  # it does not become usual by being seen twice
         with pytest.raises(QualityGateClosed) as caught:
             run_quality(ctx)
-        for part in ("fresh(at) failed newest 20", "usual failed 1 rows, usual 4", "unchanged failed added b, retyped a"):
+        for part in (
+            "fresh(at) failed newest 20",
+            "usual failed 1 rows, usual 4",
+            "unchanged failed added b, retyped a",
+        ):
             assert part in caught.value.message
-    with pytest.raises(QualityGateClosed, match=r"1 blocking expectation did not pass: silver\.flights expect_table_to_be_fresh"):
+    with pytest.raises(
+        QualityGateClosed, match=r"1 blocking expectation did not pass: silver\.flights expect_table_to_be_fresh"
+    ):
         run_quality(ctx, ["whole"], accept=True)
     with pytest.raises(QualityGateClosed, match="1 blocking expectation did not pass"):
         run_quality(ctx)
@@ -141,7 +168,9 @@ expectations:
 def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobContext) -> None:
     _flights(ctx.tables, GOOD)
     own_sql = "{type: unexpected_rows_expectation, unexpected_rows_query: 'select %s from {batch} where distance > 5'}"
-    ctx = _with_suites(ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % 'count(*) as n'}]")
+    ctx = _with_suites(
+        ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % 'count(*) as n'}]"
+    )
     with pytest.raises(QualityGateClosed, match=r"did not pass: silver\.flights unexpected_rows_expectation error"):
         run_quality(ctx)
     ctx = _with_suites(ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % '*'}]")
@@ -157,7 +186,9 @@ def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobCont
 
 def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: JobContext) -> None:
     ctx.tables.create(FLIGHTS, schema_of(COLUMNS), properties={CHANGE_FEED: "true"})
-    ctx.tables.append(FLIGHTS, ctx.spark.createDataFrame([*GOOD, ("4", "UA", "EWR", -5, "arrived", False, "p4")], COLUMNS))
+    ctx.tables.append(
+        FLIGHTS, ctx.spark.createDataFrame([*GOOD, ("4", "UA", "EWR", -5, "arrived", False, "p4")], COLUMNS)
+    )
     for on_failure, held in (("quarantine", 1), ("warn", 0), ("quarantine", 1)):
         wanted = "[{type: expect_column_values_to_be_between, column: distance, min_value: -1}]"
         text = f"table: silver.flights\nrows: changed\non_failure: {on_failure}\nexpectations: {wanted}"
@@ -165,7 +196,10 @@ def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: Job
         assert held_rows(ctx) == {"silver.flights": held}
         run_quality(_with_suites(ctx, a=text))
         assert held_rows(ctx) == {"silver.flights": held}
-    assert [row[0] for row in _recorded(ctx.tables).orderBy("ran_at").select("scope").collect()] == ["all", "changed"] * 3
+    assert [row[0] for row in _recorded(ctx.tables).orderBy("ran_at").select("scope").collect()] == [
+        "all",
+        "changed",
+    ] * 3
 
     changes, older = Path(ctx.tables.lake.path(FLIGHTS)) / "_change_data", set[Path]()
     for where in ("_key = '1'", "true"):
@@ -187,7 +221,9 @@ def test_a_broken_check_is_an_error_of_the_suite_and_no_failure(tables: Tables, 
     checks = Checker(tmp_path / "docs").check(suite, rows)
     assert [check.outcome for check in checks] == ["error", "error", "error", "passed"]
     assert "nothing" in json.loads(checks[0].observed)["error"]
-    assert all(check.unexpected_count is None and "\n" not in json.loads(check.observed)["error"] for check in checks[:3])
+    assert all(
+        check.unexpected_count is None and "\n" not in json.loads(check.observed)["error"] for check in checks[:3]
+    )
 
 
 def test_int64_needs_sql_because_between_compares_as_double(tables: Tables, tmp_path: Path) -> None:
@@ -208,12 +244,14 @@ def test_equal_expectations_keep_their_order_and_an_empty_table_passes(tables: T
 
 
 @pytest.mark.parametrize(
-    ("where", "table", "message"), [("nothing > 1", "silver.flights", "UNRESOLVED_COLUMN"), ("a", "silver.gone", "not there yet")]
+    ("where", "table", "message"),
+    [("nothing > 1", "silver.flights", "UNRESOLVED_COLUMN"), ("a", "silver.gone", "not there yet")],
 )
 def test_a_suite_that_cannot_run_closes_a_blocking_gate(ctx: JobContext, where: str, table: str, message: str) -> None:
     _flights(ctx.tables, GOOD)
     ctx = _with_suites(
-        ctx, a=f"table: {table}\nwhere: {where}\non_failure: block\nexpectations: [{{type: expect_column_to_exist, column: a}}]"
+        ctx,
+        a=f"table: {table}\nwhere: {where}\non_failure: block\nexpectations: [{{type: expect_column_to_exist, column: a}}]",
     )
     with pytest.raises(QualityGateClosed, match="expect_column_to_exist"):
         run_quality(ctx)
@@ -224,7 +262,9 @@ def test_a_suite_that_cannot_run_closes_a_blocking_gate(ctx: JobContext, where: 
 
 def test_an_argument_of_the_wrong_type_is_one_line_with_its_file(tables: Tables, tmp_path: Path) -> None:
     suite = _suite("{type: expect_column_values_to_be_between, column: a, min_value: many}")
-    with pytest.raises(ConfigurationError, match=r"a\.yml: expectations, 1 \(expect_column_values_to_be_between\): min_value: ") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"a\.yml: expectations, 1 \(expect_column_values_to_be_between\): min_value: "
+    ) as caught:
         Checker(tmp_path / "docs").check(suite, tables.spark.sql("select 1 as a"))
     assert "\n" not in str(caught.value)
 

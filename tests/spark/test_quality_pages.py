@@ -28,7 +28,25 @@ PAYLOADS = (
     f"{{{{ ''.__class__ }}}}{{% raw %}}<b>{MARK}</b>$a ${{unexpected_percent}} $$",
 )
 # What the templates of the pages consist of.
-_TAGS = {"html", "head", "meta", "title", "style", "body", "nav", "footer", "details", "summary", "hr", "a", "ul", "li", "h5", "h6", "p"}
+_TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "nav",
+    "footer",
+    "details",
+    "summary",
+    "hr",
+    "a",
+    "ul",
+    "li",
+    "h5",
+    "h6",
+    "p",
+}
 _TAGS |= {"div", "span", "strong", "i", "code", "pre", "table", "thead", "tbody", "tr", "th", "td"}
 _ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "href", "id", "class", "style", "hidden"}
 _OWN_LINK = re.compile(r"#section-\d+|(?:\.\./)*(?:index\.html|expectations/.+\.html|validations/.+\.html)", re.DOTALL)
@@ -57,7 +75,11 @@ class Elements(HTMLParser):
             self.foreign.append(tag)
         for name, value in attrs:
             own = name in _ATTRIBUTES or name.startswith("data-")
-            if not own or (name == "href" and not _OWN_LINK.fullmatch(value or "")) or (name != "href" and MARK in (value or "")):
+            if (
+                not own
+                or (name == "href" and not _OWN_LINK.fullmatch(value or ""))
+                or (name != "href" and MARK in (value or ""))
+            ):
                 self.foreign.append(f"{tag} {name}={value}")
 
     def handle_data(self, data: str) -> None:
@@ -84,7 +106,11 @@ def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list
         {"type": "expect_column_most_common_value_to_be_in_set", "value_set": ["z"]},
         {"type": "expect_column_values_to_match_json_schema", "json_schema": {"type": first}},
         {"type": "expect_column_values_to_be_of_type", "type_": first},
-        {"type": "expect_column_values_to_be_in_set", "value_set": ["z"], "notes": [first, f"[{MARK}](javascript:{RUN})"]},
+        {
+            "type": "expect_column_values_to_be_in_set",
+            "value_set": ["z"],
+            "notes": [first, f"[{MARK}](javascript:{RUN})"],
+        },
     ]
     others = [
         {"type": "expect_column_values_to_not_be_null", "column": first},
@@ -113,7 +139,9 @@ def test_nothing_that_a_document_or_a_suite_holds_is_markup(pages: list[Path]) -
         assert elements.foreign == []
         assert [policy.split(";")[0] for policy in elements.policies] == ["default-src 'none'"]
         shown += "".join(elements.text)
-    assert [payload for payload in PAYLOADS if payload not in shown] == [], "whoever looks into a failure sees the value as it is"
+    assert [payload for payload in PAYLOADS if payload not in shown] == [], (
+        "whoever looks into a failure sees the value as it is"
+    )
 
 
 def test_pages_need_no_other_host_and_no_script(pages: list[Path]) -> None:
@@ -125,7 +153,9 @@ def test_pages_need_no_other_host_and_no_script(pages: list[Path]) -> None:
 
 def test_no_section_is_lost_where_a_count_has_no_percentage(pages: list[Path]) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    assert re.search(rf"{len(PAYLOADS) + 1} unexpected values(?! found)", text), "the values of expect_column_distinct_values_to_be_in_set"
+    assert re.search(rf"{len(PAYLOADS) + 1} unexpected values(?! found)", text), (
+        "the values of expect_column_distinct_values_to_be_in_set"
+    )
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
@@ -142,7 +172,13 @@ def test_a_browser_runs_nothing_of_it(pages: list[Path], tmp_path: Path) -> None
 
 def _runs_it(page: Path) -> bool:
     """Whether the script of a payload has written its mark into the page."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000"]
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--virtual-time-budget=2000",
+    ]
     shown = subprocess.run(
         [str(CHROMIUM), *options, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
     ).stdout

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.bronze.readable import with_json
+from pipelines.bronze.json_view import with_json
 from pipelines.io.tables import schema_of
-from pipelines.model.columns import BRONZE_DDL
+from pipelines.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
 CHUNK = ChunkStamp(STAMP, "s1", 3, "shop", "orders", "ab", 1000, 5)
@@ -24,7 +24,11 @@ EVENT = {
     "ns": {"db": "shop", "coll": "orders"},
     "documentKey": {"_id": 1},
     "fullDocument": {"_id": 1, "price": bson.Decimal128("1.10")},
-    "updateDescription": {"updatedFields": {"price": bson.Decimal128("1.10")}, "removedFields": ["old"], "truncatedArrays": []},
+    "updateDescription": {
+        "updatedFields": {"price": bson.Decimal128("1.10")},
+        "removedFields": ["old"],
+        "truncatedArrays": [],
+    },
 }
 BROKEN = bson.encode(EVENT | {"fullDocument": {"_id": 1, "t": "XXXX"}}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
 
@@ -43,11 +47,19 @@ def bronze(spark: SparkSession, stored: bool) -> DataFrame:
 def test_derived_columns_are_what_capture_would_have_stored(spark: SparkSession) -> None:
     stored = bronze(spark, stored=True)
     assert stored.where("after IS NOT NULL").count() == 3
-    assert_df_equality(with_json(bronze(spark, stored=False)), stored, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
+    assert_df_equality(
+        with_json(bronze(spark, stored=False)),
+        stored,
+        ignore_row_order=True,
+        ignore_nullable=True,
+        ignore_metadata=True,
+    )
     assert_df_equality(with_json(stored), stored, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
 
 
-def test_a_query_that_reads_no_json_does_not_pay_for_it(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_query_that_reads_no_json_does_not_pay_for_it(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     readable = with_json(bronze(spark, stored=False)).where("op = 'u'")
     readable.select("after").explain()
     assert "ArrowEvalPython" in capsys.readouterr().out

@@ -21,18 +21,18 @@ from pipelines.control.cuts import Cut, open_cuts, publish
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintain import run_maintain
-from pipelines.jobs.retention import Retention
-from pipelines.jobs.status import show_offset
-from pipelines.maintenance_settings import MaintenanceSettings
-from pipelines.model import columns as C
-from pipelines.model.columns import bronze_table
+from pipelines.jobs.maintenance.control_retention import Retention
+from pipelines.jobs.maintenance.job import run_maintain
+from pipelines.jobs.operations.status import show_offset
+from pipelines.model import table_schemas as C
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake, TableName
 from pipelines.quality.table_checks import DRIFT
-from pipelines.settings import LakeSettings, Settings
+from pipelines.settings.configuration import LakeSettings, Settings
+from pipelines.settings.maintenance import MaintenanceSettings
 from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import Progress
-from pipelines.silver.writer import SilverTable
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BRONZE = bronze_table("test")
@@ -45,7 +45,9 @@ def days_ago(days: float) -> datetime:
 def fill(tables: Tables, table: TableName, ddl: str, *rows: dict[str, Any]) -> None:
     schema = schema_of(ddl)
     tables.create(table, schema)
-    tables.append(table, tables.spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema))
+    tables.append(
+        table, tables.spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+    )
 
 
 def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
@@ -56,7 +58,12 @@ def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
 def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) -> None:
     for bronze, number, days in (("one", 1, 90), ("one", 2, 30), ("one", 3, 1), ("two", 1, 90), ("two", 2, 60)):
         publish(tables, Cut(number, bronze, number, None, None, (), {}, days_ago(days)))
-    fill(tables, C.NOTIFICATIONS, C.NOTIFICATIONS_DDL, *({"id": str(days), "timestamp": days_ago(days)} for days in (29, 31)))
+    fill(
+        tables,
+        C.NOTIFICATIONS,
+        C.NOTIFICATIONS_DDL,
+        *({"id": str(days), "timestamp": days_ago(days)} for days in (29, 31)),
+    )
     fill(tables, C.RECONCILE, C.RECONCILE_DDL, *({"run_id": str(days), "at": days_ago(days)} for days in (89, 91)))
     letters = (("open", 99, None), ("replayed", 99, 29), ("replayed", 99, 31), ("gone", 31, None))
     fill(
@@ -68,7 +75,12 @@ def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) 
             for number, (status, at, replayed) in enumerate(letters)
         ),
     )
-    signals = (("done", "test", None), ("waits", "test", "table"), ("by file", "test", "file"), ("of another", "other", None))
+    signals = (
+        ("done", "test", None),
+        ("waits", "test", "table"),
+        ("by file", "test", "file"),
+        ("of another", "other", None),
+    )
     fill(
         tables,
         C.SIGNALS,
@@ -98,13 +110,18 @@ def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) 
     assert {retention.run(name) for name in versions} == {(0, "")}
     assert {name: tables.version(name) for name in versions} == versions, "nothing to delete is no commit"
     for_ever = MaintenanceSettings(
-        **{f"{name}_retention_hours": None for name in ("cuts", "notifications", "signals", "dead_letters", "quality", "reconcile")}
+        **{
+            f"{name}_retention_hours": None
+            for name in ("cuts", "notifications", "signals", "dead_letters", "quality", "reconcile")
+        }
     )
     assert {Retention(tables, for_ever, NOW + timedelta(days=9999)).run(name) for name in versions} == {(0, "")}
 
 
 def test_results_of_quality_runs_stay_as_far_back_as_the_next_run_looks(tables: Tables) -> None:
-    def ran(days: int, suite: str, success: bool = True, expectation: str = "not_null", scope: str = "all") -> dict[str, Any]:
+    def ran(
+        days: int, suite: str, success: bool = True, expectation: str = "not_null", scope: str = "all"
+    ) -> dict[str, Any]:
         named = {"table": f"silver.{suite}", "suite": suite, "expectation": expectation, "scope": scope}
         return {**named, "run_id": str(days), "ran_at": days_ago(days), "success": success}
 
@@ -143,8 +160,17 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
             tables.set_properties(BRONZE, {"test.version": str(version)})
         else:
             now = time.time_ns() // 1_000_000
-            info = {"timestamp": now, "operation": "WRITE", "operationParameters": {}, "isBlindAppend": True, "operationMetrics": {}}
-            actions: list[dict[str, Any]] = [{"commitInfo": info}, {"txn": {"appId": "a", "version": version, "lastUpdated": now}}]
+            info = {
+                "timestamp": now,
+                "operation": "WRITE",
+                "operationParameters": {},
+                "isBlindAppend": True,
+                "operationMetrics": {},
+            }
+            actions: list[dict[str, Any]] = [
+                {"commitInfo": info},
+                {"txn": {"appId": "a", "version": version, "lastUpdated": now}},
+            ]
             (log / f"{version:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
     for file in log.iterdir():
         number = file.name.lstrip(".")[:20]
@@ -156,7 +182,10 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 @pytest.mark.parametrize(
     ("days", "a_day", "maintenance", "hours"),
-    [(365, 2, {}, 168), (10, 150, {"log_max_files": 100}, 24)],  # the second: as many files a day as a commit each second makes by default
+    [
+        (365, 2, {}, 168),
+        (10, 150, {"log_max_files": 100}, 24),
+    ],  # the second: as many files a day as a commit each second makes by default
     ids=["a year", "a busy table"],
 )
 def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
@@ -194,22 +223,33 @@ def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
 
     run_maintain(context(tables, **maintenance))
     assert tables.properties(BRONZE)["delta.logRetentionDuration"] == f"interval {hours} hours"
-    heartbeats(-(-tables.version(BRONZE) // 100) * 100 + 2)  # Spark's commit makes a checkpoint, and removes what is older
+    heartbeats(
+        -(-tables.version(BRONZE) // 100) * 100 + 2
+    )  # Spark's commit makes a checkpoint, and removes what is older
     commits = len(list(log.glob("*.json")))
-    assert commits <= (hours // 24 + 1) * a_day + 200, "whole days, from the checkpoint before them on, and those since this one"
+    assert commits <= (hours // 24 + 1) * a_day + 200, (
+        "whole days, from the checkpoint before them on, and those since this one"
+    )
     files_now, listings_now = cost()
     assert files_now <= 2 * files
     assert listings_now <= 2 * listings
     writer.close()
 
 
-@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none")
+@pytest.mark.skipif(
+    "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"
+)
 @pytest.mark.parametrize(("days", "is_kept"), [(9, True), (40, False)])
-def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(tables: Tables, tmp_path: Path, days: int, is_kept: bool) -> None:
+def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(
+    tables: Tables, tmp_path: Path, days: int, is_kept: bool
+) -> None:
     tables.create(BRONZE, schema_of(C.BRONZE_DDL), properties=PROPERTIES)
     schema = schema_of(C.BRONZE_DDL)
     for batch in (1, 2, 3):
-        tables.append(BRONZE, tables.spark.createDataFrame([tuple(batch if name == "batch" else None for name in schema.names)], schema))
+        tables.append(
+            BRONZE,
+            tables.spark.createDataFrame([tuple(batch if name == "batch" else None for name in schema.names)], schema),
+        )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
     orders.advance(Progress(tables.id(BRONZE), 1), Incarnations())
@@ -236,7 +276,9 @@ def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables
 
     def kept(**maintenance: Any) -> tuple[str, str]:
         (done,) = [
-            done for done in run_maintain(context(tables, tombstone_retention_hours=None, **maintenance)) if done.table == str(BRONZE)
+            done
+            for done in run_maintain(context(tables, tombstone_retention_hours=None, **maintenance))
+            if done.table == str(BRONZE)
         ]
         notes.append(done.note)
         found = tables.properties(BRONZE)

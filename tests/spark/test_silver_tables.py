@@ -9,17 +9,20 @@ import pytest
 
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver_tables import conflicts, table_of
+from pipelines.jobs.silver.table_names import conflicts, table_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
-from pipelines.settings import Settings
-from pipelines.silver.writer import SilverTable
+from pipelines.settings.configuration import Settings
+from pipelines.silver.silver_table import SilverTable
 
 ONE, OTHER = Namespace("one", "orders"), Namespace("other", "orders")
 
 
 def context(tables: Tables, scope: str, naming: str | None = None) -> JobContext:
-    sections: dict[str, Any] = {"capture": {"scope": scope, "target": None if scope == "deployment" else "one"}, "source": {"name": "test"}}
+    sections: dict[str, Any] = {
+        "capture": {"scope": scope, "target": None if scope == "deployment" else "one"},
+        "source": {"name": "test"},
+    }
     return JobContext(Settings(**sections, silver={"naming": naming} if naming else {}), tables.spark, tables)
 
 
@@ -38,14 +41,16 @@ def test_a_source_of_several_databases_has_tables_that_do_not_collide(tables: Ta
 def test_a_table_that_holds_the_collection_keeps_its_name(tables: Tables, scope: str) -> None:
     ctx = context(tables, scope)
     for name in ("orders", "one__orders"):
-        table = SilverTable(replace(tables, lake=replace(tables.lake, root=f"{tables.lake.root}/{name}")), TableName("silver", name))
+        table = SilverTable(
+            replace(tables, lake=replace(tables.lake, root=f"{tables.lake.root}/{name}")), TableName("silver", name)
+        )
         table.open(str(ONE), "test")
         assert table_of(replace(ctx, tables=table.tables), ONE) == table.name
         another = table_of(replace(ctx, tables=table.tables), OTHER)
         assert another.name == ("other__orders" if scope == "deployment" else "orders")
-        assert table_of(replace(ctx, tables=table.tables, settings=ctx.settings.model_copy(update=_another_source())), ONE) == table_of(
-            ctx, ONE
-        ), "another source's table"
+        assert table_of(
+            replace(ctx, tables=table.tables, settings=ctx.settings.model_copy(update=_another_source())), ONE
+        ) == table_of(ctx, ONE), "another source's table"
 
 
 def _another_source() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.control.sources import State, set_state, state_of
 from pipelines.io.tables import Tables
-from pipelines.model.columns import SOURCES
+from pipelines.model.table_schemas import SOURCES
 
 
 # scenario: R07; KIP-875: a paused connector can be stopped, a stopped one paused and resumed

@@ -34,7 +34,9 @@ def batch(spark: SparkSession, count: int) -> DataFrame:
 
 # scenario: B10
 @pytest.mark.parametrize("events_per_slice", [7, 50, 1000])
-def test_executors_parse_what_the_driver_would(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, events_per_slice: int) -> None:
+def test_executors_parse_what_the_driver_would(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, events_per_slice: int
+) -> None:
     here = batch(spark, 50)
     monkeypatch.setattr("pipelines.bronze.stream_rows.PARSED_HERE", 0)
     monkeypatch.setattr("pipelines.bronze.stream_rows.SLICE", events_per_slice)

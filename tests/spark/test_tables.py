@@ -17,19 +17,25 @@ from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from pipelines.control.notifications import Notifications
 from pipelines.errors import ConfigurationError
+from pipelines.io.append_result import Appended
 from pipelines.io.commits import Commit, LogFolder
-from pipelines.io.landed import Landed
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables, schema_of
-from pipelines.model.columns import NOTIFICATIONS
+from pipelines.model.table_schemas import NOTIFICATIONS
 from pipelines.model.tables import Lake, TableName, literal, quoted
 
 BY_NAME = {"delta.columnMapping.mode": "name"}
 
 
-@pytest.mark.parametrize("seconds", [10, 0])  # 0: a machine so slow that the first attempt alone takes all the time there is
-def test_a_table_that_many_create_at_once_is_created_once(tables: Tables, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5)))
+@pytest.mark.parametrize(
+    "seconds", [10, 0]
+)  # 0: a machine so slow that the first attempt alone takes all the time there is
+def test_a_table_that_many_create_at_once_is_created_once(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr(
+        "pipelines.io.table_creation._CREATION_ENDS", stop_all(stop_after_delay(seconds), stop_after_attempt(5))
+    )
     schema = schema_of("a INT")
     for number in range(4):
         table = TableName("control", f"t{number}")
@@ -38,8 +44,10 @@ def test_a_table_that_many_create_at_once_is_created_once(tables: Tables, monkey
         assert tables.version(table) == 0
 
 
-def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_after_attempt(2))
+def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "half")
     log = Path(tables.lake.path(table)) / "_delta_log"
     log.mkdir(parents=True)
@@ -49,7 +57,7 @@ def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(table
 
 
 def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.io.creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "photos")
     folder = Path(tables.lake.path(table))
     folder.mkdir(parents=True)
@@ -63,20 +71,33 @@ def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
     table = TableName("control", "t")
     tables.create(table, schema_of("a INT"), properties={"strandline.shape": "my password, and a url"})
     tables.set_properties(table, {"strandline.token": "it's \\ here"})
-    assert tables.properties(table).items() >= {"strandline.shape": "my password, and a url", "strandline.token": "it's \\ here"}.items()
+    assert (
+        tables.properties(table).items()
+        >= {"strandline.shape": "my password, and a url", "strandline.token": "it's \\ here"}.items()
+    )
     tables.set_properties(table, {"strandline.shape": "short", "strandline.token": "1"})
     assert tables.properties(table)["strandline.shape"] == "short"
 
 
 def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: Tables, spark: SparkSession) -> None:
     name, odd = TableName("control", "t"), "a{}.`b'\\"
-    tables.create(name, T.StructType([T.StructField("id", T.StringType()), T.StructField(odd, T.IntegerType())]), properties=BY_NAME)
+    tables.create(
+        name,
+        T.StructType([T.StructField("id", T.StringType()), T.StructField(odd, T.IntegerType())]),
+        properties=BY_NAME,
+    )
     old = ["it's", "b\\", "{id}", "gone", "kept"]
     tables.append(name, spark.createDataFrame([(key, 1) for key in old], tables.read(name).schema))
-    rows = spark.createDataFrame([("it's", 2), ("b\\", 3), ("{id}", 0), ("new", 5), ("unwanted", -1)], tables.read(name).schema)
+    rows = spark.createDataFrame(
+        [("it's", 2), ("b\\", 3), ("{id}", 0), ("new", 5), ("unwanted", -1)], tables.read(name).schema
+    )
     column = quoted(odd)
     whole = {"`id`": "s.`id`", column: f"s.{column}"}
-    merge = tables.merge(name, rows, "t.id = s.id").delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}").update(whole)
+    merge = (
+        tables.merge(name, rows, "t.id = s.id")
+        .delete(when=f"s.{column} = 0 AND t.id = {literal('{id}')}")
+        .update(whole)
+    )
     merge = merge.insert(whole, when=f"s.{column} > 0").delete_unmatched(when=f"t.id = {literal('gone')}")
     assert merge.execute() == Merged(inserted=1, updated=2, deleted=2)
     tables.update(name, {odd: "7"}, "id = " + literal("b\\"))
@@ -118,11 +139,17 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
 def _assert_files_tell_what_detail_tells(tables: Tables, table: TableName) -> None:
     found, told = LogFolder(Path(tables.lake.path(table)) / "_delta_log").metadata(), tables.detail(table)
     assert found is not None
-    assert (found.id, found.description, found.properties) == (told["id"], told["description"] or "", told["properties"])
+    assert (found.id, found.description, found.properties) == (
+        told["id"],
+        told["description"] or "",
+        told["properties"],
+    )
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_an_append_under_way_outlives_a_commit_of_properties(tables: Tables, spark: SparkSession, tmp_path: Path, once: bool) -> None:
+def test_an_append_under_way_outlives_a_commit_of_properties(
+    tables: Tables, spark: SparkSession, tmp_path: Path, once: bool
+) -> None:
     table, begun, may_end = TableName("control", "t"), tmp_path / "begun", tmp_path / "may_end"
     tables.create(table, schema_of("id BIGINT"))
 
@@ -141,7 +168,7 @@ def test_an_append_under_way_outlives_a_commit_of_properties(tables: Tables, spa
             time.sleep(0.05)
         tables.set_properties(table, {"strandline.x": "1"})
         may_end.touch()
-        assert appended.result() == (Landed(3, None) if once else None)
+        assert appended.result() == (Appended(3, None) if once else None)
     assert tables.read(table).count() == 3
 
 

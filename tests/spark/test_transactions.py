@@ -7,7 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.bronze.transactions import transaction_block, transactions
 
-_SESSION = '{"id": {"$binary": {"base64": "AAECAw==", "subType": "04"}}, "uid": {"$binary": {"base64": "", "subType": "00"}}}'
+_SESSION = (
+    '{"id": {"$binary": {"base64": "AAECAw==", "subType": "04"}}, "uid": {"$binary": {"base64": "", "subType": "00"}}}'
+)
 _DDL = """batch BIGINT, position STRING, key STRING, op STRING, db STRING, collection STRING,
 source STRUCT<lsid: STRING, txn_number: BIGINT>, cluster_time TIMESTAMP, resume_token STRING"""
 
@@ -29,7 +31,12 @@ def bronze(spark: SparkSession) -> DataFrame:
 
 # scenario: I01, I03
 def test_every_event_knows_its_place_in_its_transaction(spark: SparkSession) -> None:
-    found = bronze(spark).withColumn("transaction", transaction_block()).select("batch", "position", "transaction.*").distinct()
+    found = (
+        bronze(spark)
+        .withColumn("transaction", transaction_block())
+        .select("batch", "position", "transaction.*")
+        .distinct()
+    )
     expected = [
         (1, "t:1", "00010203:1", 1, 1),
         (1, "t:2", "00010203:1", 2, 1),
@@ -39,7 +46,9 @@ def test_every_event_knows_its_place_in_its_transaction(spark: SparkSession) -> 
         (3, "t:5", "00010203:2", 1, 1),
         (None, "t:~", None, None, None),
     ]
-    assert_df_equality(found, spark.createDataFrame(expected, found.schema), ignore_row_order=True, ignore_nullable=True)
+    assert_df_equality(
+        found, spark.createDataFrame(expected, found.schema), ignore_row_order=True, ignore_nullable=True
+    )
 
 
 def test_a_transaction_ends_once_something_later_is_there(spark: SparkSession) -> None:
@@ -50,7 +59,9 @@ def test_a_transaction_ends_once_something_later_is_there(spark: SparkSession) -
         ("END", "00010203:1", "t:3", 3, counts),
         ("BEGIN", "00010203:2", "t:5", None, None),
     ]
-    assert_df_equality(found, spark.createDataFrame(expected, found.schema), ignore_row_order=True, ignore_nullable=True)
+    assert_df_equality(
+        found, spark.createDataFrame(expected, found.schema), ignore_row_order=True, ignore_nullable=True
+    )
     later = bronze(spark).unionByName(
         spark.createDataFrame([(4, None, None, "heartbeat", None, None, (None, None), None, '{"_data": "6"}')], _DDL)
     )

@@ -14,13 +14,21 @@ from pipelines.io.conflicts import OvertakenError
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
-from pipelines.silver.census import CensusTaker
-from pipelines.silver.schema import Guards, SchemaChange, evolve
+from pipelines.silver.schema.census import CensusTaker
+from pipelines.silver.schema.evolution import Guards, SchemaChange, evolve
+from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import TypedTable
-from pipelines.silver.writer import SilverTable
 
 FIRST = {"_id": 1, "n": 1, "s": {"x": 1}, "l": [{"x": 1}], "d": {"x": 1}, "same": True, "NAME": 1}
-MEANWHILE = {"name": 1, "_id": 2, "n": 2**40, "s": {"x": 1, "y": "q"}, "l": [{"x": 1.5, "y": 1}], "d": "text", "later": 1}
+MEANWHILE = {
+    "name": 1,
+    "_id": 2,
+    "n": 2**40,
+    "s": {"x": 1, "y": "q"},
+    "l": [{"x": 1.5, "y": 1}],
+    "d": "text",
+    "later": 1,
+}
 EMPTY = Shape("struct")
 
 
@@ -67,7 +75,9 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     assert dict(tables.read(table.name).dtypes)["l"] == "array<struct<x:double,y:int,z:array<int>>>"
     tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table.name)} ADD COLUMNS (own STRING)")
     tables.spark.sql(f"INSERT INTO {tables.lake.sql(table.name)} (_key, own) VALUES ('1', 'mine')")
-    with pytest.raises(ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"):
+    with pytest.raises(
+        ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"
+    ):
         table.change_schema(*asked_by({"own": 1}, shape=stored), known=stored)
 
 

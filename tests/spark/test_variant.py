@@ -16,16 +16,28 @@ from pipelines.io.tables import Tables, schema_of
 from pipelines.model.tables import TableName
 from pipelines.silver.typed_table import PROPERTIES
 
-VALUES = ['{"$numberDecimal":"1.10"}', '{"$numberDouble":"-0.0"}', '[{"$numberLong":"9007199254740993"},null,"x"]', '{"a.b":{"":"ü"}}']
+VALUES = [
+    '{"$numberDecimal":"1.10"}',
+    '{"$numberDouble":"-0.0"}',
+    '[{"$numberLong":"9007199254740993"},null,"x"]',
+    '{"a.b":{"":"ü"}}',
+]
 
 
 @pytest.fixture
 def table(tables: Tables) -> TableName:
     """Four rows of one file, one of them deleted, one replaced."""
     name = TableName("silver", "v")
-    tables.create(name, schema_of("_key STRING, _position STRING, v VARIANT"), properties=PROPERTIES, cluster_by=("_key",))
+    tables.create(
+        name, schema_of("_key STRING, _position STRING, v VARIANT"), properties=PROPERTIES, cluster_by=("_key",)
+    )
     rows = tables.spark.createDataFrame(list(enumerate(VALUES)), "n INT, v STRING").coalesce(1)
-    tables.append(name, rows.select(F.col("n").cast("string").alias("_key"), F.lit("p").alias("_position"), F.parse_json("v").alias("v")))
+    tables.append(
+        name,
+        rows.select(
+            F.col("n").cast("string").alias("_key"), F.lit("p").alias("_position"), F.parse_json("v").alias("v")
+        ),
+    )
     tables.delete(name, "_key = '1'")
     tables.update(name, {"_position": "'q'"}, "_key = '0'")
     assert list(Path(tables.lake.path(name)).rglob("deletion_vector*"))
@@ -37,7 +49,9 @@ def values(rows: DataFrame) -> dict[str, str]:
 
 
 # scenario: S04
-def test_what_is_in_a_variant_stays_as_it_is_beside_deleted_rows(tables: Tables, table: TableName, tmp_path: Path) -> None:
+def test_what_is_in_a_variant_stays_as_it_is_beside_deleted_rows(
+    tables: Tables, table: TableName, tmp_path: Path
+) -> None:
     expected = {str(number): VALUES[number] for number in (0, 2, 3)}
     assert values(tables.read(table)) == expected
     changed = feed(tables, table, 1, tables.version(table))
@@ -46,7 +60,11 @@ def test_what_is_in_a_variant_stays_as_it_is_beside_deleted_rows(tables: Tables,
     assert values(changed.where("_change_type = 'update_postimage'")) == {"0": VALUES[0]}
 
     rows = tables.spark.readStream.format("delta").load(tables.lake.path(table))
-    stream = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    stream = (
+        rows.writeStream.format("delta")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
     stream.start(str(tmp_path / "copy")).awaitTermination()
     assert values(tables.spark.read.format("delta").load(str(tmp_path / "copy"))) == expected
 

@@ -35,7 +35,14 @@ def test_large_documents_are_large_and_hardly_compress() -> None:
 def test_a_trickle_is_told_by_its_middle_and_its_end() -> None:
     waits = tuple(number / 100 for number in range(100, 0, -1))
     shown = report.trickle_table([Trickle("native", waits, 7)])
-    assert [list(column.cells) for column in shown.columns] == [["native"], ["100"], ["7"], ["0.51"], ["0.95"], ["1.00"]]
+    assert [list(column.cells) for column in shown.columns] == [
+        ["native"],
+        ["100"],
+        ["7"],
+        ["0.51"],
+        ["0.95"],
+        ["1.00"],
+    ]
 
 
 def test_documents_have_ids_that_rise_and_arrays_of_six() -> None:
@@ -54,7 +61,9 @@ def test_documents_have_ids_that_rise_and_arrays_of_six() -> None:
         ([], 1, None),
     ],
 )
-def test_the_steady_state_is_what_follows_the_first_landings(landings: list[tuple[float, int]], lanes: int, steady: float | None) -> None:
+def test_the_steady_state_is_what_follows_the_first_landings(
+    landings: list[tuple[float, int]], lanes: int, steady: float | None
+) -> None:
     assert Marks(landings=landings).steady(lanes) == steady
 
 
@@ -73,7 +82,9 @@ def test_the_memory_of_children_is_seen() -> None:
     hold = "import sys, time; kept = bytearray(64 * 2**20); print('held', flush=True); sys.stdin.read()"
     with (
         MemoryWatch() as memory,
-        subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+        subprocess.Popen(
+            [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as child,
     ):
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
@@ -123,8 +134,15 @@ def test_ratios_are_to_the_first_of_each_group_and_to_the_limits_of_the_same_cas
     by_change, by_table = report.silver_tables([compared(100, 1, 2.0), compared(100, 10, 3.0), compared(900, 10, 6.0)])
     assert list(by_change.columns[4].cells) == ["1.00", "1.50"]
     assert list(by_table.columns[4].cells) == ["1.00", "2.00"]
-    assert [list(by_table.columns[number].cells) for number in (10, 13, 15)] == [["0.12", "0.12"], ["0.50", "0.50"], ["0.25", "0.25"]]
+    assert [list(by_table.columns[number].cells) for number in (10, 13, 15)] == [
+        ["0.12", "0.12"],
+        ["0.50", "0.50"],
+        ["0.25", "0.25"],
+    ]
     shown = report.recovery_table(
-        [Recovered(10, 1, 1, 2, (1.0, 2.0, 9.0), 1, 1), Recovered(1_000, 5, 9, 9, (5.0, 2.0, 3.0), 1, 1)]  # the median counts
+        [
+            Recovered(10, 1, 1, 2, (1.0, 2.0, 9.0), 1, 1),
+            Recovered(1_000, 5, 9, 9, (5.0, 2.0, 3.0), 1, 1),
+        ]  # the median counts
     )
     assert list(shown.columns[5].cells) == ["1.00", "1.50"]

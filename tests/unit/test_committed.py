@@ -23,7 +23,9 @@ from pipelines.bronze.offsets import Committed, whole_through
         ([(1, 1), (2, 2), (3, 2), (9, 1)], (3, 2)),
     ],
 )
-def test_what_a_fenced_lineage_left_behind_a_hole_is_passed_over(ends: list[tuple[int, int]], last: tuple[int, int] | None) -> None:
+def test_what_a_fenced_lineage_left_behind_a_hole_is_passed_over(
+    ends: list[tuple[int, int]], last: tuple[int, int] | None
+) -> None:
     found = whole_through(Committed(batch, "{}", None, lineage) for batch, lineage in sorted(ends))
     assert (None if found is None else (found.batch, found.lineage)) == last
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configuration import refusal, write
 
-from pipelines.settings import Settings, load_settings
+from pipelines.settings.configuration import Settings, load_settings
 
 
 @pytest.mark.parametrize("text", ["source: [", "- a", "source: \udcff"])
@@ -21,10 +21,15 @@ def test_a_file_that_is_not_a_mapping_is_one_line(conf: Path, text: str) -> None
 @pytest.mark.parametrize("text", ["source: {name: a, name: b}", "source: {name: a}\n'source': {name: b}"])
 def test_a_key_that_stands_twice_is_refused(conf: Path, text: str) -> None:
     write(conf, "here", text)
-    assert " at line 1: key name stands twice" in (message := refusal(conf)) or " at line 2: key source stands twice" in message
+    assert (
+        " at line 1: key name stands twice" in (message := refusal(conf))
+        or " at line 2: key source stands twice" in message
+    )
 
 
-@pytest.mark.parametrize("text", ["a: *hunter2", "a: !hunter2 b", "? [x]\n: hunter2", "a: &x [*hunter2]", "a: %hunter2"])
+@pytest.mark.parametrize(
+    "text", ["a: *hunter2", "a: !hunter2 b", "? [x]\n: hunter2", "a: &x [*hunter2]", "a: %hunter2"]
+)
 def test_a_value_that_is_not_yaml_is_never_quoted(conf: Path, text: str) -> None:
     write(conf, "here", text)
     assert str(conf / "here.yml") in (message := refusal(conf))
@@ -32,7 +37,8 @@ def test_a_value_that_is_not_yaml_is_never_quoted(conf: Path, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["12:30", "0o17", "true", "1.0e3", "2013-06-01", "!!python/object/apply:os.getpid []", "[1]", "{a: 1}", "null"]
+    "text",
+    ["12:30", "0o17", "true", "1.0e3", "2013-06-01", "!!python/object/apply:os.getpid []", "[1]", "{a: 1}", "null"],
 )
 def test_yaml_makes_no_number_of_what_is_none(conf: Path, text: str) -> None:
     write(conf, "here", f"capture: {{max_batch_size: {text}}}")
@@ -58,7 +64,9 @@ def test_a_time_needs_no_quotes(conf: Path) -> None:
 
 
 def test_spark_settings_arrive_as_they_are_written(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(conf, "here", "spark: {conf: {spark.ui.enabled: true, spark.port: 4040, spark.version: 4.10, spark.word: 'no'}}")
+    write(
+        conf, "here", "spark: {conf: {spark.ui.enabled: true, spark.port: 4040, spark.version: 4.10, spark.word: 'no'}}"
+    )
     written = {"spark.ui.enabled": "true", "spark.port": "4040", "spark.version": "4.10", "spark.word": "no"}
     assert load_settings("here", conf).spark.conf == written
     monkeypatch.setenv("STRANDLINE_SPARK__CONF", '{"spark.port": 4041, "spark.ui.enabled": false}')
@@ -85,7 +93,9 @@ def test_null_in_a_file_or_variable_unsets(conf: Path, monkeypatch: pytest.Monke
     assert (settings.spark.master, settings.lake.catalog) == (None, None)
 
 
-@pytest.mark.parametrize("written", ["shop.orders, shop.items", "shop.orders,shop.items", " shop.orders ,, shop.items , "])
+@pytest.mark.parametrize(
+    "written", ["shop.orders, shop.items", "shop.orders,shop.items", " shop.orders ,, shop.items , "]
+)
 def test_lists_may_be_written_as_debezium_does(conf: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     write(conf, "here", f"capture: {{collection_include_list: '{written}'}}")
     assert load_settings("here", conf).capture.collection_include_list == ("shop.orders", "shop.items")
@@ -116,7 +126,9 @@ def test_lists_may_be_written_as_yaml_does(conf: Path) -> None:
 def test_a_comma_in_brackets_does_not_end_an_entry(
     conf: Path, monkeypatch: pytest.MonkeyPatch, written: str, entries: tuple[str, ...]
 ) -> None:
-    monkeypatch.setenv("STRANDLINE_CAPTURE__FILTERS_MATCH_MODE", "literal")  # what is no regular expression is seen, too
+    monkeypatch.setenv(
+        "STRANDLINE_CAPTURE__FILTERS_MATCH_MODE", "literal"
+    )  # what is no regular expression is seen, too
     monkeypatch.setenv("STRANDLINE_CAPTURE__DATABASE_EXCLUDE_LIST", written)
     assert load_settings("here", conf).capture.database_exclude_list == entries
 

@@ -32,7 +32,8 @@ def test_a_path_on_s3_needs_a_log_store_that_keeps_drivers_apart(scheme: str) ->
 
 
 @pytest.mark.parametrize(
-    "lake", [Lake(root="lake"), Lake(root="abfss://c@a/lake"), Lake(root="gs://b/l"), Lake(root="s3://b", catalog="main")]
+    "lake",
+    [Lake(root="lake"), Lake(root="abfss://c@a/lake"), Lake(root="gs://b/l"), Lake(root="s3://b", catalog="main")],
 )
 def test_other_places_have_a_commit_that_only_one_can_make(lake: Lake) -> None:
     refuse_unfenced(lake, {}.get)
@@ -65,7 +66,14 @@ OF_A_LAPTOP = {
 
 @pytest.mark.parametrize(
     ("master", "is_laptop"),
-    [("local[*]", True), ("local", True), ("spark://host:7077", False), ("yarn", False), ("k8s://https://host", False), (None, False)],
+    [
+        ("local[*]", True),
+        ("local", True),
+        ("spark://host:7077", False),
+        ("yarn", False),
+        ("k8s://https://host", False),
+        (None, False),
+    ],
 )
 def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop: bool) -> None:
     sent = session_conf(master, {"spark.app": "own"})
@@ -76,7 +84,8 @@ def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop:
 
 
 @pytest.mark.parametrize(
-    ("master", "own", "is_small"), [("local[2]", {}, True), ("local", {"spark.driver.memory": "16g"}, False), ("yarn", {}, False)]
+    ("master", "own", "is_small"),
+    [("local[2]", {}, True), ("local", {"spark.driver.memory": "16g"}, False), ("yarn", {}, False)],
 )
 def test_a_collector_for_a_small_heap_is_chosen_for_no_other(master: str, own: dict[str, str], is_small: bool) -> None:
     options = session_conf(master, own, java_options="-Down=1")["spark.driver.extraJavaOptions"].split()
@@ -85,7 +94,12 @@ def test_a_collector_for_a_small_heap_is_chosen_for_no_other(master: str, own: d
 
 
 def test_what_a_user_adds_to_lists_replaces_nothing() -> None:
-    added = {"spark.jars": "own.jar", "spark.jars.packages": "a:b:1", "spark.sql.extensions": "own.Extension", "spark.driver.memory": "8g"}
+    added = {
+        "spark.jars": "own.jar",
+        "spark.jars.packages": "a:b:1",
+        "spark.sql.extensions": "own.Extension",
+        "spark.driver.memory": "8g",
+    }
     sent = session_conf("local[2]", added, jars=[Path("/jars/io.delta_delta-spark.jar")])
     assert sent["spark.jars"] == "/jars/io.delta_delta-spark.jar,own.jar"
     assert sent["spark.jars.packages"] == "a:b:1"
@@ -116,8 +130,12 @@ def test_the_recipe_for_s3_fits_the_spark_that_is_pinned() -> None:
 
 
 def ran(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_REMOTE")} | environment
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=Path.cwd(), env=environ)
+    environ = {
+        name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_REMOTE")
+    } | environment
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=Path.cwd(), env=environ
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,16 @@ from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 
 # scenario: B10
 @pytest.mark.parametrize("at_once", [7, 10, 20, 1000])
-def test_a_file_holds_a_batch_as_it_would_be_parsed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_a_file_holds_a_batch_as_it_would_be_parsed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     events = [
         bson.encode({"_id": {"_data": f"82{number:08X}"}, "operationType": "delete", "documentKey": {"_id": number}})
         for number in range(20)
     ]
-    batch = Batch(3, events, BatchEnd('{"_data": "82FF"}', "s1", whole=True), Stamp("shop", "run-1", 1_700_000_000_000_000))
+    batch = Batch(
+        3, events, BatchEnd('{"_data": "82FF"}', "s1", whole=True), Stamp("shop", "run-1", 1_700_000_000_000_000)
+    )
     monkeypatch.setattr("pipelines.bronze.data_files._PARSED_AT_ONCE", at_once)
     file = write_batch(tmp_path, batch)
     written = pq.ParquetFile(tmp_path / file.name)

@@ -8,7 +8,9 @@ from pipelines.io.ddl import columns_ddl
 
 
 def test_every_name_is_quoted_and_nothing_of_a_column_is_lost() -> None:
-    inner = T.StructType([T.StructField("a b", T.DecimalType(38, 2)), T.StructField("`", T.VariantType(), nullable=False)])
+    inner = T.StructType(
+        [T.StructField("a b", T.DecimalType(38, 2)), T.StructField("`", T.VariantType(), nullable=False)]
+    )
     schema = T.StructType(
         [
             T.StructField("x.y", T.ArrayType(inner), metadata={"comment": "it's"}),

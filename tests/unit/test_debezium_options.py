@@ -62,7 +62,9 @@ def options_of_page() -> list[str]:
 
 @pytest.mark.parametrize("option", DOCUMENTED + UNDOCUMENTED)
 def test_an_option_has_exactly_one_row(option: str) -> None:
-    assert [name for name in options_of_page() if fnmatchcase(option, name)] != [], f"{PAGE.name} has no row for {option}"
+    assert [name for name in options_of_page() if fnmatchcase(option, name)] != [], (
+        f"{PAGE.name} has no row for {option}"
+    )
     assert len([name for name in options_of_page() if name == option]) <= 1
 
 

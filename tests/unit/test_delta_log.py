@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import ConfigurationError, FencedError, RetriableError
+from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_log import DeltaLog
-from pipelines.io.landed import Landed, Taken
 from pipelines.io.parquet_file import DataFile, write_data_file
 
 SCHEMA = pa.schema([("batch", pa.int64()), ("position", pa.string()), ("text", pa.string())])
@@ -52,14 +52,14 @@ def data_file(folder: Path, *rows: dict[str, Any]) -> DataFile:
     return write_data_file(folder, SCHEMA, parts, statistics_of=["batch", "position"], dictionaries=["batch"])
 
 
-def append(log: DeltaLog, sequence: int, proof: str, app_id: str = "app") -> Landed | Taken:
+def append(log: DeltaLog, sequence: int, proof: str, app_id: str = "app") -> Appended | AlreadyAppended:
     return log.append_once([data_file(log.folder, {"batch": sequence})], app_id=app_id, sequence=sequence, proof=proof)
 
 
 def test_a_commit_names_its_file_its_transaction_and_its_proof(folder: Path) -> None:
     rows = [{"batch": 1, "position": "b" * 40}, {"batch": 2, "position": "a" * 40}, {"batch": 3, "position": None}]
     landed = DeltaLog(folder, 0).append_once([data_file(folder, *rows)], app_id="app", sequence=7, proof="mine")
-    assert landed == Landed(rows=3, restored_at=None)
+    assert landed == Appended(rows=3, restored_at=None)
     found = committed(folder, 1)
     assert found["txn"]["appId"] == "app"
     assert found["txn"]["version"] == 7
@@ -79,14 +79,18 @@ def test_a_commit_names_its_file_its_transaction_and_its_proof(folder: Path) -> 
 
 def test_what_nothing_is_known_of_has_no_bounds(folder: Path) -> None:
     statistics = json.loads(data_file(folder, {"text": "x"}).statistics)
-    assert (statistics["minValues"], statistics["maxValues"], statistics["nullCount"]) == ({}, {}, {"batch": 1, "position": 1})
+    assert (statistics["minValues"], statistics["maxValues"], statistics["nullCount"]) == (
+        {},
+        {},
+        {"batch": 1, "position": 1},
+    )
 
 
 # scenario: E03
 def test_an_append_that_is_repeated_is_there_once(folder: Path) -> None:
     log = DeltaLog(folder, 0)
-    assert isinstance(append(log, 1, "mine"), Landed)
-    assert isinstance(append(log, 1, "mine"), Landed), "its answer was lost"
+    assert isinstance(append(log, 1, "mine"), Appended)
+    assert isinstance(append(log, 1, "mine"), Appended), "its answer was lost"
     assert versions(folder) == [0, 1]
 
 
@@ -94,18 +98,20 @@ def test_an_append_that_is_repeated_is_there_once(folder: Path) -> None:
 def test_of_two_writers_the_second_adds_nothing(folder: Path) -> None:
     sleeper, rival = DeltaLog(folder, 0), DeltaLog(folder, 0)
     for sequence in (1, 2, 3):
-        assert isinstance(append(rival, sequence, f"rival {sequence}"), Landed)
+        assert isinstance(append(rival, sequence, f"rival {sequence}"), Appended)
     for sequence in (1, 2, 3):
-        assert append(sleeper, sequence, f"sleeper {sequence}") == Taken()
+        assert append(sleeper, sequence, f"sleeper {sequence}") == AlreadyAppended()
     assert versions(folder) == [0, 1, 2, 3]
-    assert isinstance(append(sleeper, 1, "sleeper", app_id="another"), Landed), "what is somebody else's business is in nobody's way"
+    assert isinstance(append(sleeper, 1, "sleeper", app_id="another"), Appended), (
+        "what is somebody else's business is in nobody's way"
+    )
 
 
 def test_writers_at_the_same_moment_all_find_a_place(folder: Path) -> None:
     def work(writer: int) -> None:
         log = DeltaLog(folder, 0)
         for sequence in range(10):
-            assert isinstance(append(log, sequence, f"{writer}:{sequence}", app_id=str(writer)), Landed)
+            assert isinstance(append(log, sequence, f"{writer}:{sequence}", app_id=str(writer)), Appended)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -118,7 +124,7 @@ def test_writers_at_the_same_moment_all_find_a_place(folder: Path) -> None:
 def test_a_restore_is_noticed(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     commit(folder, 1, {"commitInfo": {"operation": "RESTORE"}})
-    assert append(log, 1, "mine") == Landed(1, restored_at=1)
+    assert append(log, 1, "mine") == Appended(1, restored_at=1)
 
 
 def test_a_table_that_asks_for_more_is_refused(folder: Path) -> None:
@@ -143,7 +149,7 @@ def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(folder: Path) -> 
 def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
     """Spark renames its file into place: between its look and its rename another commit may have come."""
     log = DeltaLog(folder, 0)
-    assert isinstance(append(log, 1, "mine"), Landed)
+    assert isinstance(append(log, 1, "mine"), Appended)
     log.check()
     theirs = folder / "theirs.json"
     theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
@@ -158,7 +164,7 @@ def test_a_commit_that_somebody_replaces_is_missed(folder: Path) -> None:
 def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     for sequence in range(1, 4):
-        assert isinstance(append(log, sequence, "mine"), Landed)
+        assert isinstance(append(log, sequence, "mine"), Appended)
     theirs = folder / "theirs.json"
     theirs.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE"}}))
     (folder / "_delta_log" / f"{1:020}.json").unlink()
@@ -171,7 +177,7 @@ def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(folder: Pat
 
 def test_a_folder_that_is_made_anew_is_no_longer_this_table(folder: Path) -> None:
     log = DeltaLog(folder, 0)
-    assert isinstance(append(log, 1, "mine"), Landed)
+    assert isinstance(append(log, 1, "mine"), Appended)
     (folder / "_delta_log" / f"{1:020}.json").unlink()
     with pytest.raises(RetriableError, match="replaced"):
         append(log, 2, "mine, too")
@@ -180,8 +186,10 @@ def test_a_folder_that_is_made_anew_is_no_longer_this_table(folder: Path) -> Non
 def test_a_line_of_the_log_ends_at_a_line_feed_alone(folder: Path) -> None:
     log = DeltaLog(folder, 0)
     said = json.dumps({"commitInfo": {"userMetadata": "a\u2028b\u0085c"}}, ensure_ascii=False)
-    (folder / "_delta_log" / f"{1:020}.json").write_text(said + "\n" + json.dumps({"txn": {"appId": "app", "version": 5}}), "utf-8")
-    assert append(log, 5, "mine") == Taken()
+    (folder / "_delta_log" / f"{1:020}.json").write_text(
+        said + "\n" + json.dumps({"txn": {"appId": "app", "version": 5}}), "utf-8"
+    )
+    assert append(log, 5, "mine") == AlreadyAppended()
     assert next(iter(LogFolder(folder / "_delta_log").newest_commits(1))).user_metadata == "a\u2028b\u0085c"
 
 

@@ -57,7 +57,10 @@ def test_a_flight_is_a_typed_document_in_utc() -> None:
         "origin": "EWR",
         "dest": "IAH",
         "distance": 1400,
-        "scheduled": {"departure": datetime(2013, 1, 5, 10, 15, tzinfo=UTC), "arrival": datetime(2013, 1, 5, 14, 19, tzinfo=UTC)},
+        "scheduled": {
+            "departure": datetime(2013, 1, 5, 10, 15, tzinfo=UTC),
+            "arrival": datetime(2013, 1, 5, 14, 19, tzinfo=UTC),
+        },
         "status": "scheduled",
         "events": [],
     }
@@ -67,7 +70,13 @@ def test_a_flight_is_a_typed_document_in_utc() -> None:
 
 
 def test_an_arrival_past_midnight_is_on_the_next_day() -> None:
-    late = _ROW | {"dest": "LAX", "sched_dep_time": 2245, "minute": 45, "time_hour": "2013-01-06T03:00:00Z", "sched_arr_time": 149}
+    late = _ROW | {
+        "dest": "LAX",
+        "sched_dep_time": 2245,
+        "minute": 45,
+        "time_hour": "2013-01-06T03:00:00Z",
+        "sched_arr_time": 149,
+    }
     scheduled = flight(late, _ZONES).document["scheduled"]
     assert scheduled["arrival"] == datetime(2013, 1, 6, 9, 49, tzinfo=UTC)
     assert scheduled["arrival"] - scheduled["departure"] == timedelta(hours=6, minutes=4)
@@ -80,7 +89,11 @@ def test_a_destination_without_a_known_zone_is_on_puerto_rico_time() -> None:
 
 
 def test_what_is_not_known_is_absent() -> None:
-    row = {name: value for name, value in _ROW.items() if name not in ("tailnum", "dep_time", "dep_delay", "arr_delay", "air_time")}
+    row = {
+        name: value
+        for name, value in _ROW.items()
+        if name not in ("tailnum", "dep_time", "dep_delay", "arr_delay", "air_time")
+    }
     found = flight(row, _ZONES)
     assert "tailnum" not in found.document
     assert (found.departed, found.arrived, found.air_time) == (None, None, None)
@@ -119,10 +132,18 @@ def test_the_files_as_they_are(dataset: Dataset) -> None:
     departures = [item.document["scheduled"]["departure"] for item in dataset.flights]
     assert departures == sorted(departures)
     assert all(report["_id"]["time"] <= departures[-1] + timedelta(days=1) for report in dataset.weather)
-    documents = [*dataset.airlines, *dataset.airports, *dataset.planes, *dataset.weather, *(item.document for item in dataset.flights)]
+    documents = [
+        *dataset.airlines,
+        *dataset.airports,
+        *dataset.planes,
+        *dataset.weather,
+        *(item.document for item in dataset.flights),
+    ]
     kinds = {type(value) for document in documents for value in _values(document)}
     assert kinds == {str, int, float, datetime}
-    assert not any(isinstance(value, float) and math.isnan(value) for document in documents for value in _values(document))
+    assert not any(
+        isinstance(value, float) and math.isnan(value) for document in documents for value in _values(document)
+    )
     assert all(len(bson.encode(document)) > 0 for document in documents)
 
 
@@ -136,7 +157,13 @@ def test_no_two_flights_of_the_year_share_a_key_and_each_arrives_after_it_depart
 
 
 def test_every_key_is_its_own(dataset: Dataset) -> None:
-    for documents in (dataset.airlines, dataset.airports, dataset.planes, dataset.weather, [item.document for item in dataset.flights]):
+    for documents in (
+        dataset.airlines,
+        dataset.airports,
+        dataset.planes,
+        dataset.weather,
+        [item.document for item in dataset.flights],
+    ):
         keys = [bson.encode({"_id": document["_id"]}) for document in documents]
         assert len(keys) == len(set(keys))
 
@@ -172,7 +199,10 @@ def test_a_replay_is_the_same_for_a_seed_and_ends_as_the_day_did(dataset: Datase
     assert repr(written) != repr(operations(dataset, flights, seed=8))
     held = _applied(written)
     flown = {item.identifier: completed(item) for item in flights if item.departed is not None}
-    assert {key: {name: value for name, value in document.items() if name != "equipment_change"} for key, document in held.items()} == flown
+    assert {
+        key: {name: value for name, value in document.items() if name != "equipment_change"}
+        for key, document in held.items()
+    } == flown
     assert any("equipment_change" in document for document in held.values())
 
 
@@ -187,12 +217,22 @@ def test_a_replay_does_everything_that_a_change_stream_can_show(dataset: Dataset
 def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: Dataset) -> None:
     """The last quarter is written when a capture reads for certain."""
     written = operations(dataset, dataset.flights[-75:], seed=1)
-    assert {collection for collection, _ in written[len(written) * 3 // 4 :]} == {"airlines", "airports", "planes", "weather", "flights"}
+    assert {collection for collection, _ in written[len(written) * 3 // 4 :]} == {
+        "airlines",
+        "airports",
+        "planes",
+        "weather",
+        "flights",
+    }
 
 
 def test_a_flight_of_the_past_is_arrived_or_cancelled(dataset: Dataset) -> None:
     over = [completed(item) for item in dataset.flights]
-    assert {document["status"] for document in over} == {"arrived", "departed", "cancelled"}  # departed: it landed elsewhere
+    assert {document["status"] for document in over} == {
+        "arrived",
+        "departed",
+        "cancelled",
+    }  # departed: it landed elsewhere
     for document in over:
         assert len(document["events"]) == {"arrived": 2, "departed": 1, "cancelled": 0}[document["status"]]
         assert ("actual" in document) == (document["status"] != "cancelled")
@@ -223,15 +263,21 @@ def test_equal_collections_in_any_order_hold() -> None:
         pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": Int64(1)}], 0, 0, 0, 1, id="another width"),
         pytest.param([{"_id": 1}], [{"_id": 1.0}], 0, 0, 0, 1, id="the same key of another type"),
         pytest.param([{"_id": 1}], [{"_id": Decimal128("1.00")}], 0, 0, 0, 1, id="the same key as a decimal"),
-        pytest.param([{"_id": 1, "a": 1, "b": 2}], [{"_id": 1, "b": 2, "a": 1}], 0, 0, 0, 1, id="another order of fields"),
+        pytest.param(
+            [{"_id": 1, "a": 1, "b": 2}], [{"_id": 1, "b": 2, "a": 1}], 0, 0, 0, 1, id="another order of fields"
+        ),
         pytest.param([{"_id": {"a": 1, "b": 2}}], [{"_id": {"b": 2, "a": 1}}], 0, 1, 1, 0, id="another key"),
         pytest.param([{"_id": 1}], [{"_id": "1"}], 0, 1, 1, 0, id="a text is no number"),
         pytest.param([{"_id": 1}], [{"_id": 1}, {"_id": 1}], 1, 0, 1, 0, id="twice in silver"),
-        pytest.param([{"_id": 1, "v": 1}], [{"_id": 1, "v": 2}, {"_id": 1, "v": 1}], 0, 0, 1, 1, id="twice, the first one old"),
+        pytest.param(
+            [{"_id": 1, "v": 1}], [{"_id": 1, "v": 2}, {"_id": 1, "v": 1}], 0, 0, 1, 1, id="twice, the first one old"
+        ),
         pytest.param([{"_id": 1, "v": 1}], [{"_id": 1}], 0, 0, 0, 1, id="a lost field"),
     ],
 )
-def test_whatever_differs_is_counted(source: list[Any], silver: list[Any], equal: int, missing: int, extra: int, different: int) -> None:
+def test_whatever_differs_is_counted(
+    source: list[Any], silver: list[Any], equal: int, missing: int, extra: int, different: int
+) -> None:
     proof = compare("c", _raw(*source), _raw(*silver))
     assert proof == CollectionProof("c", len(source), len(silver), equal, missing, extra, different)
     assert not proof.holds

@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from pipelines.gold.cases import parse_cases
 from pipelines.gold.graph import parse
 from pipelines.gold.statement import DIALECT
-from pipelines.model.columns import BRONZE_DDL
 from pipelines.model.snapshot_policy import SnapshotPolicy
-from pipelines.settings import CaptureSettings, Settings, SourceSettings, load_settings
-from pipelines.silver_settings import SilverSettings
+from pipelines.model.table_schemas import BRONZE_DDL
+from pipelines.settings.configuration import CaptureSettings, Settings, SourceSettings, load_settings
+from pipelines.settings.silver import SilverSettings
 from scripts.reference import columns_of
 
 _NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8"))
@@ -34,8 +34,17 @@ _LINKING = [*(page.file for page in [*PAGES, *DECISIONS]), *sorted(ROOT.glob("no
 _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 # Names of the same shape that are no settings: tables, columns, and what other tools call theirs.
-_TABLES = {"silver.flights", "silver.orders", "silver.shop__orders", "gold.fleet_age", "gold.on_time_performance", "gold.delay_by_weather"}
-_COLUMNS = {f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])}
+_TABLES = {
+    "silver.flights",
+    "silver.orders",
+    "silver.shop__orders",
+    "gold.fleet_age",
+    "gold.on_time_performance",
+    "gold.delay_by_weather",
+}
+_COLUMNS = {
+    f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])
+}
 _FOREIGN = {"spark.readStream", "source.json"} | {
     f"source.{name}" for name in ("connector", "db", "collection", "txnNumber", "wallTime", "rs")
 }
@@ -138,7 +147,9 @@ def test_every_class_that_is_shown_does_what_the_page_says(page: Page) -> None:
     for block in page.blocks("python"):
         namespace: dict[str, Any] = {}
         exec(block, namespace)  # why: it is the page's own
-        (entry,) = (tomllib.loads(block)["project"]["entry-points"]["strandline.snapshotters"] for block in page.blocks("toml"))
+        (entry,) = (
+            tomllib.loads(block)["project"]["entry-points"]["strandline.snapshotters"] for block in page.blocks("toml")
+        )
         snapshotter = namespace[entry.popitem()[1].split(":")[1]]()
         assert SnapshotPolicy.from_snapshotter(snapshotter).first
 
@@ -151,9 +162,9 @@ def test_every_query_names_columns_that_exist(page: Page) -> None:
 
 def test_a_column_that_does_not_exist_would_be_seen() -> None:
     assert unknown_columns("select opp, max(source.wall_time) as t from bronze.shop group by all order by t") == ["opp"]
-    assert unknown_columns("with a as (select _key as k from silver.orders where total > 1) select k, _kee from a, silver.orders") == [
-        "_kee"
-    ]
+    assert unknown_columns(
+        "with a as (select _key as k from silver.orders where total > 1) select k, _kee from a, silver.orders"
+    ) == ["_kee"]
     assert unknown_columns("select f.delay.arrival, f.delayed from silver.flights f") == ["delayed"]
     assert unknown_columns("select airline, punctuality from gold.on_time_performance") == ["punctuality"]
     assert unknown_columns("select * from control.nothing") == ["control.nothing"]

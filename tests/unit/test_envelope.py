@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.envelope import SCHEMA, Batch, BatchEnd, Stamp, control_table, stream_table
 from pipelines.bronze.event import parse_event
-from pipelines.model.columns import BRONZE_DDL
-from pipelines.model.raw_bson import MalformedBson
+from pipelines.model.bson.raw import MalformedBson
+from pipelines.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)
 END = BatchEnd('{"_data": "82FF"}', "s1")
@@ -43,7 +43,8 @@ def test_arrow_and_table_have_the_same_columns_in_the_same_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "op"), [("insert", "c"), ("update", "u"), ("replace", "u"), ("delete", "d"), ("drop", "ddl"), ("fromTheFuture", "ddl")]
+    ("operation", "op"),
+    [("insert", "c"), ("update", "u"), ("replace", "u"), ("delete", "d"), ("drop", "ddl"), ("fromTheFuture", "ddl")],
 )
 def test_operations_have_debeziums_letters(operation: str, op: str) -> None:
     (row,) = rows(event(operation))
@@ -51,7 +52,9 @@ def test_operations_have_debeziums_letters(operation: str, op: str) -> None:
 
 
 def test_an_event_becomes_a_row_that_keeps_its_bytes() -> None:
-    raw = event(fullDocument={"_id": 1, "x": "y"}, collectionUUID=bson.Binary(bytes(range(16)), 4), txnNumber=bson.Int64(9))
+    raw = event(
+        fullDocument={"_id": 1, "x": "y"}, collectionUUID=bson.Binary(bytes(range(16)), 4), txnNumber=bson.Int64(9)
+    )
     (row,) = rows(raw)
     assert row["envelope"] == raw
     assert row["position"] == "000003e900000007:8200000001"
@@ -78,7 +81,12 @@ def test_a_part_that_does_not_end_the_batch_has_no_token() -> None:
 # scenario: B06, B12
 def test_a_batch_without_events_is_one_heartbeat() -> None:
     (row,) = control_table(STAMP, batch=4, end=END).to_pylist()
-    assert (row["op"], row["resume_token"], row["position"], row["batch"]) == ("heartbeat", '{"_data": "82FF"}', None, 4)
+    assert (row["op"], row["resume_token"], row["position"], row["batch"]) == (
+        "heartbeat",
+        '{"_data": "82FF"}',
+        None,
+        4,
+    )
 
 
 # scenario: K10
@@ -158,7 +166,9 @@ def test_a_snapshots_rows_carry_the_time_of_the_read() -> None:
 def test_lists_of_one_size_carry_what_their_own_chunk_shares() -> None:
     chunks = [ChunkStamp(STAMP, "s1", number, "shop", "orders", "ab", 1000 + number, 5) for number in (1, 2, 1)]
     documents = [[bson.encode({"_id": 10 * number + n}) for n in range(2)] for number in range(3)]
-    tables = [read_table(some, chunk, stored_json=False).to_pylist() for some, chunk in zip(documents, chunks, strict=True)]
+    tables = [
+        read_table(some, chunk, stored_json=False).to_pylist() for some, chunk in zip(documents, chunks, strict=True)
+    ]
     assert [[(row["chunk"], row["key"], row["position"]) for row in table] for table in tables] == [
         [(1, "0", "000003e900000005:~"), (1, "1", "000003e900000005:~")],
         [(2, "10", "000003ea00000005:~"), (2, "11", "000003ea00000005:~")],
@@ -190,7 +200,8 @@ def test_an_event_says_the_same_in_whatever_order_its_fields_stand(order: list[s
 
 
 @pytest.mark.parametrize(
-    "token", [{"_data": "82650C", "_typeBits": b"\x01"}, {"_data": "8265", "more": 1}, {"_data": ""}, {"_data": "82\x0065"}]
+    "token",
+    [{"_data": "82650C", "_typeBits": b"\x01"}, {"_data": "8265", "more": 1}, {"_data": ""}, {"_data": "82\x0065"}],
 )
 def test_a_token_of_another_shape_is_read_as_well(token: dict[str, Any]) -> None:
     assert parse_event(bson.encode(FIELDS | {"_id": token})).token == token["_data"]

@@ -41,7 +41,9 @@ def test_every_error_has_its_own_exit_code_in_the_promise() -> None:
 
 
 def test_what_cannot_be_retried_is_terminal() -> None:
-    assert all(issubclass(kind, TerminalError) for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError))
+    assert all(
+        issubclass(kind, TerminalError) for kind in (ConfigurationError, ResumePointLost, ContractError, FencedError)
+    )
     assert not issubclass(RetriableError, TerminalError)
 
 
@@ -57,7 +59,9 @@ def test_a_message_is_one_line_whatever_it_was_made_of(message: str) -> None:
     assert text == text.strip()
 
 
-def test_the_command_prints_one_line_and_ends_with_the_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_line_and_ends_with_the_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["strandline", "--target", "no-such-target", "status"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

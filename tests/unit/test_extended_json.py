@@ -19,7 +19,7 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from pipelines.model.extended_json import WRITERS, JsonMode, strict_json
+from pipelines.model.bson.extended_json import WRITERS, JsonMode, strict_json
 
 OID = ObjectId("596e275826f08b2730779e1f")
 MOMENT = datetime.fromtimestamp(1783101585.729, UTC)
@@ -80,7 +80,10 @@ def test_types_that_no_driver_writes_any_more_have_their_strict_form(element: by
 def test_a_name_that_stands_twice_is_written_twice_and_text_that_is_no_utf8_is_refused() -> None:
     twice = bson.encode({"a": 1, "b": 2}).replace(b"b\0", b"a\0")
     assert strict_json(twice) == '{"a": 1,"a": 2}'
-    for broken in (bson.encode({"a": "XX"}).replace(b"XX", b"\xff\xfe"), bson.encode({"XX": 1}).replace(b"XX", b"\xff\xfe")):
+    for broken in (
+        bson.encode({"a": "XX"}).replace(b"XX", b"\xff\xfe"),
+        bson.encode({"XX": 1}).replace(b"XX", b"\xff\xfe"),
+    ):
         for writers in WRITERS.values():
             with pytest.raises(ValueError, match=r"."):
                 writers.document(broken)
@@ -95,7 +98,9 @@ def test_a_name_that_stands_twice_is_written_twice_and_text_that_is_no_utf8_is_r
         ("relaxed", "2026-07-03T17:59:45.729Z", "2026-07-03T17:59:45.729Z"),
     ],
 )
-def test_a_mode_writes_dates_as_debeziums_documentation_shows(mode: JsonMode, document: Any, updated_fields: Any) -> None:
+def test_a_mode_writes_dates_as_debeziums_documentation_shows(
+    mode: JsonMode, document: Any, updated_fields: Any
+) -> None:
     raw = bson.encode({"timestamp": MOMENT})
     assert json.loads(WRITERS[mode].document(raw)) == {"timestamp": {"$date": document}}
     assert json.loads(WRITERS[mode].updated_fields(raw)) == {"timestamp": {"$date": updated_fields}}

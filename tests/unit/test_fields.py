@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import ConfigurationError
+from pipelines.model.bson.raw import MalformedBson
 from pipelines.model.field_rules import FieldPolicy, parse_field_rules
-from pipelines.model.raw_bson import MalformedBson
 from pipelines.source.fields import FieldRewriter, FieldRules
 
 SALT = b"a pinch of salt"
@@ -38,7 +38,12 @@ def document(rules: FieldRules, content: Any) -> Any:
 
 
 def event(rules: FieldRules, **content: Any) -> Any:
-    whole = {"_id": {"_data": "82AB"}, "operationType": "update", "ns": {"db": "shop", "coll": "people"}, "documentKey": {"_id": 1}}
+    whole = {
+        "_id": {"_data": "82AB"},
+        "operationType": "update",
+        "ns": {"db": "shop", "coll": "people"},
+        "documentKey": {"_id": 1},
+    }
     return bson.decode(rules.event(bson.encode(whole | content)))
 
 
@@ -98,7 +103,11 @@ def test_lists_of_paths_lose_what_lies_at_or_below_an_excluded_field() -> None:
         excluding("a.ssn", "list"),
         updatedFields={},
         removedFields=["x", "a.ssn", "a.3.ssn.deep", "a", "y"],
-        truncatedArrays=[{"field": "list", "newSize": 1}, {"field": "other", "newSize": 2}, {"field": "a.0.ssn.l", "newSize": 3}],
+        truncatedArrays=[
+            {"field": "list", "newSize": 1},
+            {"field": "other", "newSize": 2},
+            {"field": "a.0.ssn.l", "newSize": 3},
+        ],
         disambiguatedPaths={"a.0.ssn": ["a", 0, "ssn"], "a.0.b": ["a", "0", "b"]},
     )
     assert changed == {
@@ -114,7 +123,9 @@ def test_an_array_of_paths_stays_an_array_with_its_own_numbers() -> None:
     assert b"\x020\x00\x02\x00\x00\x00x\x00" in excluding("ssn").event(raw)
 
 
-@pytest.mark.parametrize("value", [1, 2.5, True, "text", b"bytes", bson.ObjectId(), bson.Int64(5), bson.Decimal128("1.10"), bson.MinKey()])
+@pytest.mark.parametrize(
+    "value", [1, 2.5, True, "text", b"bytes", bson.ObjectId(), bson.Int64(5), bson.Decimal128("1.10"), bson.MinKey()]
+)
 def test_hashes_and_masks_replace_any_scalar(value: Any) -> None:
     masked = document(FieldRules(policy(mask=["shop.people.v"])), {"v": value, "w": 1})
     hashed = document(FieldRules(policy(hashed=["shop.people.v"])), {"v": value, "w": 1})
@@ -134,7 +145,9 @@ def test_a_text_is_hashed_as_sql_would() -> None:
 def test_hashing_goes_leaf_by_leaf_so_that_patches_agree_with_documents() -> None:
     rules = FieldRules(policy(hashed=["shop.people.p"]))
     whole = document(rules, {"p": {"tags": ["a", "b"], "name": "n", "none": None, "empty": []}})
-    patch = update(rules, updatedFields={"p.tags.1": "b", "p.name": "n", "p.none": None, "p.empty": []})["updatedFields"]
+    patch = update(rules, updatedFields={"p.tags.1": "b", "p.name": "n", "p.none": None, "p.empty": []})[
+        "updatedFields"
+    ]
     assert whole["p"]["tags"][1] == patch["p.tags.1"] != "b"
     assert whole["p"]["name"] == patch["p.name"] != "n"
     assert (whole["p"]["none"], whole["p"]["empty"]) == (patch["p.none"], patch["p.empty"]) == (None, [])
@@ -156,7 +169,14 @@ def test_a_protected_shard_key_is_refused_for_the_token_holds_it(key: Any) -> No
 
 
 def test_what_no_rule_touches_is_the_same_bytes() -> None:
-    raw = bson.encode({"_id": {"_data": "1"}, "ns": {"db": "shop", "coll": "people"}, "documentKey": {"_id": 1}, "fullDocument": {"a": 1}})
+    raw = bson.encode(
+        {
+            "_id": {"_data": "1"},
+            "ns": {"db": "shop", "coll": "people"},
+            "documentKey": {"_id": 1},
+            "fullDocument": {"a": 1},
+        }
+    )
     rules = excluding("ssn")
     assert rules.event(raw) is raw
     assert FieldRewriter(FieldPolicy()).event(raw) is raw
@@ -272,10 +292,16 @@ def test_a_rename_never_overwrites_both_values_stay() -> None:
     rules = FieldRules(policy(renames=["shop.people.a.b:c"]))
     assert document(rules, {"a": {"b": 1, "c": 2}}) == {"a": {"b": 1, "c": 2}}
     assert document(rules, {"a": [{"b": 1, "c": 2}, {"b": 3}]}) == {"a": [{"b": 1, "c": 2}, {"c": 3}]}
-    taken = event(rules, fullDocument={"a": {"b": 1, "c": 2}}, updateDescription={"updatedFields": {"a.b": 1}, "removedFields": ["a.b.x"]})
+    taken = event(
+        rules,
+        fullDocument={"a": {"b": 1, "c": 2}},
+        updateDescription={"updatedFields": {"a.b": 1}, "removedFields": ["a.b.x"]},
+    )
     assert taken["updateDescription"] == {"updatedFields": {"a.b": 1}, "removedFields": ["a.b.x"]}
     elsewhere = event(
-        rules, fullDocument={"a": [{"b": 1, "c": 2}, {"b": 1}]}, updateDescription={"updatedFields": {"a.0.b": 1, "a.1.b": 1}}
+        rules,
+        fullDocument={"a": [{"b": 1, "c": 2}, {"b": 1}]},
+        updateDescription={"updatedFields": {"a.0.b": 1, "a.1.b": 1}},
     )
     assert elsewhere["updateDescription"] == {"updatedFields": {"a.0.b": 1, "a.1.c": 1}}
     both_set = event(rules, fullDocument=None, updateDescription={"updatedFields": {"a.b": 1, "a.c": 2}})
@@ -292,7 +318,9 @@ _PLAIN = st.one_of(st.integers(-5, 5), st.text(max_size=3), st.none())
 
 
 def _documents(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3), max_leaves=8)
+    values = st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3), max_leaves=8
+    )
     return st.dictionaries(_NAMES, values, max_size=4)
 
 
@@ -308,7 +336,9 @@ def _marked(value: Any, path: tuple[str, ...], excluded: tuple[str, ...]) -> Any
 
 
 @given(
-    _documents(_PLAIN), st.sampled_from([("ssn",), ("a", "ssn"), ("a", "b"), ("x", "0", "a")]), st.sampled_from(["exclude", "hash", "mask"])
+    _documents(_PLAIN),
+    st.sampled_from([("ssn",), ("a", "ssn"), ("a", "b"), ("x", "0", "a")]),
+    st.sampled_from(["exclude", "hash", "mask"]),
 )
 def test_a_protected_value_is_in_no_byte_of_what_is_left(content: Any, path: tuple[str, ...], action: str) -> None:
     marked = _marked(content, (), path)

@@ -11,8 +11,8 @@ from typing import Any
 import bson
 import pytest
 
-from pipelines.model import raw_bson as rb
-from pipelines.silver.fold import CannotFold, fold, fold_with_certainty
+from pipelines.model.bson import raw as rb
+from pipelines.silver.fold.document import CannotFold, fold, fold_with_certainty
 
 _SIX: dict[str, Any] = {"_id": 1, "m": 1, "a": 1, "arr": [1, 2, 3], "o": {"x": 1, "y": 2}, "z": 9}
 _BIG: dict[str, Any] = {"_id": 1, "x": 1, "d": {"x": 1, "y": 2, "p": "p" * 90}}
@@ -57,7 +57,18 @@ def assert_folds(base: dict[str, Any], patch: bytes, expected: dict[str, Any]) -
 def test_new_values_keep_their_place_and_new_fields_come_last_in_the_events_order() -> None:
     """``$set`` of q, b, z, a, 10, 9, o.k, o.c, o.x: the event is in the server's order, lexicographic with numbers by value."""
     updated = {"a": 4, "z": 3, "9": 1, "10": 1, "b": 2, "q": 1, "o.x": 7, "o.c": 2, "o.k": 1}
-    expected = {"_id": 1, "m": 1, "a": 4, "arr": [1, 2, 3], "o": {"x": 7, "y": 2, "c": 2, "k": 1}, "z": 3, "9": 1, "10": 1, "b": 2, "q": 1}
+    expected = {
+        "_id": 1,
+        "m": 1,
+        "a": 4,
+        "arr": [1, 2, 3],
+        "o": {"x": 7, "y": 2, "c": 2, "k": 1},
+        "z": 3,
+        "9": 1,
+        "10": 1,
+        "b": 2,
+        "q": 1,
+    }
     assert_folds(_SIX, description(updated), expected)
 
 
@@ -99,8 +110,12 @@ def test_an_empty_patch_changes_nothing() -> None:
         pytest.param([1, 2, 3], {"arr.3": 4}, [1, 2, 3, 4], id="$push"),
         pytest.param([1, 2, 3], {"arr.5": 1}, [1, 2, 3, None, None, 1], id="a gap is filled with nulls"),
         pytest.param([], {"arr.2": 1}, [None, None, 1], id="an empty array, too"),
-        pytest.param([1], {"arr.2": 0, "arr.9": 2, "arr.10": 1}, [1, None, 0, *[None] * 6, 2, 1], id="several, by number"),
-        pytest.param([[1, 2], [3]], {"arr.3": {"x": {"y": 7}}}, [[1, 2], [3], None, {"x": {"y": 7}}], id="a new document"),
+        pytest.param(
+            [1], {"arr.2": 0, "arr.9": 2, "arr.10": 1}, [1, None, 0, *[None] * 6, 2, 1], id="several, by number"
+        ),
+        pytest.param(
+            [[1, 2], [3]], {"arr.3": {"x": {"y": 7}}}, [[1, 2], [3], None, {"x": {"y": 7}}], id="a new document"
+        ),
         pytest.param([[1, 2], [3]], {"arr.1.2": {"y": 7}}, [[1, 2], [3, None, {"y": 7}]], id="an array in an array"),
         pytest.param([{"x": 1, "p": 2}], {"arr.0.x": 7}, [{"x": 7, "p": 2}], id="a document in an array"),
         pytest.param([1, 2, 3], {"arr": [3, 2]}, [3, 2], id="$pull, $pop, $sort and $[] log the whole"),
@@ -118,7 +133,9 @@ def test_a_sorted_array_that_was_sorted_stays_in_place() -> None:
 def test_arrays_are_truncated_before_they_are_written_to() -> None:
     patch = description({"arr.1.n": 1, "arr.0": 5}, ["arr.1.x"], {"arr": 2})
     assert_folds({"_id": 1, "arr": [0, {"x": 1}, 2, 3]}, patch, {"_id": 1, "arr": [5, {"n": 1}]})
-    assert_folds({"_id": 1, "arr": [0, 1, 2]}, description({"arr.1": 7}, None, {"arr": 0}), {"_id": 1, "arr": [None, 7]})
+    assert_folds(
+        {"_id": 1, "arr": [0, 1, 2]}, description({"arr.1": 7}, None, {"arr": 0}), {"_id": 1, "arr": [None, 7]}
+    )
     assert_folds({"_id": 1, "arr": [0, [1, 2]]}, description(None, None, {"arr.1": 1}), {"_id": 1, "arr": [0, [1]]})
 
 
@@ -156,7 +173,9 @@ def test_a_moved_and_changed_field_cannot_be_told_from_a_changed_one() -> None:
         pytest.param({"_id": 1, "a": 1, "b": 1}, description(None, ["a"]), id="a removed field"),
         pytest.param({"_id": 1, "a": 1, "b": 1}, description({"a": 5}, ["b"]), id="the last one that is left"),
         pytest.param({"_id": 1, "a": [1, 2], "b": 1}, description({"a.0": 5}, paths={}), id="an element"),
-        pytest.param({"_id": 1, "a": 1, "b": 1}, bson.encode({"updatedFields": {"a": 5}, "removedFields": []}), id="4.4: no diff"),
+        pytest.param(
+            {"_id": 1, "a": 1, "b": 1}, bson.encode({"updatedFields": {"a": 5}, "removedFields": []}), id="4.4: no diff"
+        ),
     ],
 )
 def test_the_order_is_certain_where_a_move_would_look_otherwise(base: dict[str, Any], patch: bytes) -> None:
@@ -192,7 +211,9 @@ def test_the_id_may_change_its_type() -> None:
 
 
 def test_an_id_deeper_down_is_a_field_like_any_other() -> None:
-    assert_folds({"_id": 1, "d": {"_id": 2, "a": 1}}, description({"d.b": 1}, ["d._id"]), {"_id": 1, "d": {"a": 1, "b": 1}})
+    assert_folds(
+        {"_id": 1, "d": {"_id": 2, "a": 1}}, description({"d.b": 1}, ["d._id"]), {"_id": 1, "d": {"a": 1, "b": 1}}
+    )
 
 
 # --- names with dots and dollars, and empty ones
@@ -214,10 +235,14 @@ def test_an_id_deeper_down_is_a_field_like_any_other() -> None:
         pytest.param({"o": {"x": 1}}, {"o.": 1}, {"o": {"x": 1, "": 1}}, id="an empty name, new"),
         pytest.param({"": {"": 1}}, {".": 2, "z": 1}, {"": {"": 1}, ".": 2, "z": 1}, id="a dot is a name"),
         pytest.param({"x": 1}, {"": 1}, {"x": 1, "": 1}, id="an empty name on top"),
-        pytest.param({"$a": {"b": 1}, "z": 1}, {"$a.b": 2, "$a.$c": 3}, {"$a": {"b": 2, "$c": 3}, "z": 1}, id="dollars"),
+        pytest.param(
+            {"$a": {"b": 1}, "z": 1}, {"$a.b": 2, "$a.$c": 3}, {"$a": {"b": 2, "$c": 3}, "z": 1}, id="dollars"
+        ),
     ],
 )
-def test_the_base_decides_how_a_dotted_path_reads(base: dict[str, Any], updated: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_the_base_decides_how_a_dotted_path_reads(
+    base: dict[str, Any], updated: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert_folds({"_id": 1} | base, description(updated), {"_id": 1} | expected)
 
 
@@ -240,18 +265,31 @@ def test_two_readings_are_one_too_many(base: dict[str, Any], patch: bytes) -> No
 
 def test_what_is_removed_or_truncated_must_be_there_and_so_is_less_often_ambiguous() -> None:
     assert_folds({"_id": 1, "a.b": 1, "a": {"c": 1}}, description(None, ["a.b"]), {"_id": 1, "a": {"c": 1}})
-    assert_folds({"_id": 1, "a.b": [1], "a": {"b": 1}}, description(None, None, {"a.b": 0}), {"_id": 1, "a.b": [], "a": {"b": 1}})
+    assert_folds(
+        {"_id": 1, "a.b": [1], "a": {"b": 1}}, description(None, None, {"a.b": 0}), {"_id": 1, "a.b": [], "a": {"b": 1}}
+    )
 
 
 def test_a_new_literal_name_looks_as_a_nested_field_does() -> None:
     """``[{$replaceWith: {$setField: {field: "o.x", …}}}]`` on 6.0.5: only ``disambiguatedPaths`` could tell. The fold says so."""
     base = bson.encode({"_id": 1, "o": {"x": 1}})
     assert fold_with_certainty(base, description({"o.x": 2})) == (bson.encode({"_id": 1, "o": {"x": 2}}), True, False)
-    assert fold_with_certainty(base, description({"o.x": 2}, paths={})) == (bson.encode({"_id": 1, "o": {"x": 2}}), True, True)
-    assert fold(base, description({"o.x": 2}, paths={"o.x": ["o.x"]})) == bson.encode({"_id": 1, "o": {"x": 1}, "o.x": 2})
+    assert fold_with_certainty(base, description({"o.x": 2}, paths={})) == (
+        bson.encode({"_id": 1, "o": {"x": 2}}),
+        True,
+        True,
+    )
+    assert fold(base, description({"o.x": 2}, paths={"o.x": ["o.x"]})) == bson.encode(
+        {"_id": 1, "o": {"x": 1}, "o.x": 2}
+    )
 
 
-_TROLLOPE = {"_id": 1, "name": "Anthony Trollope", "home.town": "Oxford", "residences": [{"0": "Oxford"}, {"1": "Sunbury"}]}
+_TROLLOPE = {
+    "_id": 1,
+    "name": "Anthony Trollope",
+    "home.town": "Oxford",
+    "residences": [{"0": "Oxford"}, {"1": "Sunbury"}],
+}
 _DEEP = {"_id": 1, "obj": {"sub.obj": {"d.o.t..": [[{"a": {"b.c": 1}}, "cut"]]}}}
 
 
@@ -293,7 +331,11 @@ def test_disambiguated_paths_decide_where_the_base_cannot() -> None:
     truncated = base | {"a.b": [1]}
     assert_folds(base, description(None, None, {"a.b": 1}, {"a.b": ["a.b"]}), truncated)
     assert_folds(base, description({"a.b.0": 9}, paths={"a.b.0": ["a.b", 0]}), base | {"a.b": [9, 2]})
-    assert_folds(base, description({"a.b.0": 9}, paths={"a.b.0": ["a", "b.0"]}), base | {"a": {"b": [3, 4], "0": {"1.2": 5}, "b.0": 9}})
+    assert_folds(
+        base,
+        description({"a.b.0": 9}, paths={"a.b.0": ["a", "b.0"]}),
+        base | {"a": {"b": [3, 4], "0": {"1.2": 5}, "b.0": 9}},
+    )
     assert_folds(base, description({"a.b.0": 9}, paths={}), base | {"a": {"b": [9, 4], "0": {"1.2": 5}, "b.0": 1}})
     removed = base | {"a": {"b": [3, 4], "0": {}, "b.0": 1}}
     assert_folds(base, description(None, ["a.0.1.2"], paths={"a.0.1.2": ["a", "0", "1.2"]}), removed)
@@ -301,7 +343,14 @@ def test_disambiguated_paths_decide_where_the_base_cannot() -> None:
 
 @pytest.mark.parametrize(
     "paths",
-    [{"a.0": ["a", "0"]}, {"a.0": ["a.1"]}, {"a.0": ["b", 0]}, {"a.0": [2.5]}, {"a.0": ["a.0", ""]}, {"a.0": ["a", 0, 0]}],
+    [
+        {"a.0": ["a", "0"]},
+        {"a.0": ["a.1"]},
+        {"a.0": ["b", 0]},
+        {"a.0": [2.5]},
+        {"a.0": ["a.0", ""]},
+        {"a.0": ["a", 0, 0]},
+    ],
 )
 def test_a_disambiguated_path_that_does_not_fit_is_refused(paths: dict[str, Any]) -> None:
     """Not from a server."""

@@ -31,7 +31,10 @@ def _tables(sql: str) -> list[str]:
         ("with recursive a as (select 1 as n union all select n + 1 from a) select * from a", []),
         ("with a as (select 1) select * from (with b as (select * from a) select * from b) t", []),
         ("with a as (select 1) select * from A", []),
-        ("select 1 where exists (select 1 from silver.a where b in (select c from silver.b))", ["silver.a", "silver.b"]),
+        (
+            "select 1 where exists (select 1 from silver.a where b in (select c from silver.b))",
+            ["silver.a", "silver.b"],
+        ),
         ("select (select max(x) from gold.y) from silver.a union all select * from silver.a", ["gold.y", "silver.a"]),
         ("select * from silver.a lateral view explode(events) e as event", ["silver.a"]),
         ("select * from silver.a, lateral (select explode(a.events)) e", ["silver.a"]),
@@ -127,15 +130,23 @@ def test_order_puts_everything_after_what_it_reads_and_is_otherwise_by_name() ->
 
 
 def test_a_chain_of_a_thousand_files_is_no_matter_of_recursion() -> None:
-    files = {f"n{number:04}.sql": f"select * from gold.n{number + 1:04}" for number in range(1000)} | {"n1000.sql": "select 1"}
+    files = {f"n{number:04}.sql": f"select * from gold.n{number + 1:04}" for number in range(1000)} | {
+        "n1000.sql": "select 1"
+    }
     assert [node.name for node in parse(files).order()][:2] == ["n1000", "n0999"]
 
 
 def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
     node = parse(
-        {"a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n-- prose, not more\nselect 1 -- description: no"}
+        {
+            "a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n-- prose, not more\nselect 1 -- description: no"
+        }
     ).nodes["a"]
-    assert (node.materialized, node.header.description, node.table) == ("table", "how: many and why", TableName("gold", "a"))
+    assert (node.materialized, node.header.description, node.table) == (
+        "table",
+        "how: many and why",
+        TableName("gold", "a"),
+    )
     assert parse({"a.sql": "select 1"}).nodes["a"].materialized == "view"
 
 
@@ -168,7 +179,10 @@ def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
         ({"a.sql": "select * from gold.b", "b.sql": "drop table x"}, ["b.sql:1: DROP is not a query"]),
         ({"x/a.sql": "select 1", "y/a.sql": "select 1"}, ["y/a.sql:1: gold.a is defined by x/a.sql, too"]),
         ({"A-b.sql": "select 1"}, ["A-b.sql:1: 'A-b' cannot name a table"]),
-        ({"a.sql": "-- materialised: view\nselect 1"}, ["a.sql:1: unknown header materialised (did you mean materialized?)"]),
+        (
+            {"a.sql": "-- materialised: view\nselect 1"},
+            ["a.sql:1: unknown header materialised (did you mean materialized?)"],
+        ),
         ({"a.sql": "\n-- materialized: tabel\nselect 1"}, ["a.sql:2: materialized: tabel (did you mean table?)"]),
         ({"a.sql": "\n-- materialized: incremental\nselect 1"}, ["a.sql:2: incremental needs keys"]),
         ({"a.sql": "-- keys: x\nselect 1 as x"}, ["a.sql:1: keys are for materialized: incremental, this is a view"]),
@@ -226,10 +240,12 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         ("select x, rank() over (partition by x, y order by z) from silver.a", ["x"], ["x"]),
     ],
 )
-def test_the_keys_of_an_incremental_table_are_followed_to_their_table(sql: str, keys: list[str], expected: list[str]) -> None:
+def test_the_keys_of_an_incremental_table_are_followed_to_their_table(
+    sql: str, keys: list[str], expected: list[str]
+) -> None:
     node = parse({"n.sql": f"-- materialized: incremental\n-- keys: {', '.join(keys)}\n{sql}"}).nodes["n"]
-    assert node.driving is not None
-    assert (node.driving.table, list(node.driving.keys)) == (TableName("silver", "a"), expected)
+    assert node.key_lineage is not None
+    assert (node.key_lineage.table, list(node.key_lineage.keys)) == (TableName("silver", "a"), expected)
 
 
 @pytest.mark.parametrize(

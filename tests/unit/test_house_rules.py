@@ -26,7 +26,9 @@ _REGISTRY_HOSTS = (  # in parts: the test reads itself, too
     ("registry", "npmjs", "org"),
     ("conda", "anaconda", "org"),
 )
-_ARTIFACT_STORES = re.compile("|".join(["arti" + "factory", "nexus" + r"\.", "index" + r"-url[ =]+\S*/", r"--find" + r"-links[ =]+\S*/"]))
+_ARTIFACT_STORES = re.compile(
+    "|".join(["arti" + "factory", "nexus" + r"\.", "index" + r"-url[ =]+\S*/", r"--find" + r"-links[ =]+\S*/"])
+)
 _SUPPRESSION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma:\s*no cover)")
 
 
@@ -44,7 +46,9 @@ def _committed_text() -> list[tuple[str, str]]:
     """Every tracked file that is text. A source distribution without git has none to check."""
     if not (ROOT / ".git").exists():
         return []
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\0")
     texts = []
     for name in filter(None, listed):
         content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b"\0"
@@ -63,19 +67,25 @@ def test_functions_stay_readable(path: Path) -> None:
     """Lines of code: a docstring may be as long as it has something to say."""
     for function in _functions(path):
         first = function.body[0]
-        has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        has_docstring = (
+            isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        )
         docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
         assert (function.end_lineno or 0) - function.lineno + 1 - docstring <= _MAX_FUNCTION_LINES, function.name
 
 
 def test_no_module_is_named_after_nothing() -> None:
-    assert [_name(path) for path in _MODULES if path.stem in _FORBIDDEN_NAMES or path.parent.name in _FORBIDDEN_NAMES] == []
+    assert [
+        _name(path) for path in _MODULES if path.stem in _FORBIDDEN_NAMES or path.parent.name in _FORBIDDEN_NAMES
+    ] == []
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
 def test_nothing_reaches_into_the_jvm(path: Path) -> None:
     """Spark Connect and serverless have no `_jvm` and no `sparkContext`."""
-    names = {node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)}
+    names = {
+        node.attr for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)
+    }
     assert names & {"_jvm", "_jsc", "_jdf", "_sc", "sparkContext", "rdd"} <= _BESIDE_CONNECT.get(_name(path), set())
 
 
@@ -84,7 +94,9 @@ def test_every_suppression_says_why(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     if path == Path(__file__):
         return  # its own pattern is no suppression
-    assert [f"line {number}" for number, line in enumerate(lines, 1) if _SUPPRESSION.search(line) and "why:" not in line] == []
+    assert [
+        f"line {number}" for number, line in enumerate(lines, 1) if _SUPPRESSION.search(line) and "why:" not in line
+    ] == []
 
 
 @pytest.mark.parametrize("path", _MODULES, ids=_name)
@@ -96,7 +108,9 @@ def test_only_the_session_module_builds_a_session(path: Path) -> None:
 def test_no_committed_file_names_a_package_registry() -> None:
     """Where packages come from is the machine's configuration, not the project's."""
     hosts = [".".join(parts) for parts in _REGISTRY_HOSTS]
-    found = [name for name, text in _committed_text() if any(host in text for host in hosts) or _ARTIFACT_STORES.search(text)]
+    found = [
+        name for name, text in _committed_text() if any(host in text for host in hosts) or _ARTIFACT_STORES.search(text)
+    ]
     assert found == []
 
 

@@ -27,8 +27,17 @@ def test_every_format_has_the_migration_that_leads_to_it() -> None:
 
 
 def test_what_stands_under_an_old_name_is_read_under_the_new_one_until_it_is_written_there() -> None:
-    older = {"strandline.floor": "5", "strandline.ledger.one": "a", "strandline.ledger.two": "b", "delta.appendOnly": "true"}
-    today = {"strandline.purge_watermark": "5", "strandline.progress_index.one": "a", "strandline.progress_index.two": "b"}
+    older = {
+        "strandline.floor": "5",
+        "strandline.ledger.one": "a",
+        "strandline.ledger.two": "b",
+        "delta.appendOnly": "true",
+    }
+    today = {
+        "strandline.purge_watermark": "5",
+        "strandline.progress_index.one": "a",
+        "strandline.progress_index.two": "b",
+    }
     assert current_names(older) == today | {"delta.appendOnly": "true"}
     assert current_names(older | {"strandline.purge_watermark": "7"})["strandline.purge_watermark"] == "7"
     assert current_names(current_names(older)) == current_names(older)
@@ -54,7 +63,10 @@ def test_what_a_table_lacks() -> None:
 def test_a_newer_format_is_refused_in_one_line() -> None:
     refuse_newer(BRONZE, {})
     refuse_newer(BRONZE, STAMP)
-    with pytest.raises(ConfigurationError, match=rf"bronze\.shop has format {FORMAT + 1}, and this release knows formats up to {FORMAT}"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"bronze\.shop has format {FORMAT + 1}, and this release knows formats up to {FORMAT}",
+    ):
         refuse_newer(BRONZE, {FORMAT_PROPERTY: str(FORMAT + 1)})
 
 

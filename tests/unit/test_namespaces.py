@@ -9,10 +9,10 @@ import bson
 import pytest
 from bson.binary import Binary
 
-from pipelines.jobs.arrivals import unseen_arrivals
+from pipelines.jobs.capture.renamed_collections import unseen_renames
 from pipelines.model.namespaces import Namespace, NamespaceEvent, namespace_event
+from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.news import News
 from pipelines.source.stages import Selection
 
 OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
@@ -69,7 +69,9 @@ def test_lives_are_known_whatever_the_order_of_the_events() -> None:
         for event in (*order, order[0]):
             lives = lives.after([event], A, drops=True, renames=True)
         assert lives == Incarnations({"u2": "30"}, {"u1": "10", "u2": "40", "": "50"})
-    assert Incarnations().after(HISTORY, B, drops=True, renames=True) == Incarnations({"u2": "20"}, {"u2": "30", "u3": "20"})
+    assert Incarnations().after(HISTORY, B, drops=True, renames=True) == Incarnations(
+        {"u2": "20"}, {"u2": "30", "u3": "20"}
+    )
     assert Incarnations().after(HISTORY, A, drops=False, renames=False) == Incarnations({"u2": "30"}, {})
     assert Incarnations().after(HISTORY, B, drops=True, renames=False) == Incarnations({"u2": "20"}, {"u3": "20"})
 
@@ -83,37 +85,39 @@ def test_the_newest_lives_are_kept() -> None:
     assert Incarnations.from_json(None) == Incarnations()
 
 
-def concerned(news: News, known: set[Namespace], *, captured: str = "ab") -> set[str]:
-    found = news.concerned(news.moved({}), known, lambda _db, name: name in captured)
+def concerned(increment: BronzeIncrement, known: set[Namespace], *, captured: str = "ab") -> set[str]:
+    found = increment.concerned(increment.moved({}), known, lambda _db, name: name in captured)
     return {name.collection for name in found}
 
 
 def test_tables_that_are_concerned() -> None:
     drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
-    assert concerned(News(0, {A: frozenset({"u1"})}), set()) == {"a"}
-    assert concerned(News(0, {}, (drop,)), {A}) == {"a"}
-    assert concerned(News(0, {}, (drop,)), set()) == set(), "a drop makes no table"
-    assert concerned(News(0, {}, (rename,)), {A}) == {"a", "b"}
-    assert concerned(News(0, {}, (rename,)), {A}, captured="a") == {"a"}, "renamed out of what is captured"
+    assert concerned(BronzeIncrement(0, {A: frozenset({"u1"})}), set()) == {"a"}
+    assert concerned(BronzeIncrement(0, {}, (drop,)), {A}) == {"a"}
+    assert concerned(BronzeIncrement(0, {}, (drop,)), set()) == set(), "a drop makes no table"
+    assert concerned(BronzeIncrement(0, {}, (rename,)), {A}) == {"a", "b"}
+    assert concerned(BronzeIncrement(0, {}, (rename,)), {A}, captured="a") == {"a"}, "renamed out of what is captured"
     out = Namespace("db", "tmp.agg_out.1")
-    assert concerned(News(0, {out: frozenset({"u4"})}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}) == {"a"}
+    assert concerned(
+        BronzeIncrement(0, {out: frozenset({"u4"})}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}
+    ) == {"a"}
 
 
 # scenario: H03: a chunk that was read under the old name lands after the rename
 def test_late_rows_of_a_renamed_collection_concern_the_table_of_its_new_name() -> None:
     rename = NamespaceEvent("20", A, "u1", B)
-    moved = News(0, {}, (rename,)).moved({})
+    moved = BronzeIncrement(0, {}, (rename,)).moved({})
     assert moved == {"u1": B}
-    assert News(5, {A: frozenset({"u1"})}).concerned(moved, {A, B}, lambda *_: True) == {A, B}
-    assert News(5, {}, (NamespaceEvent("30", B, "u1"),)).moved(moved) == {}
-    assert News(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).moved(moved) == {"u9": B}
+    assert BronzeIncrement(5, {A: frozenset({"u1"})}).concerned(moved, {A, B}, lambda *_: True) == {A, B}
+    assert BronzeIncrement(5, {}, (NamespaceEvent("30", B, "u1"),)).moved(moved) == {}
+    assert BronzeIncrement(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).moved(moved) == {"u9": B}
 
 
 # scenario: H07
 def test_renames_of_what_no_event_has_shown() -> None:
     def seen(selection: Selection, source: str, **fields: object) -> bool:
         event = encoded("rename", ns={"db": "db", "coll": source}, to={"db": "db", "coll": "b"}, **fields)
-        return unseen_arrivals([encoded("insert"), event], selection) == []
+        return unseen_renames([encoded("insert"), event], selection) == []
 
     known = {"collectionUUID": Binary.from_uuid(OLD)}
     everything, one = Selection("database", "db"), Selection("collection", "db", "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.jobs.offsets import Move
+from pipelines.jobs.offsets.job import Move
 from pipelines.source.oplog import OplogReach, _first
 
 
@@ -28,11 +28,15 @@ def test_bisection_finds_the_first_that_holds(answer: int) -> None:
         (OplogReach(oldest=400, present=1000, position=None), 0, None),
     ],
 )
-def test_headroom_is_the_time_until_the_position_falls_off(reach: OplogReach, headroom: int | None, age: int | None) -> None:
+def test_headroom_is_the_time_until_the_position_falls_off(
+    reach: OplogReach, headroom: int | None, age: int | None
+) -> None:
     assert (reach.headroom_seconds, reach.age_seconds) == (headroom, age)
 
 
-@pytest.mark.parametrize(("events", "said"), [(1_234, "1,234"), (1_000_000, "at least 1,000,000"), (None, "an unknown number of")])
+@pytest.mark.parametrize(
+    ("events", "said"), [(1_234, "1,234"), (1_000_000, "at least 1,000,000"), (None, "an unknown number of")]
+)
 def test_a_move_says_how_many_events_it_skips_as_far_as_it_is_known(events: int | None, said: str) -> None:
     move = Move("shop", "alter", "forward", "here", "there", events)
     assert move.summary() == f"shop moves forward: {said} events are skipped, and a gap is recorded"

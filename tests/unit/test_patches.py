@@ -8,8 +8,8 @@ import bson
 import pytest
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.silver.fold_step import Base
-from pipelines.silver.patches import Outcome, fold_pending
+from pipelines.silver.fold.patches import Outcome, fold_pending
+from pipelines.silver.fold.step import Base
 
 
 def patch(**fields: object) -> bytes:
@@ -63,7 +63,9 @@ def test_a_path_with_two_readings_makes_the_document_inexact_and_folding_goes_on
     outcome = fold_pending(base("a", a={"b": 1}), {"b": nested, "c": patch(n=1)})
     assert (document(outcome), outcome.pending) == (("c", {"_id": 1, "a": {"b": 2}, "n": 1}), {})
     assert outcome.inexact_because == "path"
-    certain = bson.encode({"updatedFields": {"a.b": 2}, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": {}})
+    certain = bson.encode(
+        {"updatedFields": {"a.b": 2}, "removedFields": [], "truncatedArrays": [], "disambiguatedPaths": {}}
+    )
     assert fold_pending(base("a", a={"b": 1}), {"b": certain}).inexact_because is None
 
 

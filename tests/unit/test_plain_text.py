@@ -21,7 +21,7 @@ from pipelines.commands.terminal import Terminal, as_lines, as_table
 from pipelines.control.logs import JsonFormatter, TextFormatter
 from pipelines.errors import ConfigurationError, one_line
 from pipelines.io import session
-from pipelines.model.merge_key import key_name
+from pipelines.model.bson.merge_key import key_name
 from pipelines.plain_text import printable, printable_json, stack_trace, without_values
 
 HOSTILE = "orders\n2026-01-31T12:00:00.000+00:00 ERROR forged\r\x1b[31m\x9b2J\x07\x7f\u2028\u202eevil\u2066 [red]:fire:"
@@ -33,11 +33,17 @@ _BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 def commands_in(text: str) -> list[str]:
     """Characters that are more than a picture, by Unicode's own word."""
     kinds = ((char, unicodedata.category(char), unicodedata.bidirectional(char)) for char in text)
-    return [char for char, kind, bidi in kinds if kind in ("Cc", "Zl", "Zp", "Cs") or bidi in _BIDI or char in "\u200e\u200f\u061c"]
+    return [
+        char
+        for char, kind, bidi in kinds
+        if kind in ("Cc", "Zl", "Zp", "Cs") or bidi in _BIDI or char in "\u200e\u200f\u061c"
+    ]
 
 
 def record(message: str, *args: Any, error: BaseException | None = None, **more: Any) -> logging.LogRecord:
-    made = logging.LogRecord("strandline.x", logging.INFO, "x.py", 1, message, args, (type(error), error, None) if error else None)
+    made = logging.LogRecord(
+        "strandline.x", logging.INFO, "x.py", 1, message, args, (type(error), error, None) if error else None
+    )
     made.created = 1769860800.0625
     for name, value in more.items():
         setattr(made, name, value)
@@ -87,7 +93,11 @@ def test_the_terminal_shows_text_as_it_is_and_obeys_none_of_it(text: str) -> Non
     assert drawn.getvalue().count(printable(text)) >= 3 or not text.strip()
 
 
-@given(st.recursive(any_text, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3), max_leaves=5))
+@given(
+    st.recursive(
+        any_text, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3), max_leaves=5
+    )
+)
 @example({HOSTILE: HOSTILE})
 def test_json_is_lossless_and_obeyed_by_no_terminal(value: Any) -> None:
     for indent in (None, 2):
@@ -104,7 +114,12 @@ def test_a_line_of_status_is_one_line() -> None:
 def test_log_lines_tell_milliseconds_in_utc() -> None:
     at = "2026-01-31T12:00:00.062+00:00"
     assert TextFormatter().format(record("a %s", "b")) == f"{at} INFO a b"
-    assert json.loads(JsonFormatter().format(record("a"))) == {"at": at, "level": "INFO", "logger": "strandline.x", "message": "a"}
+    assert json.loads(JsonFormatter().format(record("a"))) == {
+        "at": at,
+        "level": "INFO",
+        "logger": "strandline.x",
+        "message": "a",
+    }
 
 
 def raised() -> ValueError:
@@ -128,7 +143,10 @@ def test_a_stack_trace_shows_frames_and_no_value() -> None:
     ]
     lines = TextFormatter().format(record("failed", error=raised())).splitlines()
     assert [line for line in lines if re.match(r"\d{4}-", line)] == lines[:1]
-    assert json.loads(JsonFormatter().format(record("failed", error=raised())))["exception"][-1] == "ValueError: no number: '…'"
+    assert (
+        json.loads(JsonFormatter().format(record("failed", error=raised())))["exception"][-1]
+        == "ValueError: no number: '…'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,10 +157,15 @@ def test_a_stack_trace_shows_frames_and_no_value() -> None:
         (KeyError("secret"), "'…'"),
         (RuntimeError(""), "RuntimeError"),
         (
-            RuntimeError("called o1.x\n: org.apache.spark.SparkException: Job aborted\n\tat x\nCaused by: java.io.IOException: no space"),
+            RuntimeError(
+                "called o1.x\n: org.apache.spark.SparkException: Job aborted\n\tat x\nCaused by: java.io.IOException: no space"
+            ),
             "no space",
         ),
-        (RuntimeError("o1\nCaused by: org.apache.spark.SparkDateTimeException: [CAST_X.Y] The value secret of"), "[CAST_X.Y]"),
+        (
+            RuntimeError("o1\nCaused by: org.apache.spark.SparkDateTimeException: [CAST_X.Y] The value secret of"),
+            "[CAST_X.Y]",
+        ),
     ],
 )
 def test_what_an_error_tells(error: Exception, told: str) -> None:
@@ -174,9 +197,15 @@ def test_unexpected_errors_of_the_command_are_told_without_values(
 
 def test_a_stack_trace_shows_frames_of_the_jvm_without_the_messages_between() -> None:
     text = f"called o1.x\n: java.lang.Error: {SECRET}\n\tat org.a.B$.c(B.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
-    trace = stack_trace(RuntimeError(text + f"Caused by: java.io.IOException: '{SECRET}'\n\tat d.E.f(Native Method)\n\tat {SECRET}"))
+    trace = stack_trace(
+        RuntimeError(text + f"Caused by: java.io.IOException: '{SECRET}'\n\tat d.E.f(Native Method)\n\tat {SECRET}")
+    )
     frames = [line for line in trace.splitlines() if line.startswith("  at ")]
-    assert frames == ["  at org.a.B$.c(B.scala:1)", "  at java.base/java.lang.Thread.run(Thread.java:840)", "  at d.E.f(Native Method)"]
+    assert frames == [
+        "  at org.a.B$.c(B.scala:1)",
+        "  at java.base/java.lang.Thread.run(Thread.java:840)",
+        "  at d.E.f(Native Method)",
+    ]
     assert SECRET not in trace
 
 

@@ -12,7 +12,9 @@ _tokens = st.text("0123456789ABCDEF", min_size=1, max_size=40)
 
 
 @given(_times, _times, _tokens, _tokens)
-def test_cluster_time_orders_first_and_the_token_second(one: tuple[int, int], other: tuple[int, int], token: str, second: str) -> None:
+def test_cluster_time_orders_first_and_the_token_second(
+    one: tuple[int, int], other: tuple[int, int], token: str, second: str
+) -> None:
     assert (streamed_position(*one, token) < streamed_position(*other, second)) == ((one, token) < (other, second))
 
 

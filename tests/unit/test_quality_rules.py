@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigurationError, QualityGateClosed
-from pipelines.model.columns import QUALITY_DDL
+from pipelines.model.table_schemas import QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.results import Check, QualityReport, hold_gate, rows
 from pipelines.quality.rules import Expectation, Kind, Suite, parse_suites, select
@@ -30,7 +30,9 @@ def test_a_file_becomes_a_suite() -> None:
     text += "  - {type: expect_table_row_count_to_be_between, min_value: 1}\n"
     suites = parse_suites({"conf/quality/flights.yml": text}, KNOWN)
     expected = (
-        Expectation("expect_column_values_to_be_in_set", {"column": "carrier", "value_set": ["NO", "ON", "yes", True, 1]}),
+        Expectation(
+            "expect_column_values_to_be_in_set", {"column": "carrier", "value_set": ["NO", "ON", "yes", True, 1]}
+        ),
         Expectation("expect_table_row_count_to_be_between", {"min_value": 1}),
     )
     table = TableName("silver", "flights")
@@ -74,7 +76,10 @@ def test_what_is_left_out_has_a_default() -> None:
             "table: silver.a\non_failure: quarantine\nexpectations: [{type: expect_column_values_to_not_be_null, column: a, mostly: 0.9}]",
             ["in quarantine each stands for itself"],
         ),
-        ("table: silver.a\nexpectations: [{type: expect_table_to_be_fresh}]", ["(expect_table_to_be_fresh): max_age is missing"]),
+        (
+            "table: silver.a\nexpectations: [{type: expect_table_to_be_fresh}]",
+            ["(expect_table_to_be_fresh): max_age is missing"],
+        ),
         (f"table: silver.a\non_failure: blok\n{NOT_NULL}", ["on_failure: blok (did you mean block?)"]),
         (f"table: silver.a\non_failure: [block]\n{NOT_NULL}", ["on_failure: ['block']"]),
         ("table: silver.a", ["expectations: a list of at least one is expected"]),
@@ -85,11 +90,15 @@ def test_what_is_left_out_has_a_default() -> None:
         ),
         (
             "table: silver.a\nexpectations: [{type: expect_column_values_to_not_be_nul, column: a}]",
-            ["unknown expectation expect_column_values_to_not_be_nul (did you mean expect_column_values_to_not_be_null?)"],
+            [
+                "unknown expectation expect_column_values_to_not_be_nul (did you mean expect_column_values_to_not_be_null?)"
+            ],
         ),
         (
             "table: silver.a\nexpectations: [{type: expect_table_row_count_to_be_between, min_vlaue: 1}]",
-            ["expectations, 1 (expect_table_row_count_to_be_between): unknown argument min_vlaue (did you mean min_value?)"],
+            [
+                "expectations, 1 (expect_table_row_count_to_be_between): unknown argument min_vlaue (did you mean min_value?)"
+            ],
         ),
     ],
 )
@@ -127,8 +136,12 @@ def _check(outcome: str, on_failure: str) -> Check:
         ("error", "quarantine", True),
     ],
 )
-def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(outcome: str, on_failure: str, closed: bool) -> None:
-    report = QualityReport("r", datetime(2026, 1, 1, tzinfo=UTC), (_check("passed", "block"), _check(outcome, on_failure)), Path("docs"))
+def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(
+    outcome: str, on_failure: str, closed: bool
+) -> None:
+    report = QualityReport(
+        "r", datetime(2026, 1, 1, tzinfo=UTC), (_check("passed", "block"), _check(outcome, on_failure)), Path("docs")
+    )
     assert report.success == (outcome == "passed")
     passed = "2 of 2" if outcome == "passed" else "1 of 2"
     assert report.summary().startswith(f"{passed} expectations passed")

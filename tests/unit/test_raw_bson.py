@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 
 
 def test_walks_every_type_in_stored_order() -> None:
@@ -38,7 +38,14 @@ def test_walks_every_type_in_stored_order() -> None:
     }
     walked = list(rb.elements(bson.encode(values)))
     assert [name.decode() for _, name, _, _ in walked] == list(values)
-    assert [rb.TYPE_NAMES[kind] for kind, _, _, _ in walked][:6] == ["double", "string", "object", "array", "binData", "objectId"]
+    assert [rb.TYPE_NAMES[kind] for kind, _, _, _ in walked][:6] == [
+        "double",
+        "string",
+        "object",
+        "array",
+        "binData",
+        "objectId",
+    ]
     assert walked[-1][3] == len(bson.encode(values)) - 1
 
 
@@ -94,7 +101,9 @@ def test_a_stream_of_documents_is_split() -> None:
     assert RawBSONDocument(documents[0])["n"] == 0
 
 
-_NUMBERS = st.decimals(allow_nan=False, places=3, min_value=-(10**20), max_value=10**20).map(lambda number: Decimal128(number).bid)
+_NUMBERS = st.decimals(allow_nan=False, places=3, min_value=-(10**20), max_value=10**20).map(
+    lambda number: Decimal128(number).bid
+)
 
 
 @given(st.binary(min_size=16, max_size=16) | _NUMBERS)
@@ -102,6 +111,8 @@ def test_a_decimal_has_all_digits_that_the_driver_reads(bid: bytes) -> None:
     assert repr(rb.decimal_at(b"--" + bid, 2)) == repr(Decimal128.from_bid(bid).to_decimal())
 
 
-@pytest.mark.parametrize("text", ["0", "-0", "0E+6111", "1E-6176", "9" * 34, "-1.50", "NaN", "sNaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize(
+    "text", ["0", "-0", "0E+6111", "1E-6176", "9" * 34, "-1.50", "NaN", "sNaN", "Infinity", "-Infinity"]
+)
 def test_a_decimal_of_any_size_has_all_digits(text: str) -> None:
     assert repr(rb.decimal_at(Decimal128(text).bid, 0)) == repr(Decimal128(text).to_decimal())

@@ -17,10 +17,10 @@ from bson.timestamp import Timestamp
 
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table
 from pipelines.bronze.envelope import Stamp
-from pipelines.jobs.repair import portions
-from pipelines.model.id_order import RangeFinder, id_order, identifier_of
-from pipelines.model.range_sum import RangeSum, digest
-from pipelines.model.raw_bson import MalformedBson
+from pipelines.jobs.reconcile.repair import portions
+from pipelines.model.bson.id_order import RangeFinder, id_order, identifier_of
+from pipelines.model.bson.raw import MalformedBson
+from pipelines.model.range_digest import RangeDigest, digest
 
 IN_ORDER: list[Any] = [
     MinKey(),
@@ -75,17 +75,25 @@ def test_identifiers_sort_as_in_mongodb() -> None:
 
 def test_a_document_is_counted_in_the_range_whose_lower_bound_it_reaches() -> None:
     finder = RangeFinder([document(10), document("m")])
-    assert [finder.number(document(value)) for value in (None, 9, 10, 10.5, "a", "m", MaxKey())] == [0, 0, 1, 1, 1, 2, 2]
+    assert [finder.number(document(value)) for value in (None, 9, 10, 10.5, "a", "m", MaxKey())] == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
     assert [RangeFinder([]).number(document(value)) for value in (1, "x")] == [0, 0]
 
 
 def test_a_sum_knows_neither_order_nor_batches_and_tells_every_change() -> None:
     documents = [document(number, v=number) for number in range(100)]
-    whole = RangeSum.of(documents)
-    assert RangeSum.of(reversed(documents[:50])) + RangeSum.of(documents[50:]) == whole
-    assert RangeSum.from_hex(whole.documents, whole.to_hex()) == whole
-    assert RangeSum.of([*documents[:99], document(99, v=100)]) != whole
-    assert RangeSum.of([*documents[:99], documents[0]]) != whole
+    whole = RangeDigest.of(documents)
+    assert RangeDigest.of(reversed(documents[:50])) + RangeDigest.of(documents[50:]) == whole
+    assert RangeDigest.from_hex(whole.documents, whole.to_hex()) == whole
+    assert RangeDigest.of([*documents[:99], document(99, v=100)]) != whole
+    assert RangeDigest.of([*documents[:99], documents[0]]) != whole
     assert len(digest(b"")) == 16
 
 

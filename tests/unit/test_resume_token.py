@@ -16,7 +16,10 @@ from pipelines.source.resume import ResumePoint
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["_data", "$oid", "$date", "$numberDecimal"]), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text() | st.sampled_from(["_data", "$oid", "$date", "$numberDecimal"]), inner)
+    ),
 )
 
 

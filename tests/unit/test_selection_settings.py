@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configuration import refusal, write
 
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 
 _SECRET = "hunter2hunter2"
 _DEEP = '{"a":' * 600 + "1" + "}" * 600
@@ -17,7 +17,9 @@ _NESTED = '{"$and": [' * 480 + "{}" + "]}" * 480
 # scenario: M07
 def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
     write(
-        conf, "here", "capture: {field_exclude_list: ' *.a.b , c.d.e.f ', skipped_operations: ' c , d ', collection_exclude_list: ' a.b '}"
+        conf,
+        "here",
+        "capture: {field_exclude_list: ' *.a.b , c.d.e.f ', skipped_operations: ' c , d ', collection_exclude_list: ' a.b '}",
     )
     capture = load_settings("here", conf).capture
     assert (capture.field_exclude_list, capture.skipped_operations, capture.collection_exclude_list) == (
@@ -30,13 +32,28 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("capture", "reason"),
     [
-        ("{database_include_list: a, database_exclude_list: b}", "database_include_list and database_exclude_list exclude each other"),
+        (
+            "{database_include_list: a, database_exclude_list: b}",
+            "database_include_list and database_exclude_list exclude each other",
+        ),
         ("{collection_include_list: a.b, collection_exclude_list: c.d}", "exclude each other"),
         ("{collection_exclude_list: 'a.b, (%s'}", "collection_exclude_list entry 2 is no regular expression"),
-        ("{collection_include_list: 'a{99999999999999999999}'}", "collection_include_list entry 1 is no regular expression"),
-        ("{database_exclude_list: '%s{99999999999999999999}'}", "database_exclude_list entry 1 is no regular expression"),
-        (f"{{database_include_list: '{'(' * 5000 + ')' * 5000}'}}", "database_include_list entry 1 is nested too deeply"),
-        ("{snapshot_include_collection_list: 'a.b, (%s'}", "snapshot_include_collection_list entry 2 is no regular expression"),
+        (
+            "{collection_include_list: 'a{99999999999999999999}'}",
+            "collection_include_list entry 1 is no regular expression",
+        ),
+        (
+            "{database_exclude_list: '%s{99999999999999999999}'}",
+            "database_exclude_list entry 1 is no regular expression",
+        ),
+        (
+            f"{{database_include_list: '{'(' * 5000 + ')' * 5000}'}}",
+            "database_include_list entry 1 is nested too deeply",
+        ),
+        (
+            "{snapshot_include_collection_list: 'a.b, (%s'}",
+            "snapshot_include_collection_list entry 2 is no regular expression",
+        ),
         (
             "{snapshot_include_collection_list: nodot, filters_match_mode: literal}",
             "snapshot_include_collection_list entry 1 is no database.collection",
@@ -45,7 +62,10 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
             f"{{snapshot_collection_filter_overrides: {{a.b: '{_DEEP}'}}}}",
             "the query of a.b is no JSON of a document",
         ),
-        ("{collection_include_list: nodot, filters_match_mode: literal}", "collection_include_list entry 1 is no database.collection"),
+        (
+            "{collection_include_list: nodot, filters_match_mode: literal}",
+            "collection_include_list entry 1 is no database.collection",
+        ),
         ("{skipped_operations: 'c,r'}", "capture.skipped_operations.1: "),
         ("{skipped_operations: 'c,none'}", "none stands beside others"),
         ("{field_exclude_list: 'a.b.c, a.b'}", "field_exclude_list entry 2 is no database.collection.field"),
@@ -72,7 +92,10 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
         ('{cursor_pipeline: \'[{"$project": {"_id": 0, "x": "%s"}}]\'}', "cursor_pipeline stage 1 would remove _id"),
         ('{cursor_pipeline: \'[{"$set": {"x": "$y"}}]\', field_mask_list: a.b.c}', "could copy one"),
         ("{cursor_pipeline_order: user_only}", "cursor_pipeline_order stands without a cursor_pipeline"),
-        ('{mode: change_streams, cursor_pipeline: \'[{"$match": {"fullDocument.a": "%s"}}]\'}', "cursor_pipeline may leave out changes"),
+        (
+            '{mode: change_streams, cursor_pipeline: \'[{"$match": {"fullDocument.a": "%s"}}]\'}',
+            "cursor_pipeline may leave out changes",
+        ),
         ("{mode: snapshot}", "capture.mode: "),
     ],
 )
@@ -95,7 +118,13 @@ def test_all_contradictions_of_the_selection_are_told_at_once(conf: Path) -> Non
         "capture: {field_exclude_list: 'a.b, a.b._id', database_include_list: '(', skipped_operations: 'none,c', cursor_pipeline: x}",
     )
     message = refusal(conf)
-    for part in ("entry 1 is no database", "entry 2 names _id", "database_include_list entry 1", "none stands", "not valid JSON"):
+    for part in (
+        "entry 1 is no database",
+        "entry 2 names _id",
+        "database_include_list entry 1",
+        "none stands",
+        "not valid JSON",
+    ):
         assert part in message
 
 
@@ -109,7 +138,11 @@ def test_the_salt_stands_in_no_repr(conf: Path) -> None:
 
 def test_rules_keep_the_order_of_their_lists(conf: Path) -> None:
     write(conf, "here", "capture: {field_renames: 'a.b.c:d, a.b.d:e', field_exclude_list: r.s.t.u}")
-    assert [str(rule) for rule in load_settings("here", conf).capture.field_policy.rules] == ["r.s.t.u", "a.b.c", "a.b.d"]
+    assert [str(rule) for rule in load_settings("here", conf).capture.field_policy.rules] == [
+        "r.s.t.u",
+        "a.b.c",
+        "a.b.d",
+    ]
 
 
 def test_the_selection_may_come_from_the_environment(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.jvm import Quiet, _arguments, as_properties
 from pipelines.io.session import session_conf
 from pipelines.io.session_settings import PINNED, UNSET, pinned_values, refuse_own, settle
-from pipelines.settings import SparkSettings
+from pipelines.settings.configuration import SparkSettings
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 TXN = "spark.databricks.delta.write.txnAppId"
@@ -37,14 +37,20 @@ class Platform:
         raise PySparkException(f"{key} is not available")
 
 
-@pytest.mark.parametrize("platform", [Platform({}), Platform({"spark.sql.ansi.enabled": "TRUE"}), Platform({}, {ESCAPED: "false"})])
+@pytest.mark.parametrize(
+    "platform", [Platform({}), Platform({"spark.sql.ansi.enabled": "TRUE"}), Platform({}, {ESCAPED: "false"})]
+)
 def test_a_platform_that_refuses_harmless_settings_is_no_obstacle(platform: Any) -> None:
     settle(platform)
 
 
-@pytest.mark.parametrize("platform", [Platform({ESCAPED: "true"}), Platform({}, {ESCAPED: "true"}), Platform({TXN: "another"})])
+@pytest.mark.parametrize(
+    "platform", [Platform({ESCAPED: "true"}), Platform({}, {ESCAPED: "true"}), Platform({TXN: "another"})]
+)
 def test_a_platform_with_a_harmful_setting_is_refused_in_one_line(platform: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"does not let a setting be changed: spark\.\S+ (is true, and|must not)") as refused:
+    with pytest.raises(
+        ConfigurationError, match=r"does not let a setting be changed: spark\.\S+ (is true, and|must not)"
+    ) as refused:
         settle(platform)
     assert "\n" not in str(refused.value)
 
@@ -87,7 +93,10 @@ ERROR = b"2026-01-01T00:00:00 ERROR SparkContext: out of disk\n"
         (NOISE + ERROR, ERROR),
         (IVY + DONE + NOISE + ERROR, ERROR),
         (IVY, IVY),
-        (IVY + b"Exception: unresolved dependency: a#b;1: not found\n", IVY + b"Exception: unresolved dependency: a#b;1: not found\n"),
+        (
+            IVY + b"Exception: unresolved dependency: a#b;1: not found\n",
+            IVY + b"Exception: unresolved dependency: a#b;1: not found\n",
+        ),
     ],
 )
 def test_a_start_is_quiet_and_a_failure_is_not(said: bytes, shown: bytes) -> None:
@@ -100,7 +109,9 @@ def test_settings_are_written_as_java_reads_them() -> None:
     assert written == "spark.a=x\\u003d1\\u0020\\u005c\\u0020\\u00fc\\u000a\\u0023\nspark.b\\u0020c=\n"
 
 
-def test_the_start_script_is_given_a_file_that_is_private_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_script_is_given_a_file_that_is_private_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theirs = tmp_path / "theirs.properties"
     theirs.write_text("spark.theirs=1")
     before = f"--conf spark.own=1 --properties-file {theirs} pyspark-shell"

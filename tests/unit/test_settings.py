@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli import app
 from pipelines.errors import ConfigurationError
-from pipelines.settings import Settings, load_settings
+from pipelines.settings.configuration import Settings, load_settings
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
 
 _SECRET = "hunter2hunter2"
@@ -72,7 +72,9 @@ def test_an_unknown_variable_is_refused(conf: Path, monkeypatch: pytest.MonkeyPa
     assert f"environment {variable}: unknown key" in refusal(conf)
 
 
-def test_what_kubernetes_makes_of_a_service_of_that_name_is_no_setting(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kubernetes_makes_of_a_service_of_that_name_is_no_setting(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_9400_TCP"):
         monkeypatch.setenv(f"STRANDLINE_{name}", "tcp://10.0.0.11:9400")
     for name in ("PROTO", "PORT", "ADDR"):
@@ -160,7 +162,13 @@ def test_all_problems_are_told_at_once(conf: Path, monkeypatch: pytest.MonkeyPat
     write(conf, "here", "capture: {snapshot_mode: never, scop: x}")
     monkeypatch.setenv("STRANDLINE_LAKE__ROOOT", "x")
     message = refusal(conf)
-    for part in ("unknown key sorce", "source.connect_timeout_ms:", "capture.snapshot_mode:", "capture.scop ", "STRANDLINE_LAKE__ROOOT"):
+    for part in (
+        "unknown key sorce",
+        "source.connect_timeout_ms:",
+        "capture.snapshot_mode:",
+        "capture.scop ",
+        "STRANDLINE_LAKE__ROOOT",
+    ):
         assert part in message
     assert "\n" not in message
 
@@ -178,7 +186,9 @@ def test_an_empty_uri_in_a_file_is_refused(conf: Path) -> None:
     assert "source.uri: " in refusal(conf)
 
 
-@pytest.mark.parametrize("wrong", ["source: {name: NO, uri: '%s'}", "source: {uri: ['%s']}", "source: '%s'", "capture: {scope: '%s'}"])
+@pytest.mark.parametrize(
+    "wrong", ["source: {name: NO, uri: '%s'}", "source: {uri: ['%s']}", "source: '%s'", "capture: {scope: '%s'}"]
+)
 def test_the_password_stands_in_no_error(conf: Path, wrong: str) -> None:
     write(conf, "here", wrong % _URI)
     assert _SECRET not in refusal(conf)
@@ -193,10 +203,14 @@ def test_the_password_stands_in_no_error(conf: Path, wrong: str) -> None:
         ("mongodb://app@db.example:27017/", False),
     ],
 )
-def test_a_password_in_a_file_is_told_and_not_quoted(conf: Path, caplog: pytest.LogCaptureFixture, uri: str, is_told: bool) -> None:
+def test_a_password_in_a_file_is_told_and_not_quoted(
+    conf: Path, caplog: pytest.LogCaptureFixture, uri: str, is_told: bool
+) -> None:
     write(conf, "here", f"source: {{uri: '{uri}'}}")
     load_settings("here", conf)
-    assert [record.getMessage().startswith(f"{conf / 'here.yml'} holds a password") for record in caplog.records] == [True] * is_told
+    assert [record.getMessage().startswith(f"{conf / 'here.yml'} holds a password") for record in caplog.records] == [
+        True
+    ] * is_told
     assert _SECRET not in caplog.text
 
 
@@ -255,7 +269,10 @@ def test_every_setting_is_described() -> None:
     [
         ("silver: {columns: {orders: {total: int}}}", "columns: 'orders' is no database.collection"),
         ("silver: {columns: {shop.: {total: int}, .orders: {total: int}}}", "'.orders' is no database.collection"),
-        ("silver: {history: scd2, history_collections: 'shop.a, orders'}", "history_collections: 'orders' is no database.collection"),
+        (
+            "silver: {history: scd2, history_collections: 'shop.a, orders'}",
+            "history_collections: 'orders' is no database.collection",
+        ),
         ("silver: {history_collections: shop.orders}", "history_collections stands without history: scd2"),
         (
             "capture: {snapshot_collection_filter_overrides: {orders: '{}'}}",
@@ -307,7 +324,9 @@ def test_files_are_kept_for_longer_than_anybody_may_be_away(conf: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"retention_hours \(100\) is shorter than max_downtime_hours \(200\)"):
         load_settings("here", conf)
     write(conf, "here", "maintenance: {retention_hours: 200, log_retention_hours: 168}")
-    with pytest.raises(ConfigurationError, match=r"log_retention_hours \(168\) is shorter than retention_hours \(200\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"log_retention_hours \(168\) is shorter than retention_hours \(200\)"
+    ):
         load_settings("here", conf)
 
 

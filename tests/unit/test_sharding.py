@@ -8,13 +8,15 @@ import bson
 import pytest
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture import stream_limits
-from pipelines.settings import CaptureSettings
+from pipelines.jobs.capture.job import stream_limits
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.sharding import ShardKeys, refuse_shared_id, refuse_shared_ids
 
 
 def event(operation: str, **fields: Any) -> bytes:
-    return bson.encode({"_id": {"_data": "82"}, "operationType": operation, "ns": {"db": "shop", "coll": "orders"}, **fields})
+    return bson.encode(
+        {"_id": {"_data": "82"}, "operationType": operation, "ns": {"db": "shop", "coll": "orders"}, **fields}
+    )
 
 
 @pytest.mark.parametrize("keys", [{}, {"shop.orders": ["_id"]}, {"shop.orders": ["_id"], "shop.items": ["_id"]}])
@@ -25,7 +27,10 @@ def test_a_shard_key_that_is_the_id_keeps_ids_unique(keys: ShardKeys) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"shop.orders": ["region"]}, "an _id of shop.orders may stand on several shards: the collection has the shard key region"),
+        (
+            {"shop.orders": ["region"]},
+            "an _id of shop.orders may stand on several shards: the collection has the shard key region",
+        ),
         ({"shop.orders": ["region", "_id"]}, "the shard key region, _id"),
         ({"shop.orders": ["_id", "region"]}, "the shard key _id, region"),
         ({"shop.orders": None}, "a shard key that this user may not read in config.collections"),
@@ -63,7 +68,8 @@ def test_an_event_that_shows_another_shard_key_stops_the_capture_before_it_lands
 
 
 @pytest.mark.parametrize(
-    ("sharded", "setting", "expected"), [(False, False, True), (True, False, False), (True, True, True), (False, True, True)]
+    ("sharded", "setting", "expected"),
+    [(False, False, True), (True, False, False), (True, True, True), (False, True, True)],
 )
 def test_events_are_looked_at_on_a_sharded_cluster_until_a_setting_says_that_ids_are_unique(
     sharded: bool, setting: bool, expected: bool

@@ -11,12 +11,12 @@ import bson
 import pytest
 from pydantic import ValidationError
 
-from pipelines.control.signals import SignalFile, from_document, signal_of_line
-from pipelines.jobs.newcomers import earlier_selection, filters_of
-from pipelines.jobs.source_signals import is_signal, signal_of
+from pipelines.control.signal_inbox import SignalFile, from_document, signal_of_line
+from pipelines.jobs.capture.filter_changes import earlier_selection, filters_of
+from pipelines.jobs.capture.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
-from pipelines.settings import CaptureSettings
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.stages import Selection, stream_stages
 
 
@@ -69,7 +69,10 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
         ),
         (
             "execute-snapshot",
-            {"data-collections": ["a"], "additional-conditions": [{"data-collection": "a{99999999999999999999}", "filter": "{}"}]},
+            {
+                "data-collections": ["a"],
+                "additional-conditions": [{"data-collection": "a{99999999999999999999}", "filter": "{}"}],
+            },
             "no regular expression",
         ),
         (
@@ -78,7 +81,11 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
             "the filter of condition 1 is no JSON of a document",
         ),
         ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": "x"}, "is no list"),
-        ("execute-snapshot", {"data-collections": ["a"], "additional-conditions": [{"filter": "{}"}]}, "condition 1 is no object"),
+        (
+            "execute-snapshot",
+            {"data-collections": ["a"], "additional-conditions": [{"filter": "{}"}]},
+            "condition 1 is no object",
+        ),
         *(
             (
                 "execute-snapshot",
@@ -102,7 +109,9 @@ def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any,
     assert reason in refused.reason
 
 
-@pytest.mark.parametrize("line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"])
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"]
+)
 def test_a_line_that_nobody_can_read_is_a_signal_that_is_refused(line: str) -> None:
     assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
 
@@ -112,7 +121,7 @@ def test_lines_of_a_file_are_found_once_whether_it_is_appended_to_or_overwritten
     path = tmp_path / "signals.jsonl"
     file = SignalFile(path)
 
-    assert file.news() == []
+    assert file.new_signals() == []
     for mode, text, expected in (
         ("a", '{"id": "1"}\n', ["1"]),
         ("a", "", []),
@@ -127,8 +136,8 @@ def test_lines_of_a_file_are_found_once_whether_it_is_appended_to_or_overwritten
     ):
         with path.open(mode, encoding="utf-8") as lines:
             lines.write(text)
-        assert [signal.id for signal in file.news()] == expected, text
-        assert file.news() == []
+        assert [signal.id for signal in file.new_signals()] == expected, text
+        assert file.new_signals() == []
 
 
 def test_a_line_with_half_a_character_can_be_stored() -> None:
@@ -146,7 +155,12 @@ def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
         },
     )
     assert isinstance(asked, Execute)
-    assert [asked.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [True, False, True, False]
+    assert [asked.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert asked.query_of("shop.a") == '{"n": {"$gt": {"$numberLong": "4"}}}'
     assert asked.query_of("shop.my.b(1)") is None
 
@@ -169,7 +183,12 @@ def test_signals_of_the_source_arrive_although_their_collection_is_excluded() ->
     event = {"operationType": "insert", "ns": {"db": "shop", "coll": "signals"}, "fullDocument": document}
     assert is_signal(bson.encode(event), signals)
     found = signal_of(bson.encode(event))
-    assert (found.id, found.type, found.data, found.channel) == (f'{{"$oid": "{document["_id"]}"}}', "log", '{"message": "hi"}', "source")
+    assert (found.id, found.type, found.data, found.channel) == (
+        f'{{"$oid": "{document["_id"]}"}}',
+        "log",
+        '{"message": "hi"}',
+        "source",
+    )
     for other in ({**event, "operationType": "update"}, {**event, "ns": {"db": "shop", "coll": "signal"}}):
         assert not is_signal(bson.encode(other), signals)
     assert from_document({"data": '{"message": 1}'}, "1", "f", "file").data == '{"message": 1}'

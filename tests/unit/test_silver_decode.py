@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.model.shape import Shape
-from pipelines.silver.census import CensusTaker
-from pipelines.silver.decode import Decoder
-from pipelines.silver.schema import Guards, evolve
+from pipelines.silver.decode.decoder import Decoder
+from pipelines.silver.schema.census import CensusTaker
+from pipelines.silver.schema.evolution import Guards, evolve
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -112,8 +112,8 @@ def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest
     _, rescued = Decoder(Shape("struct", fields={})).decode(encoded({"n" * 50_001: 1}))
     assert rescued is not None
     assert list(json.loads(rescued)) == ["n" * 100 + "…"]
-    monkeypatch.setattr("pipelines.silver.scalars.LARGEST_JSON", 50)
-    monkeypatch.setattr("pipelines.silver.scalars._LARGEST_BYTES", 100)
+    monkeypatch.setattr("pipelines.silver.decode.scalars.LARGEST_JSON", 50)
+    monkeypatch.setattr("pipelines.silver.decode.scalars._LARGEST_BYTES", 100)
     (size,), _ = Decoder(Shape("struct", fields={"x": Shape("variant")})).decode(encoded({"x": ["a" * 120]}))
     assert json.loads(size) == {"$bytes": 133}
 
@@ -139,7 +139,9 @@ def test_what_no_parser_of_json_takes_is_kept_in_another_way(monkeypatch: pytest
     ],
 )
 def test_what_does_not_fit_is_rescued_with_its_type(kind: str, value: Any, type_name: str) -> None:
-    more: dict[str, Any] = {"fields": {"a": Shape("int")}} if kind == "struct" else {"element": Shape("int")} if kind == "array" else {}
+    more: dict[str, Any] = (
+        {"fields": {"a": Shape("int")}} if kind == "struct" else {"element": Shape("int")} if kind == "array" else {}
+    )
     column, rescued = decoded(kind, value, **more)
     assert column is None
     assert rescued is not None
@@ -148,7 +150,10 @@ def test_what_does_not_fit_is_rescued_with_its_type(kind: str, value: Any, type_
 
 
 def test_a_misfit_deep_inside_is_rescued_by_its_path_and_leaves_the_rest_in_place() -> None:
-    shape = Shape("struct", fields={"x": Shape("array", element=Shape("struct", fields={"a": Shape("int"), "b": Shape("string")}))})
+    shape = Shape(
+        "struct",
+        fields={"x": Shape("array", element=Shape("struct", fields={"a": Shape("int"), "b": Shape("string")}))},
+    )
     (column,), rescued = Decoder(shape).decode(encoded({"x": [{"a": 1, "b": "s"}, {"a": "no", "b": "t", "c": True}]}))
     assert column == [{"a": 1, "b": "s"}, {"a": None, "b": "t"}]
     assert rescued is not None
@@ -158,7 +163,9 @@ def test_a_misfit_deep_inside_is_rescued_by_its_path_and_leaves_the_rest_in_plac
 # scenario: M18
 def test_the_second_of_two_equal_names_is_rescued() -> None:
     body = b"\x10x\0" + struct.pack("<i", 1) + b"\x10x\0" + struct.pack("<i", 2)
-    (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("int")})).decode(struct.pack("<i", len(body) + 5) + body + b"\0")
+    (column,), rescued = Decoder(Shape("struct", fields={"x": Shape("int")})).decode(
+        struct.pack("<i", len(body) + 5) + body + b"\0"
+    )
     assert column == 1
     assert json.loads(str(rescued)) == {"x": {"type": "int", "value": {"$numberInt": "2"}}}
 
@@ -183,7 +190,9 @@ _values = st.recursive(
         st.text(max_size=5),
         st.binary(max_size=4),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text("ab.$", max_size=2), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text("ab.$", max_size=2), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -196,7 +205,8 @@ def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) ->
     values, rescued = Decoder(shape).decode(raw)
     shapes = dict(shape.columns())
     kept = sum(
-        _leaves(value) if not shapes[name].holds_variant else _leaves(_parsed(value)) for name, value in zip(shapes, values, strict=True)
+        _leaves(value) if not shapes[name].holds_variant else _leaves(_parsed(value))
+        for name, value in zip(shapes, values, strict=True)
     )
     assert kept + _rescued_leaves(rescued) >= _leaves(document)
 

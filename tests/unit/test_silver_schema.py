@@ -14,11 +14,11 @@ from bson.codec_options import CodecOptions, UuidRepresentation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model import raw_bson as rb
+from pipelines.model.bson import raw as rb
 from pipelines.model.shape import NameAdjustment, Shape, caseless, declared_columns
-from pipelines.silver.census import Census, CensusTaker
-from pipelines.silver.decode import Decoder
-from pipelines.silver.schema import ColumnPlan, Guards, SchemaChange, evolve, followed
+from pipelines.silver.decode.decoder import Decoder
+from pipelines.silver.schema.census import Census, CensusTaker
+from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve, followed
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
@@ -41,10 +41,15 @@ def names_of(shape: Shape) -> dict[str, str]:
     [
         ("none", {"_id": "_id", "a b": "a b", "a_b": "a_b", "1x": "1x", "é": "é", "s": "s"}),
         ("avro", {"_id": "_id", "a_b": "a b", "_x": "1x", "_": "é", "s": "s"}),
-        ("avro_unicode", {"_id": "_id", "a_u0020b": "a b", "a_u005fb": "a_b", "_u0031x": "1x", "_u00e9": "é", "s": "s"}),
+        (
+            "avro_unicode",
+            {"_id": "_id", "a_u0020b": "a b", "a_u005fb": "a_b", "_u0031x": "1x", "_u00e9": "é", "s": "s"},
+        ),
     ],
 )
-def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(mode: NameAdjustment, expected: dict[str, str]) -> None:
+def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(
+    mode: NameAdjustment, expected: dict[str, str]
+) -> None:
     document = {"_id": 1, "a b": 1, "a_b": 2, "1x": 3, "é": 4, "s": {"$d": 5, "😀": 6}}
     shape = shape_of(document, guards=Guards(names=mode))
     assert names_of(shape) == expected
@@ -162,7 +167,13 @@ def test_a_table_widens_by_itself(first: dict[str, Any], then: dict[str, Any], c
 
 @pytest.mark.parametrize(
     ("first", "then"),
-    [({"x": "a"}, {"x": 1}), ({"x": long(1)}, {"x": 1.5}), ({"x": {"a": 1}}, {"x": "s"}), ({"x": 1}, {"x": None}), ({"x": 1}, {"x": 2})],
+    [
+        ({"x": "a"}, {"x": 1}),
+        ({"x": long(1)}, {"x": 1.5}),
+        ({"x": {"a": 1}}, {"x": "s"}),
+        ({"x": 1}, {"x": None}),
+        ({"x": 1}, {"x": 2}),
+    ],
 )
 def test_a_conflict_changes_nothing_and_stops_nothing(first: dict[str, Any], then: dict[str, Any]) -> None:
     before, _ = after(first)
@@ -221,7 +232,11 @@ def decoded(shape: Shape, document: dict[str, Any]) -> tuple[dict[str, Any], dic
 
 
 def test_the_bound_is_on_leaf_columns_of_the_whole_table_and_maps_go_first() -> None:
-    order = {"number": 1, "lines": [{"sku": "a", "amount": 2}], "address": {"street": "s", "town": {"name": "t", "zip": "z"}}}
+    order = {
+        "number": 1,
+        "lines": [{"sku": "a", "amount": 2}],
+        "address": {"street": "s", "town": {"name": "t", "zip": "z"}},
+    }
     document = {"_id": 1, "order": order, "load": {"unit": "kW", "hours": days(0, 365)}}
     shape = shape_of(document)
     assert column_types(shape) == {
@@ -248,7 +263,9 @@ def test_the_bound_is_on_leaf_columns_of_the_whole_table_and_maps_go_first() -> 
 )
 def test_where_there_is_no_map_the_deepest_documents_become_variant_first(max_columns: int, expected: str) -> None:
     nested = {"a": 1, "b": {"c": 1, "d": 1, "deep": {"e": 1, "f": 2}}}
-    shape = shape_of({"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=Guards(max_columns=max_columns))
+    shape = shape_of(
+        {"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=Guards(max_columns=max_columns)
+    )
     types = column_types(shape)
     assert types.pop("nested", "") == expected
     assert shape.leaves <= max_columns
@@ -294,7 +311,9 @@ _documents = st.lists(
         st.sampled_from("abc"),
         st.recursive(
             st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=3)),
-            lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)),
+            lambda inner: st.one_of(
+                st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)
+            ),
             max_leaves=5,
         ),
         max_size=3,
@@ -304,7 +323,9 @@ _documents = st.lists(
 
 
 @given(_documents, st.integers(0, 6))
-def test_a_census_of_parts_is_the_census_of_the_whole_and_survives_its_journey(documents: list[dict[str, Any]], cut: int) -> None:
+def test_a_census_of_parts_is_the_census_of_the_whole_and_survives_its_journey(
+    documents: list[dict[str, Any]], cut: int
+) -> None:
     whole = CensusTaker(8).count(encoded(*documents))
     parts = CensusTaker(8).count(encoded(*documents[:cut]))
     parts.merge(Census.from_json(json.loads(json.dumps(CensusTaker(8).count(encoded(*documents[cut:])).to_json()))))
@@ -336,7 +357,9 @@ def test_the_bound_holds_for_any_batches_and_the_columns_of_one_batch_do_not_dep
 
 
 def test_one_tables_columns_follow_anothers() -> None:
-    own = Shape("struct", fields={"a": Shape("int"), "old": Shape("string"), "s": Shape("struct", fields={"x": Shape("int")})})
+    own = Shape(
+        "struct", fields={"a": Shape("int"), "old": Shape("string"), "s": Shape("struct", fields={"x": Shape("int")})}
+    )
     other = Shape(
         "struct",
         fields={
@@ -357,7 +380,9 @@ def test_one_tables_columns_follow_anothers() -> None:
     assert followed(shape, other) == (shape, [])
 
 
-def planned(plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = None) -> tuple[Shape, list[SchemaChange]]:
+def planned(
+    plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = None
+) -> tuple[Shape, list[SchemaChange]]:
     return evolve(shape or Shape("struct"), CensusTaker(8).count(encoded(*documents)), Guards(), plan)
 
 
@@ -365,7 +390,9 @@ def planned(plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = 
 def test_a_declared_column_is_what_it_is_declared_as_whatever_comes() -> None:
     said = {"total": "decimal(2)", "lines": [{"sku": "string", "qty": "long"}], "later": "date", "any": "variant"}
     plan = ColumnPlan("infer", declared_columns(said))
-    shape, changes = planned(plan, {"_id": 1, "total": "free", "lines": [{"sku": 1, "more": 2}], "seen": True, "Later": 1})
+    shape, changes = planned(
+        plan, {"_id": 1, "total": "free", "lines": [{"sku": 1, "more": 2}], "seen": True, "Later": 1}
+    )
     assert column_types(shape) == {
         "_id": "INT",
         "total": "DECIMAL(38,2)",
@@ -388,7 +415,9 @@ def test_in_mode_declared_nothing_else_becomes_a_column_but_the_id() -> None:
 def test_in_mode_variant_the_document_is_one_column() -> None:
     shape, changes = planned(ColumnPlan("variant"), {"_id": 1, "a": 1, "document": 2})
     assert column_types(shape) == {"_id": "INT", "document": "VARIANT"}
-    assert planned(ColumnPlan("variant"), {"_id": long(2), "b": 1}, shape=shape)[1] == [SchemaChange(("_id",), "INT", "BIGINT")]
+    assert planned(ColumnPlan("variant"), {"_id": long(2), "b": 1}, shape=shape)[1] == [
+        SchemaChange(("_id",), "INT", "BIGINT")
+    ]
     assert [change.path for change in changes] == [("_id",), ("document",)]
     values, rescued = Decoder(shape).decode(raw := encoded({"_id": 7, "a": [1.5], "document": "of its own"})[0])
     assert (values[0], json.loads(values[1]), rescued) == (7, json.loads(rb.canonical_json(raw)), None)
@@ -397,8 +426,16 @@ def test_in_mode_variant_the_document_is_one_column() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        (ColumnPlan(), ColumnPlan("infer", declared_columns({"a": "string"})), "column a is INT, and silver.columns says a STRING"),
-        (ColumnPlan(), ColumnPlan("infer", declared_columns({"A": "int"})), "column a is INT, and silver.columns says A INT"),
+        (
+            ColumnPlan(),
+            ColumnPlan("infer", declared_columns({"a": "string"})),
+            "column a is INT, and silver.columns says a STRING",
+        ),
+        (
+            ColumnPlan(),
+            ColumnPlan("infer", declared_columns({"A": "int"})),
+            "column a is INT, and silver.columns says A INT",
+        ),
         (ColumnPlan(), ColumnPlan("variant"), "another silver.schema_mode"),
         (ColumnPlan("variant"), ColumnPlan(), "another silver.schema_mode"),
     ],

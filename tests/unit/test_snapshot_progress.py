@@ -9,14 +9,14 @@ from typing import Any
 
 from pipelines.control.notifications import Notifications
 from pipelines.control.sources import Gate, State
-from pipelines.jobs.means import Means
-from pipelines.jobs.snapshot import SnapshotRun
-from pipelines.jobs.snapshot_plan import Chunk, Plan, paused_seconds
-from pipelines.jobs.snapshot_progress import Progress
-from pipelines.settings import CaptureSettings
+from pipelines.jobs.capture_session import CaptureSession
+from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
+from pipelines.jobs.snapshot.progress import Progress
+from pipelines.jobs.snapshot.run import SnapshotRun
+from pipelines.settings.configuration import CaptureSettings
 from pipelines.source.client import Collection, ConnectionOptions
-from pipelines.source.patience import Patience
 from pipelines.source.ranges import Range
+from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Selection
 
 
@@ -46,9 +46,15 @@ def test_chunks_are_claimed_once_and_what_no_lane_has_claimed_can_be_withdrawn()
     assert progress.claim(CHUNKS[1])
     progress.finish(CHUNKS[1], 0)
     assert progress.is_complete
-    ends = [(more["scanned_collection"], more["total_rows_scanned"], more["status"]) for _, kind, more in heard.told if "TABLE" in kind]
+    ends = [
+        (more["scanned_collection"], more["total_rows_scanned"], more["status"])
+        for _, kind, more in heard.told
+        if "TABLE" in kind
+    ]
     assert ends == [("shop.b", 5, "STOPPED"), ("shop.a", 7, "SUCCEEDED")]
-    assert {(aggregate, more["id"], more["snapshot_id"]) for aggregate, _, more in heard.told} == {("Incremental Snapshot", "s1", "id")}
+    assert {(aggregate, more["id"], more["snapshot_id"]) for aggregate, _, more in heard.told} == {
+        ("Incremental Snapshot", "s1", "id")
+    }
     assert [more["chunks_done"] for _, kind, more in heard.told if kind == "IN_PROGRESS"] == [3, 4]
 
 
@@ -108,8 +114,19 @@ class Read(SnapshotRun):
     def under(gate: Gate) -> Read:
         nothing: Any = None
         heard, settings = Heard(), CaptureSettings()
-        means = Means(nothing, ConnectionOptions(""), nothing, Selection(), settings, gate, heard, nothing, Patience(), threading.Event())
-        return Read(means, "id", Plan(CHUNKS, 2), {})
+        session = CaptureSession(
+            nothing,
+            ConnectionOptions(""),
+            nothing,
+            Selection(),
+            settings,
+            gate,
+            heard,
+            nothing,
+            RetryPolicy(),
+            threading.Event(),
+        )
+        return Read(session, "id", Plan(CHUNKS, 2), {})
 
     def _land(self, chunk: Chunk, _lane: int) -> int:
         self.progress.finish(chunk, 3)

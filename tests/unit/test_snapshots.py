@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from pipelines.jobs.snapshot_plan import Chunk, Plan
-from pipelines.jobs.snapshots import checks
+from pipelines.jobs.snapshot.plan import Chunk, Plan
+from pipelines.jobs.snapshot.report import checks
 from pipelines.source.client import Collection
 from pipelines.source.ranges import Range, tile
 
@@ -22,7 +22,10 @@ def row(kind: str, chunk: int, content: Any) -> Row:
 
 def control(ranges: list[Range], *landed: int) -> list[Row]:
     plan = Plan(tuple(Chunk(number, SHOP, part) for number, part in enumerate(ranges)), 1)
-    return [Row(operation_type="plan", chunk=-1, after=plan.to_json()), *(row("chunk", n, {"documents": 3}) for n in landed)]
+    return [
+        Row(operation_type="plan", chunk=-1, after=plan.to_json()),
+        *(row("chunk", n, {"documents": 3}) for n in landed),
+    ]
 
 
 # scenario: A15, A20

@@ -29,7 +29,10 @@ EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
         ({"configured": CONFIGURED, "committed_cluster_time": (2, 0)}, ResumePoint(cluster_time=(2, 0))),
         ({"committed_cluster_time": (2, 0), "committed_token": "t"}, ResumePoint(token="t")),
         ({"committed_token": "t", "explicit": EXPLICIT}, EXPLICIT),
-        ({"committed_token": "t", "committed_cluster_time": (2, 0), "configured": CONFIGURED, "explicit": EXPLICIT}, EXPLICIT),
+        (
+            {"committed_token": "t", "committed_cluster_time": (2, 0), "configured": CONFIGURED, "explicit": EXPLICIT},
+            EXPLICIT,
+        ),
     ],
 )
 def test_the_start_with_precedence_wins(given: dict[str, Any], expected: ResumePoint) -> None:
@@ -111,7 +114,26 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
     [
         *[
             (failure(code), "retriable")
-            for code in (6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436, 63, 150, 13388, 234, 133)
+            for code in (
+                6,
+                7,
+                89,
+                91,
+                189,
+                262,
+                9001,
+                10107,
+                11600,
+                11601,
+                11602,
+                13435,
+                13436,
+                63,
+                150,
+                13388,
+                234,
+                133,
+            )
         ],
         (failure(43), "retriable"),
         (failure(136), "retriable"),

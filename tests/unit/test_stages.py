@@ -117,7 +117,9 @@ def test_signals_and_the_event_of_the_token_pass_a_users_redact() -> None:
     values = {"operationType": "insert", "ns.db": "shop", "ns.coll": "$signals"}
     is_signal = {"$and": [{"$in": [f"${name}", {"$literal": [value]}]} for name, value in values.items()]}
     is_last = {"$and": [{"$in": ["$_id._data", {"$literal": ["82AB"]}]}]}
-    assert stream_stages(selection, "82AB") == [{"$redact": {"$cond": [{"$or": [IS_CONTROL, is_last, is_signal]}, "$$KEEP", "$$PRUNE"]}}]
+    assert stream_stages(selection, "82AB") == [
+        {"$redact": {"$cond": [{"$or": [IS_CONTROL, is_last, is_signal]}, "$$KEEP", "$$PRUNE"]}}
+    ]
 
 
 # scenario: M04
@@ -191,8 +193,14 @@ def test_a_nested_field_is_removed_through_documents_and_arrays() -> None:
     child = {
         "$switch": {
             "branches": [
-                {"case": {"$eq": [{"$type": "$$child0"}, "object"]}, "then": {"$unsetField": {"field": b, "input": "$$child0"}}},
-                {"case": {"$isArray": ["$$child0"]}, "then": {"$map": {"input": "$$child0", "as": "element0", "in": each}}},
+                {
+                    "case": {"$eq": [{"$type": "$$child0"}, "object"]},
+                    "then": {"$unsetField": {"field": b, "input": "$$child0"}},
+                },
+                {
+                    "case": {"$isArray": ["$$child0"]},
+                    "then": {"$map": {"input": "$$child0", "as": "element0", "in": each}},
+                },
             ],
             "default": "$$child0",
         }
@@ -213,25 +221,40 @@ def test_exclusion_stages_stand_after_the_namespaces_and_never_name_the_token() 
     stages = stream_stages(Selection(databases=("shop",), fields=fields))
     assert [next(iter(stage)) for stage in stages] == ["$match", "$set", "$set"]
     assert {name for stage in stages[1:] for name in stage["$set"]} == {"fullDocument", "updateDescription"}
-    assert [next(iter(stage)) for stage in stream_stages(Selection(databases=("shop",), fields=fields), excluding=False)] == ["$match"]
+    assert [
+        next(iter(stage)) for stage in stream_stages(Selection(databases=("shop",), fields=fields), excluding=False)
+    ] == ["$match"]
     assert stream_stages(Selection(fields=policy(mask=["a.b.c"], hashed=["a.b.d"], renames=["a.b.e:f"]))) == []
 
 
 def test_a_snapshot_does_not_ask_for_what_is_excluded() -> None:
-    rules = policy(exclude=["shop.people.a.b", "*.people.a", "shop.*.c.d", "shop.people.$x", "crm.people.e"], mask=["shop.people.m"])
+    rules = policy(
+        exclude=["shop.people.a.b", "*.people.a", "shop.*.c.d", "shop.people.$x", "crm.people.e"],
+        mask=["shop.people.m"],
+    )
     assert exclusion_projection(rules, "shop", "people") == {"a": 0, "c.d": 0}
     assert exclusion_projection(rules, "crm", "orders") == {}
 
 
 def test_modes_become_options_of_the_stream() -> None:
     assert Images.of("change_streams").watch_options == {}
-    assert Images.of("change_streams_update_full").watch_options == {"full_document": "updateLookup"} == Images().watch_options
-    assert Images.of("change_streams_with_pre_image", "post_image").watch_options == {"full_document_before_change": "whenAvailable"}
+    assert (
+        Images.of("change_streams_update_full").watch_options
+        == {"full_document": "updateLookup"}
+        == Images().watch_options
+    )
+    assert Images.of("change_streams_with_pre_image", "post_image").watch_options == {
+        "full_document_before_change": "whenAvailable"
+    }
     assert Images.of("change_streams_update_full_with_pre_image", "post_image").watch_options == {
         "full_document": "whenAvailable",
         "full_document_before_change": "whenAvailable",
     }
-    recorded = [Images.of("change_streams", "post_image"), Images(), Images.of("change_streams_update_full", "post_image")]
+    recorded = [
+        Images.of("change_streams", "post_image"),
+        Images(),
+        Images.of("change_streams_update_full", "post_image"),
+    ]
     assert [images.recorded for images in recorded] == [False, False, True]
 
 
@@ -260,7 +283,10 @@ _ALL_KEPT = dict.fromkeys((*FIXED.split(", "), "fullDocument", "updateDescriptio
         ({"$group": {"_id": 1}}, "is not allowed in a change stream"),
         ({"$changeStreamSplitLargeEvent": {}}, "is not allowed in a change stream"),
         ({"$match": {"operationType": "insert"}}, "control events drop, rename, dropDatabase, invalidate"),
-        ({"$match": {"operationType": {"$in": ["insert", "drop", "rename"]}}}, "control events dropDatabase, invalidate"),
+        (
+            {"$match": {"operationType": {"$in": ["insert", "drop", "rename"]}}},
+            "control events dropDatabase, invalidate",
+        ),
         ({"$match": {"operationType": {"$nin": ["invalidate"]}}}, "control events invalidate"),
         ({"$match": {"operationType": {"$ne": "drop"}}}, "control events drop"),
         ({"$match": {"operationType": {"$not": {"$eq": "drop"}}}}, "control events drop"),
@@ -344,6 +370,8 @@ def test_a_pipeline_is_a_json_list(text: str) -> None:
 
 
 def test_a_pipeline_may_hold_extended_json() -> None:
-    ((stage,), problems) = parse_user_pipeline('[{"$match": {"clusterTime": {"$gt": {"$timestamp": {"t": 5, "i": 1}}}}}]')
+    ((stage,), problems) = parse_user_pipeline(
+        '[{"$match": {"clusterTime": {"$gt": {"$timestamp": {"t": 5, "i": 1}}}}}]'
+    )
     assert problems == []
     assert stage["$match"]["clusterTime"]["$gt"].time == 5

@@ -10,10 +10,10 @@ from pyspark.sql import Row
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
-from pipelines.silver.fold_step import Base
-from pipelines.silver.news import News
-from pipelines.silver.patches import fold_pending
-from pipelines.silver.sweep import Completed, certified
+from pipelines.silver.bronze_increment import BronzeIncrement
+from pipelines.silver.fold.patches import fold_pending
+from pipelines.silver.fold.step import Base
+from pipelines.silver.sweep import SnapshotCertificate, certified
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
 PLAN: dict[str, Any] = {
@@ -25,10 +25,23 @@ SOME_OF_A = [{**PLAN["chunks"][0], "sweeps": False}, *PLAN["chunks"][1:]]
 
 
 def row(kind: str, chunk: int = -1, position: str | None = None, collection: str = "a", after: Any = None) -> Row:
-    return Row(operation_type=kind, db="shop", collection=collection, chunk=chunk, position=position, after=json.dumps(after or {}))
+    return Row(
+        operation_type=kind,
+        db="shop",
+        collection=collection,
+        chunk=chunk,
+        position=position,
+        after=json.dumps(after or {}),
+    )
 
 
-ROWS = [row("plan", after=PLAN), row("chunk", 0, "7:~"), row("chunk", 1, "5:~"), row("chunk", 2, "6:~", "b"), row("completed", 3)]
+ROWS = [
+    row("plan", after=PLAN),
+    row("chunk", 0, "7:~"),
+    row("chunk", 1, "5:~"),
+    row("chunk", 2, "6:~", "b"),
+    row("completed", 3),
+]
 
 
 def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
@@ -45,10 +58,15 @@ def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time(
 
 
 def test_the_snapshot_that_began_to_read_first_sweeps_first() -> None:
-    first, second = (Completed(name, {A: position}, None, frozenset({A})) for name, position in (("first", "3:~"), ("second", "5:~")))
-    news = News(0, completed=((4, second), (2, Completed("of b", {B: "1:~"}, None, frozenset({B}))), (6, first)))
-    assert news.sweeping(A, 0) == [first, second]
-    assert news.sweeping(A, 4) == [first]
+    first, second = (
+        SnapshotCertificate(name, {A: position}, None, frozenset({A}))
+        for name, position in (("first", "3:~"), ("second", "5:~"))
+    )
+    increment = BronzeIncrement(
+        0, completed=((4, second), (2, SnapshotCertificate("of b", {B: "1:~"}, None, frozenset({B}))), (6, first))
+    )
+    assert increment.sweeping(A, 0) == [first, second]
+    assert increment.sweeping(A, 4) == [first]
 
 
 @pytest.mark.parametrize("other", [row("discarded", 1), row("chunk", 1, "5:~", "renamed")])
@@ -75,7 +93,10 @@ NOT_ALL_OF_A = {**PLAN, "chunks": SOME_OF_A}
         ([*ROWS[:2], row("discarded", 1, after={"stopped_by": "signal"}), *ROWS[3:]], False),
         ([*ROWS[:2], row("discarded", 1, after={"namespace": "shop.x", "selected": False}), *ROWS[3:]], False),
         ([*ROWS[:2], row("chunk", 1, "5:~", "renamed"), *ROWS[3:]], False),
-        ([*ROWS[:2], row("discarded", 1, after={"namespace": "shop.a", "selected": None}), *ROWS[3:]], True),  # dropped: the stream tells
+        (
+            [*ROWS[:2], row("discarded", 1, after={"namespace": "shop.a", "selected": None}), *ROWS[3:]],
+            True,
+        ),  # dropped: the stream tells
         ([row("plan", after=NOT_ALL_OF_A), *ROWS[1:]], False),
         ([row("plan", after={**PLAN, "complete": False}), *ROWS[1:]], False),
     ],
@@ -86,7 +107,9 @@ def test_a_gap_is_healed_by_a_snapshot_that_looked_at_every_collection_as_a_whol
     assert snapshot.heals_up_to == ("0000006400000001:~" if heals else None)
 
 
-@pytest.mark.parametrize("rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "complete": False, "chunks": []}), *ROWS[1:]]])
+@pytest.mark.parametrize(
+    "rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "complete": False, "chunks": []}), *ROWS[1:]]]
+)
 def test_a_snapshot_without_its_certificate_sweeps_nothing(rows: list[Row]) -> None:
     assert certified("s", rows) is None
 

@@ -47,7 +47,8 @@ def test_a_table_name_is_plain_and_stays_in_the_lake(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "name"), [(("orders",), "orders"), (("shop", "orders"), "shop__orders"), (("order_items2",), "order_items2")]
+    ("parts", "name"),
+    [(("orders",), "orders"), (("shop", "orders"), "shop__orders"), (("order_items2",), "order_items2")],
 )
 def test_a_plain_name_stays_as_it_is(parts: tuple[str, ...], name: str) -> None:
     assert safe_name(*parts) == name

@@ -40,7 +40,10 @@ def test_rows_that_are_not_shown_are_told_beside_the_answer(capsys: pytest.Captu
 def test_an_order_is_no_process() -> None:
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert told(SourceState("shop"), "start its process") == "shop may run → start its process"
-    assert told(SourceState("shop", "stopped", at, "ops"), "") == "shop is stopped since 2026-01-31 12:00:00 UTC, asked for by ops"
+    assert (
+        told(SourceState("shop", "stopped", at, "ops"), "")
+        == "shop is stopped since 2026-01-31 12:00:00 UTC, asked for by ops"
+    )
 
 
 @pytest.mark.parametrize("on_path", [True, False])
@@ -55,7 +58,10 @@ def test_advice_names_the_command_as_it_can_be_typed(
     monkeypatch.setattr("sys.argv", [str(command), "dead-letters", "purge", "--before", "yesterday"])
     expected = "strandline" if on_path else f"'{command}'"
     assert program() == expected
-    monkeypatch.setattr("pipelines.commands.dead_letters.TIME_EXAMPLE", "strandline run --once, then strandline silver; not strandline.yml")
+    monkeypatch.setattr(
+        "pipelines.commands.dead_letters.TIME_EXAMPLE",
+        "strandline run --once, then strandline silver; not strandline.yml",
+    )
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err.endswith(f"→ {expected} run --once, then {expected} silver; not strandline.yml\n")

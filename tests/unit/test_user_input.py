@@ -14,19 +14,19 @@ from bson import json_util
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.control.signals import signal_of_line
+from pipelines.control.signal_inbox import signal_of_line
 from pipelines.errors import ConfigurationError
 from pipelines.gold.cases import parse_cases
+from pipelines.jobs.capture.source_signals import signal_of
 from pipelines.jobs.offset_target import offset_target, seconds_of
-from pipelines.jobs.send_signal import conditions_of
-from pipelines.jobs.source_signals import signal_of
+from pipelines.jobs.snapshot.send_signal import conditions_of
 from pipelines.model.json_input import parse_extended_json
-from pipelines.model.moments import parse_time
 from pipelines.model.signal import Execute, Signal, order_of
 from pipelines.model.snapshot_policy import query_document, query_problems
+from pipelines.model.timestamps import parse_time
 from pipelines.model.user_pipeline import parse_user_pipeline
 from pipelines.quality.rules import parse_suites
-from pipelines.settings import load_settings
+from pipelines.settings.configuration import load_settings
 from pipelines.source.resume import ResumePoint
 
 _TYPES = (
@@ -42,14 +42,35 @@ _TYPES = (
     "regularExpression",
     "code",
 )
-_MORE = ("scope", "symbol", "dbPointer", "ref", "id", "minKey", "undefined", "type", "regex", "options", "where", "and", "in")
+_MORE = (
+    "scope",
+    "symbol",
+    "dbPointer",
+    "ref",
+    "id",
+    "minKey",
+    "undefined",
+    "type",
+    "regex",
+    "options",
+    "where",
+    "and",
+    "in",
+)
 _NAMES = [*(f"${name}" for name in (*_TYPES, *_MORE)), "_data", "_typeBits", "base64", "subType", "t", "i", "pattern"]
 _SIMPLE = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["zz", "1e999999999", "2026-99-99"])
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["zz", "1e999999999", "2026-99-99"])
 )
 _VALUES = st.recursive(
     _SIMPLE,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 JSON = _VALUES.map(json.dumps)
@@ -114,22 +135,35 @@ def test_a_filter_is_used_or_has_a_problem(name: str, query: str) -> None:
         bson.encode(query_document(query))
     with suppress(ConfigurationError):
         conditions = conditions_of([f"{name}={query}"])
-        order = order_of(Signal("1", "execute-snapshot", json.dumps({"data-collections": ["a"], "additional-conditions": conditions})))
+        order = order_of(
+            Signal(
+                "1", "execute-snapshot", json.dumps({"data-collections": ["a"], "additional-conditions": conditions})
+            )
+        )
         if isinstance(order, Execute):
             query_document(order.query_of("a"))
 
 
-@given(st.sampled_from(["execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"]) | st.text(), TEXTS)
+@given(
+    st.sampled_from(["execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"]) | st.text(),
+    TEXTS,
+)
 def test_a_signal_is_an_order_or_a_refusal(kind: str, data: str) -> None:
     order_of(Signal(None, kind, data))
-    order_of(signal_of_line(json.dumps({"id": data, "type": kind, "data": data}).encode("utf-8", "surrogatepass"), Path("signals")))
+    order_of(
+        signal_of_line(
+            json.dumps({"id": data, "type": kind, "data": data}).encode("utf-8", "surrogatepass"), Path("signals")
+        )
+    )
     order_of(signal_of_line(data.encode("utf-8", "surrogatepass"), Path("signals")))
 
 
 @given(_VALUES, _VALUES)
 def test_a_signal_of_the_source_is_an_order_or_a_refusal(identifier: Any, data: Any) -> None:
     with suppress(Exception):  # no document that MongoDB could hold
-        event = bson.encode({"operationType": "insert", "fullDocument": {"_id": identifier, "type": "execute-snapshot", "data": data}})
+        event = bson.encode(
+            {"operationType": "insert", "fullDocument": {"_id": identifier, "type": "execute-snapshot", "data": data}}
+        )
         order_of(signal_of(event))
         return
     assert not _is_storable({"_id": identifier, "data": data})
@@ -145,7 +179,8 @@ _TIME = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-01-31T12:00:00", "2026-01-31T12:00", "2026-01-31T13:00:00+01:00", "2026-01-31 12:00:00Z", "20260131T12"]
+    "text",
+    ["2026-01-31T12:00:00", "2026-01-31T12:00", "2026-01-31T13:00:00+01:00", "2026-01-31 12:00:00Z", "20260131T12"],
 )
 def test_a_time_without_a_zone_is_utc_whatever_the_machines_zone_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -164,7 +199,26 @@ YAML = (
     | st.text()
     | st.lists(
         st.sampled_from(
-            ["&a ", "*a", "[", "]", "{", "}", ": ", ", ", "- ", "\n", "!!int ", "!!bool ", "!!timestamp ", "!!binary ", "? ", "x", "1", "~"]
+            [
+                "&a ",
+                "*a",
+                "[",
+                "]",
+                "{",
+                "}",
+                ": ",
+                ", ",
+                "- ",
+                "\n",
+                "!!int ",
+                "!!bool ",
+                "!!timestamp ",
+                "!!binary ",
+                "? ",
+                "x",
+                "1",
+                "~",
+            ]
         )
     ).map("".join)
 )

@@ -15,8 +15,8 @@ from seeds import SEEDS
 
 from pipelines.model.gap import Gap
 from pipelines.model.position import BEFORE_ALL
+from pipelines.silver.history.versions import Fact, Version, changed_versions, fact_of, versions_of
 from pipelines.silver.incarnations import Ends
-from pipelines.silver.versions import Fact, Version, changed_versions, fact_of, versions_of
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -55,7 +55,9 @@ def told(versions: Sequence[Version]) -> list[tuple[int, str, object]]:
     for version in versions:
         value = None if version.document is None else bson.decode(version.document).get("v")
         shown.append((int(version.position[:16], 16), version.op, value))
-    assert [version.until for version in versions] == [*(version.position for version in versions[1:]), None][: len(versions)]
+    assert [version.until for version in versions] == [*(version.position for version in versions[1:]), None][
+        : len(versions)
+    ]
     return shown
 
 
@@ -165,7 +167,13 @@ def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> No
 
 # scenario: C06, J06, B11
 def test_what_is_folded_onto_what_is_asked_as_in_silver() -> None:
-    nested = Fact(at(2), "u", None, _AT, patch=bson.encode({"updatedFields": {"w.x": 2}, "removedFields": [], "truncatedArrays": []}))
+    nested = Fact(
+        at(2),
+        "u",
+        None,
+        _AT,
+        patch=bson.encode({"updatedFields": {"w.x": 2}, "removedFields": [], "truncatedArrays": []}),
+    )
     table = Table()
     table.merge([insert(1, v=1, w={"x": 1}), nested])
     table.merge([patch(3, v=3)])
@@ -177,7 +185,9 @@ def test_what_is_folded_onto_what_is_asked_as_in_silver() -> None:
     newer = replace(read(6, v=6), exact=False)  # of a capped collection
     table.merge([newer, patch(7, v=7)])
     assert told(table.versions)[-2:] == [(6, "r", 6), (7, "u", None)]
-    hidden = bson.encode({"fullDocumentBeforeChange": {"_id": 1, "v": 1}, "updateDescription": {"updatedFields": {"v": 2}}})
+    hidden = bson.encode(
+        {"fullDocumentBeforeChange": {"_id": 1, "v": 1}, "updateDescription": {"updatedFields": {"v": 2}}}
+    )
     assert fact_of(at(8), "u", None, _AT, hidden).document == document(v=2)
     assert fact_of(at(8), "u", None, _AT, hidden, gaps=[Gap.open_from(at(7))]).document is None
 
@@ -269,7 +279,11 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
                 for version in table.versions
                 if version.captured_at and version.op != "b"
             ]
-            over = [(position, v.uuid) for position, v in lives if position is not None and (v.until is None or v.until > position)]
+            over = [
+                (position, v.uuid)
+                for position, v in lives
+                if position is not None and (v.until is None or v.until > position)
+            ]
             batch += [Fact(position, "d", uuid, None) for position, uuid in over]
         if batch:
             table.merge(batch, known)
@@ -277,7 +291,9 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
     if len(kept) == len(facts) and not hard:
         for moment, state in states.items():
             position = at(moment, "~")
-            found = [v for v in whole if v.position <= position and (v.until is None or v.until > position) and not v.deleted]
+            found = [
+                v for v in whole if v.position <= position and (v.until is None or v.until > position) and not v.deleted
+            ]
             assert [version.document for version in found] == ([] if state is None else [state])
 
 

@@ -1,0 +1,47 @@
+"""Bronze with its documents as Extended JSON, stored by capture or not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+
+from pipelines.bronze.envelope import SCHEMA
+from pipelines.bronze.json_columns import json_columns
+from pipelines.io.tables import schema_of
+from pipelines.model.bson.extended_json import WRITERS, JsonMode
+from pipelines.model.table_schemas import BRONZE_DDL, CHANGE_OPS, JSON_COLUMNS
+
+_DERIVED = "_derived"
+_ARROW = pa.struct([SCHEMA.field(name) for name in JSON_COLUMNS])
+
+
+def with_json(rows: DataFrame, mode: JsonMode = "extended") -> DataFrame:
+    """Fill `JSON_COLUMNS` from the envelope. Pure, lazy: a query that does not read them does not pay for them.
+
+    Args:
+        rows: Bronze.
+        mode: Form of the JSON. In mode ``extended``, which is canonical, a value that capture stored stays.
+
+    Returns:
+        The same rows and columns. Null: a document with text that is not UTF-8; ``envelope`` holds it.
+    """
+
+    def derive(op: pa.Array, envelope: pa.Array) -> pa.Array:
+        columns = json_columns(zip(op.to_pylist(), envelope.to_pylist(), strict=True), WRITERS[mode])
+        return pa.StructArray.from_arrays(
+            [pa.array(columns[field.name], field.type) for field in _ARROW], fields=list(_ARROW)
+        )
+
+    written = arrow_udf(derive, _derived_type())  # type: ignore[call-overload]  # why: typed for the deprecated way alone
+    filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), written("op", "envelope")))
+    stored = JSON_COLUMNS if mode == "extended" else ()
+    return filled.withColumns(
+        {name: F.coalesce(*([name] if name in stored else []), f"{_DERIVED}.{name}") for name in JSON_COLUMNS}
+    ).drop(_DERIVED)
+
+
+def _derived_type() -> str:
+    schema = schema_of(BRONZE_DDL)
+    return f"struct<{', '.join(f'{name}: {schema[name].dataType.simpleString()}' for name in JSON_COLUMNS)}>"

@@ -1,0 +1,19 @@
+"""Control rows of a snapshot that are in bronze."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from pipelines.io.tables import Tables
+from pipelines.model.tables import TableName
+
+
+def manifest_row(tables: Tables, bronze: TableName, snapshot_id: str, chunk: int, words: Collection[str]) -> Row | None:
+    """I/O: the row of one chunk (-1: of the snapshot) whose ``operation_type`` is one of *words*; None where it has not landed."""
+    rows = tables.read(bronze).where(
+        (F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot") & (F.col("chunk") == chunk)
+    )
+    return rows.where(F.col("operation_type").isin(*words)).select("operation_type", "after").first()

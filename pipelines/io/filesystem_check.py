@@ -1,0 +1,97 @@
+"""Which file system a lake's root is in: this process and Spark may look at different ones."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.table_listing import literal_path
+from pipelines.model.tables import Lake
+
+_LOCAL_URI: Final = re.compile(r"file:(?://)?(?=/(?!/))")
+
+
+def as_spark_sees_it(spark: SparkSession, lake: Lake) -> Lake:
+    """The same lake, so that this process and Spark find the same files: with a folder as root where both see the folder, else with a URI.
+
+    I/O: makes the root's folder; writes a file there, asks Spark for it, and removes it. A folder that Spark does not see is removed again.
+
+    Raises:
+        ConfigurationError: The folder is one of this machine, and cannot be written.
+    """
+    if not lake.by_path:
+        return lake
+    folder = _LOCAL_URI.sub("", lake.root or "lake")
+    if Lake(root=folder).in_object_store:
+        return lake
+    problem: OSError | None = None
+    try:
+        if _is_shared(spark, Path(folder).absolute()):
+            return replace(lake, root=folder)
+    except OSError as error:
+        problem = error
+    scheme = _default_scheme(spark)
+    if scheme == "file:" and not is_remote():
+        raise unwritable(folder, problem)
+    return lake if lake.in_object_store else replace(lake, root=f"{scheme}{Path(folder).absolute()}")
+
+
+def unwritable(folder: str, problem: OSError | None) -> ConfigurationError:
+    """A lake's folder that cannot be used."""
+    reason = problem.strerror if problem is not None else "Spark does not see it"
+    return ConfigurationError(
+        f"the lake's folder {folder} cannot be written ({reason})", next_step="choose another lake.root"
+    )
+
+
+def require_writable(root: Path) -> None:
+    """I/O: writes a file in the folder *root* and removes it. A folder that was not there before is removed again.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    _asked(root, lambda _: False)
+
+
+def _is_shared(spark: SparkSession, root: Path) -> bool:
+    return _asked(root, lambda probe: _qualified(spark, probe) is None)
+
+
+def _asked(root: Path, is_right: Callable[[str], bool]) -> bool:
+    """I/O: the answer of *is_right* to the path of a file in *root*. Where it is False, folders that were not there before are removed."""
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=root, prefix="strandline-", suffix=".probe") as probe:
+        kept = is_right(probe.name)
+    with suppress(OSError):  # somebody else may have written there meanwhile
+        for folder in missing if not kept else ():
+            folder.rmdir()
+    return kept
+
+
+def _default_scheme(spark: SparkSession) -> str:
+    """Scheme and authority that Spark gives a path without one, such as ``file:`` or ``hdfs://namenode:8020``."""
+    nowhere = f"/strandline-{uuid.uuid4().hex}"
+    return (_qualified(spark, nowhere) or "file:").removesuffix(nowhere)
+
+
+def _qualified(spark: SparkSession, path: str) -> str | None:
+    """How Spark names a path that it does not find; None: it finds the path."""
+    try:
+        _ = spark.read.text(literal_path(path)).schema  # a remote session looks only when it is asked for the schema
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return (error.getMessageParameters() or {})["path"]
+    return None

@@ -1,0 +1,72 @@
+"""A table's whole content in one commit, its properties included; and the end of a table that nobody needs any more."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from pipelines.errors import ConfigurationError, one_line
+from pipelines.io.ddl import properties_clause
+from pipelines.io.table_listing import remove_folder
+from pipelines.io.tables import Tables
+from pipelines.model.tables import TableName, quoted
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+
+_ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.")
+"""What Delta notes of the columns and files that a table has now: it means nothing for others."""
+
+
+def swap(
+    tables: Tables, table: TableName, by: TableName, *, properties: Mapping[str, str], cluster_by: Sequence[str]
+) -> None:
+    """I/O: one commit that gives *table* the rows and columns of another one, and *properties*; a second one switches the change feed on,
+    where it was. A reader sees the old table or the new one; the old one stays in the table's history.
+
+    Args:
+        properties: All that the table has afterwards.
+
+    Effects on failure:
+        The feed may be off.
+    """
+    feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
+    own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
+    # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
+    tables.spark.sql(
+        f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta CLUSTER BY ({', '.join(map(quoted, cluster_by))}) "
+        f"{properties_clause(own)} AS SELECT * FROM {tables.lake.sql(by)}"
+    )
+    if feed:  # Delta refuses to replace columns of a table while its feed is on (DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION)
+        tables.set_properties(table, feed)
+
+
+def discard(tables: Tables, table: TableName) -> None:
+    """I/O: drops a table, with its files. Idempotent.
+
+    Raises:
+        ConfigurationError: Spark's catalog does not remove the table's files. The table is as it was.
+    """
+    if not tables.exists(table):
+        return
+    if not tables.lake.by_path:
+        tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
+    elif not tables.lake.in_object_store:
+        shutil.rmtree(Path(tables.lake.path(table)))
+    else:
+        _remove(tables, table)
+
+
+def _remove(tables: Tables, table: TableName) -> None:
+    reason = "its catalog kept them"
+    try:
+        remove_folder(tables.spark, tables.lake.path(table))
+    except PySparkException as error:  # each catalog has its own class for what it does not do
+        reason = one_line(error)
+    if tables.exists(table):
+        raise ConfigurationError(
+            f"{table} is not removed: Spark does not remove files of {tables.lake.root} ({reason})",
+            next_step="repeat the command with a Spark whose spark_catalog is its own (no Unity Catalog), or use lake.catalog",
+        )

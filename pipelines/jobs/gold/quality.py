@@ -1,0 +1,136 @@
+"""The quality gate: suites of expectations over the lake's tables."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.tables import schema_of
+from pipelines.io.versions import with_fresh_versions
+from pipelines.jobs.context import JobContext
+from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
+from pipelines.quality.expectations import Checker
+from pipelines.quality.gate import Run, latest_run, load_suites, record, release_orphans, versions_of
+from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
+from pipelines.quality.results import QualityReport, hold_gate
+from pipelines.quality.rules import Suite, select
+from pipelines.settings.output import QualitySettings
+
+NO_SUITES: Final = (
+    "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)"
+)
+"""Advice for a project without suites."""
+
+_log = logging.getLogger("strandline.quality")
+_SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
+
+
+def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = False) -> QualityReport:
+    """Check the tables that have a suite.
+
+    I/O: reads suites and the tables they name; writes quarantines, then one row per expectation to ``control.quality``, then Data Docs;
+    then raises if gold must be held. Every call is a run of its own, and safe to repeat.
+
+    Args:
+        ctx: From `open_context`.
+        names: Suites (``flights``) or tables (``silver.flights``); empty: all.
+        accept: Volume and columns are the usual ones from now on.
+
+    Raises:
+        ConfigurationError: The files are wrong, all problems at once; nothing was checked.
+        QualityGateClosed: After everything is written.
+    """
+    suites = suites_of(ctx.settings.quality)
+    wanted = select(suites, names)
+    release_orphans(ctx.tables, suites, (suite.table for suite in wanted))
+    return _run(ctx, wanted, accept=accept)
+
+
+def guard_gold(ctx: JobContext) -> QualityReport:
+    """The gate in front of gold: all suites but those on gold itself and on tables that are not there yet, which nothing can be built from.
+
+    I/O, raises: as `run_quality`. The report tells the versions that were checked, from which gold is then to be built.
+    """
+    suites = suites_of(ctx.settings.quality)
+    release_orphans(ctx.tables, suites, (suite.table for suite in suites))
+    return _run(ctx, [suite for suite in suites if suite.table.layer != "gold" and ctx.tables.exists(suite.table)])
+
+
+def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityReport:
+    """Check the rows in quarantine again; those that pass are taken back, and the next build of gold shows them.
+
+    Without *names* the quarantines of tables that have no suite any more are emptied, too.
+
+    I/O, raises: as `run_quality`.
+    """
+    suites = suites_of(ctx.settings.quality)
+    if not names:
+        release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
+    held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
+    return _run(ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True)
+
+
+def latest_checks(ctx: JobContext) -> DataFrame:
+    """I/O: reads ``control.quality``: what every suite found when it last checked its table; no rows where none ever has."""
+    if not ctx.tables.exists(QUALITY):
+        return ctx.spark.createDataFrame([], schema_of(QUALITY_DDL)).select(*_SHOWN)
+    return latest_run(ctx.tables.read(QUALITY)).select(*_SHOWN)
+
+
+def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
+    return with_fresh_versions(lambda: _checked(ctx, suites, accept=accept, replay=replay))
+
+
+def _checked(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: bool) -> QualityReport:
+    run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
+    if not suites:
+        return QualityReport(run_id, now, ())
+    checker = Checker(Path(settings.docs_dir), most_failing=settings.max_quarantined_rows)
+    versions = versions_of(ctx.tables, [suite.table for suite in suites])
+    run = Run(ctx.tables, checker, run_id, now, versions, accept, replay)
+    report = QualityReport(
+        run_id,
+        now,
+        tuple(check for suite in suites for check in run.check(suite)),
+        show_keys=ctx.settings.logging.show_keys,
+    )
+    record(ctx.tables, report)
+    held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
+    report = replace(report, docs=_pages(checker, settings), held=held)
+    hold_gate(report)
+    return report
+
+
+def _pages(checker: Checker, settings: QualitySettings) -> Path | None:
+    """The index page; None where the folder cannot be written: gold need not wait for pages, since the results stand in a table."""
+    try:
+        return checker.write_docs()
+    except OSError as error:
+        _log.warning(
+            "quality.docs_dir %s cannot be written (%s): no pages; control.quality has the results",
+            settings.docs_dir,
+            error.strerror,
+        )
+        return None
+
+
+def suites_of(settings: QualitySettings) -> list[Suite]:
+    """I/O: reads the suites that *settings* name. No folder, no suites.
+
+    Raises:
+        ConfigurationError: There is no such folder, or a file is wrong; all problems at once.
+    """
+    configured = settings.suites_dir
+    if configured is None:
+        return []
+    if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
+        raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")
+    return load_suites(Path(configured))

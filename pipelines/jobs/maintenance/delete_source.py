@@ -1,0 +1,70 @@
+"""The end of a source: its tables are dropped, and control remembers who asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.control.sources import set_state, state_of
+from pipelines.errors import ConfigurationError
+from pipelines.io.table_swap import discard
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver.history import known_collections
+from pipelines.jobs.silver.table_names import table_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.quarantine import is_quarantine_of, quarantine_of
+from pipelines.model.table_schemas import bronze_table
+from pipelines.model.tables import TableName, history_of
+from pipelines.silver.history.table import HistoryTable
+from pipelines.silver.progress_index import ProgressIndex
+from pipelines.silver.silver_table import SilverTable
+
+
+def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> list[TableName]:
+    """I/O: drops what silver holds of the source, then its bronze; notes it in ``control.sources``. Nothing happens in MongoDB.
+
+    Copies of dropped collections (``…_dropped_…``) and gold stay. `strandline start` lets the source begin anew.
+
+    Args:
+        dry_run: Only say which tables these are.
+
+    Raises:
+        ConfigurationError: The source is not stopped.
+
+    Effects on failure:
+        Bronze goes last, and names what there is: calling again drops the rest.
+    """
+    name = ctx.settings.source.name
+    state = state_of(ctx.tables, name).state
+    if state not in ("stopped", "deleted"):
+        raise ConfigurationError(
+            f"source {name} is {state}; it is deleted only while it is stopped", next_step="strandline stop"
+        )
+    found = _tables_of_source(ctx)
+    if not dry_run:
+        for table in found:
+            discard(ctx.tables, table)
+        set_state(ctx.tables, name, "deleted", by=by, why=why)
+    return found
+
+
+def _tables_of_source(ctx: JobContext) -> list[TableName]:
+    bronze = bronze_table(ctx.settings.source.name)
+    if not ctx.tables.exists(bronze):
+        return []
+    known = known_collections(ctx, ProgressIndex.read(ctx.tables, ctx.tables.id(bronze)))
+    found = [table for namespace in known for table in _tables_of_collection(ctx, namespace)]
+    return [*found, bronze]
+
+
+def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:
+    """Those that say themselves that they are the collection's: a name alone may be another collection's, or another source's."""
+    table, source = table_of(ctx, namespace), ctx.settings.source.name
+    silver, held = SilverTable(ctx.tables, table), quarantine_of(table)
+    is_own = silver.belongs_to(str(namespace), source)
+    if is_own and ctx.tables.exists(held) and is_quarantine_of(table, ctx.tables.properties(held)):
+        yield held
+    history = HistoryTable(ctx.tables, history_of(table))
+    if history.belongs_to(history.owner_of(str(namespace)), source):
+        yield history.name
+    if is_own:
+        yield table

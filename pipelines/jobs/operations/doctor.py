@@ -1,0 +1,96 @@
+"""Whether a run would go well: source, position, lake, and the files of gold and quality, asked without writing anything."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+
+from pipelines.errors import ResumePointLost
+from pipelines.jobs.capture.job import connection_options
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.job import NO_GOLD, graph_of
+from pipelines.jobs.gold.quality import NO_SUITES, suites_of
+from pipelines.jobs.migration import format_in_words
+from pipelines.jobs.offsets.life_cycle import last_offset
+from pipelines.jobs.selection import check_ids, guardrail, inspect_selection, selection_of
+from pipelines.model.resume_token import RESET_OR_HEAL
+from pipelines.model.table_schemas import bronze_table
+from pipelines.settings.configuration import CaptureSettings
+from pipelines.source.client import inspect, open_client, operation_time
+from pipelines.source.oplog import Oplog
+from pipelines.source.stages import Selection
+
+
+def diagnose(ctx: JobContext) -> dict[str, str]:
+    """I/O: asks the source who it is, opens its change stream, reads the files of gold and quality, and asks the lake what it holds.
+
+    Raises:
+        StrandlineError: The first thing that would stop a capture; then, what would stop gold.
+    """
+    return {**_source(ctx), **_lake(ctx), **_files(ctx)}
+
+
+def _source(ctx: JobContext) -> dict[str, str]:
+    options, capture = connection_options(ctx.settings), ctx.settings.capture
+    with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
+        deployment = inspect(client)
+        selection = selection_of(capture)
+        identifiers = check_ids(capture, selection, client, deployment)
+        selected = inspect_selection(selection, client, deployment)
+        seconds, _ = operation_time(client)
+        oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
+        oplog.token_at()
+        position = _position(ctx, oplog)
+    return {
+        "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
+        "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
+        "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
+        "captured": "; ".join(
+            [f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]
+        ),
+        "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
+        "_ids": identifiers,
+        "images": _images(selection),
+        "change stream": "can be opened",
+        "position": position,
+    }
+
+
+def _images(selection: Selection) -> str:
+    return "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)"
+
+
+def _position(ctx: JobContext, oplog: Oplog) -> str:
+    last = last_offset(ctx)
+    if last is None:
+        return "none yet"
+    if last.resume_token is None:
+        return "reset: the next capture starts at the present"
+    if (why := oplog.why_unusable(last.resume_token)) is None:
+        return f"of batch {last.batch}: the source still has the history behind it"
+    return _lost(last.batch, why, ctx.settings.capture)
+
+
+def _lost(batch: int, why: str, capture: CaptureSettings) -> str:
+    lost = f"of batch {batch}: {why}"
+    if capture.lost_history_policy == "fail":
+        raise ResumePointLost(f"the position {lost}", next_step=RESET_OR_HEAL)
+    return f"{lost}; the next capture goes on by capture.on_history_lost ({capture.lost_history_policy})"
+
+
+def _lake(ctx: JobContext) -> dict[str, str]:
+    lake, bronze = ctx.tables.lake, bronze_table(ctx.settings.source.name)
+    return {
+        "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
+        "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
+        "format": format_in_words(ctx),
+    }
+
+
+def _files(ctx: JobContext) -> dict[str, str]:
+    gold, quality = ctx.settings.gold, ctx.settings.quality
+    nodes, suites = graph_of(gold).nodes, suites_of(quality)
+    return {
+        "gold": f"{len(nodes)} views and tables, {gold.sql_dir}" if nodes else NO_GOLD,
+        "quality": f"{len(suites)} suites, {quality.suites_dir}" if suites else NO_SUITES,
+    }

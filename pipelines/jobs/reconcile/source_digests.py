@@ -1,0 +1,148 @@
+"""A collection of the source as `reconcile` sees it: read on the executors in `_id` ranges, and not a document leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.errors import RetriableError
+from pipelines.model.bson.id_order import identifier_of
+from pipelines.model.bson.merge_key import document_merge_key
+from pipelines.model.position import snapshot_position
+from pipelines.model.range_digest import RangeDigest, digest
+from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
+from pipelines.source.ranges import Range, Reading, read_range
+
+_TOO_OLD_SECONDS = 60
+_DOCUMENTS_DDL = "key STRING, identifier BINARY, digest BINARY"
+_DOCUMENTS = pa.schema([("key", pa.string()), ("identifier", pa.binary()), ("digest", pa.binary())])
+_SUMS_DDL = "number INT, documents BIGINT, total STRING, seconds BIGINT, increment BIGINT"
+_SUMS = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("documents", pa.int64()),
+        ("total", pa.string()),
+        ("seconds", pa.int64()),
+        ("increment", pa.int64()),
+    ]
+)
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class RangeRead:
+    """One range's sum, and the cluster time (seconds, increment) at which it was read."""
+
+    sum: RangeDigest
+    at: tuple[int, int]
+
+    @property
+    def position(self) -> str:
+        return snapshot_position(*self.at)
+
+
+@dataclass(frozen=True)
+class SourceDigests:
+    """One collection, cut into the ranges that a snapshot of it would have.
+
+    Args:
+        readers: Ranges that are read at the same time.
+    """
+
+    spark: SparkSession
+    options: ConnectionOptions
+    collection: Collection | None
+    """None: the source has it no more."""
+    ranges: Sequence[Range]
+    reading: Reading
+    readers: int
+
+    @property
+    def bounds(self) -> list[bytes]:
+        """What lies between the ranges."""
+        return [chunk.lower for chunk in self.ranges if chunk.lower is not None]
+
+    def sums(self, at: tuple[int, int]) -> list[RangeRead]:
+        """I/O: reads every document; one answer for each range, in their order.
+
+        Args:
+            at: The cluster time. The server keeps the past for five minutes: a range whose turn comes much later is read as it is then.
+
+        Raises:
+            RetriableError: A range could not be read.
+        """
+        if self.collection is None:
+            return [RangeRead(RangeDigest(), at) for _ in self.ranges]
+        rows = self._numbers(range(len(self.ranges))).mapInArrow(self._summing(self.collection, at), _SUMS_DDL)
+        with self.translate_errors():
+            found = {row["number"]: row for row in rows.collect()}
+        return [
+            RangeRead(RangeDigest.from_hex(row["documents"], row["total"]), (row["seconds"], row["increment"]))
+            for row in (found[number] for number in range(len(self.ranges)))
+        ]
+
+    def documents(self, numbers: Sequence[int], at: tuple[int, int]) -> DataFrame:
+        """Lazy: ``key``, ``identifier`` and ``digest`` of every document of these ranges at cluster time *at*."""
+        if self.collection is None:
+            return self.spark.createDataFrame([], _DOCUMENTS_DDL)
+        return self._numbers(numbers).mapInArrow(self._listing(self.collection, at), _DOCUMENTS_DDL)
+
+    def _numbers(self, numbers: Sequence[int]) -> DataFrame:
+        frame = self.spark.createDataFrame([(number,) for number in numbers], "number INT")
+        return frame.repartition(max(1, min(self.readers, len(numbers))))
+
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Around whatever makes the executors read: their failures become the one line that a person reads."""
+        try:
+            yield
+        except PySparkException as error:
+            raise RetriableError(
+                f"{self.collection} could not be read from the source at one cluster time",
+                next_step="strandline reconcile again; a source that is short of history needs a larger minSnapshotHistoryWindowInSeconds",
+            ) from error
+
+    def _summing(self, collection: Collection, at: tuple[int, int]) -> Batches:
+        options, ranges, reading = self.options, tuple(self.ranges), self.reading
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with closing(open_client(options, raw=True)) as client:
+                for number in _numbers_in(batches):
+                    now = operation_time(client)
+                    when = at if now[0] - at[0] < _TOO_OLD_SECONDS else now
+                    total = RangeDigest()
+                    for documents in read_range(client, collection, ranges[number], when, reading):
+                        total += RangeDigest.of(documents)
+                    row = {"number": number, "documents": total.documents, "total": total.to_hex()}
+                    yield pa.RecordBatch.from_pylist([row | {"seconds": when[0], "increment": when[1]}], schema=_SUMS)
+
+        return run
+
+    def _listing(self, collection: Collection, at: tuple[int, int]) -> Batches:
+        options, ranges, reading = self.options, tuple(self.ranges), self.reading
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with closing(open_client(options, raw=True)) as client:
+                for number in _numbers_in(batches):
+                    for documents in read_range(client, collection, ranges[number], at, reading):
+                        yield pa.RecordBatch.from_arrays(
+                            [
+                                pa.array([document_merge_key(document) for document in documents], pa.string()),
+                                pa.array([identifier_of(document) for document in documents], pa.binary()),
+                                pa.array([digest(document) for document in documents], pa.binary()),
+                            ],
+                            schema=_DOCUMENTS,
+                        )
+
+        return run
+
+
+def _numbers_in(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column("number").to_pylist()

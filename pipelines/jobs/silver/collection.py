@@ -1,0 +1,297 @@
+"""One collection's share of a silver run: what is new in bronze, merged into its table."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from threading import Lock
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.bronze.gaps import standing_gaps
+from pipelines.errors import ContractError
+from pipelines.io.increments import inserted
+from pipelines.io.merge import Merged
+from pipelines.io.tables import Tables, schema_of
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.operations.dead_letters import note_poison
+from pipelines.jobs.selection import selection_of
+from pipelines.jobs.silver.table_names import table_of
+from pipelines.model.gap import Gap
+from pipelines.model.namespaces import Namespace
+from pipelines.model.shape import Shape
+from pipelines.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.tables import TableName
+from pipelines.model.update_kinds import updates_in
+from pipelines.settings.silver import SilverSettings
+from pipelines.silver.batch_profile import BatchProfile, census_of_state, profile_batch
+from pipelines.silver.bronze_increment import BronzeIncrement, namespaces_that_ended
+from pipelines.silver.decode.rows import typed_rows
+from pipelines.silver.fold.patches import partly_folded
+from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.key_filter import Keys
+from pipelines.silver.latest import READS, as_changes, is_of, latest_per_key, without_deleted_values
+from pipelines.silver.progress_index import ProgressIndex
+from pipelines.silver.schema.census import Census
+from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve
+from pipelines.silver.silver_table import Opened, SilverTable
+from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
+from pipelines.silver.sweep import Sweep
+from pipelines.silver.typed_table import Progress
+
+_log = logging.getLogger("strandline.silver")
+
+
+@dataclass(frozen=True)
+class SilverResult:
+    """What one run did to one table."""
+
+    table: TableName
+    namespace: Namespace
+    inserted: int
+    updated: int
+    schema_changes: int
+    seconds: float
+    versions: int = 0
+    """Of its history: added, changed or removed."""
+    doubts: tuple[str, ...] = ()
+    """Why a cut with the table is not exact."""
+
+
+@dataclass(frozen=True)
+class BronzeRange:
+    """What of bronze one run over all collections looks at."""
+
+    tables: Tables
+    bronze: TableName
+    progress_index: ProgressIndex
+    through: Progress
+    increment: BronzeIncrement
+    updates: frozenset[str]
+    """How updates ever came into it (`UpdateKind`)."""
+    tables_at_once: int = 1
+    """How many silver tables are merged at the same time."""
+    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _asking: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    def catch_up(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
+        """After which version a table that is complete up to *after* begins, and what is new from there on. One that was dropped or
+        restored begins anew, from bronze itself: the files of the commits that it has missed may be gone. So does one that is new although
+        its name was dropped or renamed before: rows of an earlier life may come late.
+
+        Args:
+            progress: As the table itself notes it.
+        """
+        is_new = self.progress_index.own_progress(progress) < 0 <= after
+        if after >= self.increment.after and not (is_new and namespace in self._ended):
+            return after, self.increment
+        return -1, BronzeIncrement.read(self.tables, self.bronze, -1, self.through.version)
+
+    @cached_property
+    def _ended(self) -> frozenset[Namespace]:
+        """Names that ended before the run. All of bronze is read only where a release that did not note them wrote the ledger."""
+        if self.progress_index.ended is not None:
+            return self.progress_index.ended
+        return namespaces_that_ended(self.tables, self.bronze)
+
+    @cached_property
+    def _gaps(self) -> tuple[Gap, ...]:
+        return standing_gaps(self.tables, self.bronze, self.through.version)
+
+    def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
+        """Across which no patch of a collection is folded."""
+        return tuple(gap for gap in self._gaps if gap.concerns(str(namespace)))
+
+    @property
+    def _exact_updates(self) -> bool:
+        """Whether every document of an update is the one that it left."""
+        return "lookup" not in self.updates
+
+    def rows(self, *, after: int = -1) -> DataFrame:
+        """Changes that bronze got after version *after*; by default all. I/O: once for all tables, because `inserted` opens every file."""
+        with self._asking:
+            if after not in self._rows:
+                self._rows[after] = inserted(self.tables, self.bronze, after + 1, self.through.version)
+            return as_changes(self._rows[after], exact_updates=self._exact_updates)
+
+
+def updates_of(ctx: JobContext) -> frozenset[str]:
+    """I/O: how updates ever came into bronze, and how they do now."""
+    known = updates_in(ctx.tables.properties(bronze_table(ctx.settings.source.name)))
+    return known | {ctx.settings.capture.update_kind}
+
+
+@dataclass(frozen=True)
+class CollectionRun:
+    """Brings one collection's table up to the end of a range of bronze."""
+
+    ctx: JobContext
+    namespace: Namespace
+    range: BronzeRange
+
+    @property
+    def _settings(self) -> SilverSettings:
+        return self.ctx.settings.silver
+
+    @cached_property
+    def _table(self) -> SilverTable:
+        return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
+
+    @cached_property
+    def _opened(self) -> Opened:
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
+
+    def run(self) -> SilverResult:
+        """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
+        started, table, settings = time.monotonic(), self._table, self._settings
+        opened, through = self._opened, self.range.through
+        after = self.range.progress_index.reached(self.namespace, opened.progress)
+        if after >= through.version:  # an earlier run over this collection alone has been here
+            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started, doubts=self._doubts())
+        after, increment = self.range.catch_up(self.namespace, opened.progress, after)
+        shape, known = opened.shape, opened.incarnations
+        lives = known.after(
+            increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
+        )
+        changes = lives.stamped(self._changes(after, lives, known))
+        if settings.on_drop == "archive":
+            shape = self._archive(increment, shape, known, changes)
+        _, merged, schema_changes = self._merge(shape, changes, lives)
+        if lives.newer_than(known).ended:
+            table.retire(lives, deletes=settings.deletes)
+        swept = self._sweep(increment, after)
+        table.advance(through, lives)
+        counts = merged.inserted, merged.updated + swept, schema_changes
+        return SilverResult(table.name, self.namespace, *counts, time.monotonic() - started, doubts=self._doubts())
+
+    def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
+        """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
+        is_its_own = is_of(self.namespace)
+        changes = self.range.rows(after=after).where(is_its_own | lives.brings()).select(*READS)
+        arrived = Incarnations(came=lives.newer_than(known).came)
+        if not arrived.came:
+            return changes
+        earlier = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        return changes.unionByName(earlier.select(*READS))
+
+    def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
+        """Every drop by itself, in order: what it ends must be whole in the table before the next life replaces it."""
+        for event in sorted(increment.events, key=lambda event: event.position):
+            ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
+            if not ended.newer_than(known).ended:
+                continue
+            shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
+            for archive in self._table.archive(ended):
+                _log.info("%s was dropped: its rows are kept in %s", self.namespace, archive)
+            self._table.retire(ended, deletes=self._settings.deletes)
+        return shape
+
+    def _merge(self, shape: Shape, changes: DataFrame, lives: Incarnations) -> tuple[Shape, Merged, int]:
+        """Survey → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
+        settings, table = self._settings, self._table
+        profile = profile_batch(changes, max_depth=settings.max_depth)
+        census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
+        if folding is not None:
+            held = self.ctx.tables.read(table.name).where(keys.among("_key"))
+            state, folded = partly_folded(changes, held, folding, self.range.gaps_of(self.namespace))
+            census.merge(census_of_state(folded, max_depth=settings.max_depth))
+        else:
+            state = latest_per_key(changes)
+        if census.holds_poison:
+            note_poison(self.ctx, self.namespace, state)
+        known, (shape, schema_changes) = shape, self._evolved(shape, census)
+        if schema_changes:
+            table.change_schema(shape, schema_changes, known=known)
+            self._note(schema_changes)
+        if not profile.changes:  # the news is of names or snapshots alone, and no keys would mean any
+            return shape, Merged(0, 0, 0), len(schema_changes)
+        state = lives.retired(state)
+        if settings.deletes == "hard":
+            state = without_deleted_values(state)
+
+        def typed(some: DataFrame) -> DataFrame:
+            return typed_rows(some, shape)
+
+        merge_parts = self._merge_parts(changes, profile, shape) if keys.are_streamed and folding is None else []
+        if merge_parts:
+            merged = split_merge(table, merge_parts, state, typed, deletes=settings.deletes)
+        else:
+            merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
+        return shape, merged, len(schema_changes)
+
+    def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
+        between = self.ctx.tables.read(self._table.name).where(profile.keys.among("_key"))
+        if are_dense(between, profile.changes):
+            return []
+        return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.range.tables_at_once)
+
+    def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
+        settings = self._settings
+        plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
+        try:
+            evolved, changes = evolve(
+                shape,
+                census,
+                Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                plan,
+            )
+        except ValueError as error:
+            raise ContractError(
+                f"{self._table.name}: {error}",
+                next_step=f"strandline rebuild {self._table.name}: it types the table anew, from bronze",
+            ) from None
+        if changes and evolved.leaves >= settings.max_columns:
+            _log.warning(
+                "%s has %d columns, silver.max_columns: new fields go to _rescued", self._table.name, evolved.leaves
+            )
+        return evolved, changes
+
+    def _keys_to_fold(self, profile: BatchProfile) -> Keys | None:
+        """The keys of patches, and of changes to rows in which patches wait; None: there are none. Every other key needs no look at its
+        row."""
+        known = self._opened.folds
+        if profile.holds_patches and not known:
+            self._table.note_folding()
+        return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
+
+    def _doubts(self) -> tuple[str, ...]:
+        """I/O: why a cut with the table is not exact. Where updates are looked up now no cut is, and nothing is read."""
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.doubts()
+
+    def _sweep(self, increment: BronzeIncrement, after: int) -> int:
+        """Retire what complete snapshots no longer met."""
+        sweeps = sweeps_of(self.ctx, self.namespace, self.range, increment, after)
+        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
+
+    def _note(self, changes: Sequence[SchemaChange]) -> None:
+        note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)
+
+
+def note_schema_changes(
+    ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int
+) -> None:
+    """I/O: one commit to ``control.schema_changes``, which is there."""
+    now = datetime.now(UTC)
+    rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
+    ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))
+
+
+def sweeps_of(
+    ctx: JobContext, namespace: Namespace, of: BronzeRange, increment: BronzeIncrement, after: int
+) -> Iterator[Sweep]:
+    """What each snapshot that was completed after version *after* says of the collection.
+
+    A collection that the filters have come to leave out stays as it was, and one that is gone as `on_drop` says.
+    """
+    if not selection_of(ctx.settings.capture).admits(*namespace):
+        return
+    for snapshot in increment.sweeping(namespace, after):
+        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
+        keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
+        if position is not None and gone_by is not None and not keeps:
+            yield Sweep(snapshot.met(ctx.tables, of.bronze, namespace), position, gone_by)

@@ -1,0 +1,146 @@
+"""The MERGE key: two `_id`s have equal keys exactly where MongoDB calls them equal.
+
+`1`, `1.0`, `NumberLong(1)` and `Decimal128("1.00")` are one `_id` (a replace may even change which is stored), `-0.0` is `0`, every NaN
+is NaN, also inside embedded documents, whose field order counts. The text is made for reading: `"abc"`, `17`, `{"$oid": "…"}`,
+`{"a": 1}`. A field name that begins with a dollar is doubled (`$$oid`), so that no document can pose as a type.
+
+Measured on mongod 6.0 (unique index on `_id`): see tests/integration/test_merge_key_server.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+
+from pipelines.model.bson import raw as rb
+
+_DECIMAL128_DIGITS = 34
+_LONGEST_SHOWN = 300
+_OBJECT_ID_FIRST = b"\x07_id\0"
+_double = struct.Struct("<d").unpack_from
+_int64 = struct.Struct("<q").unpack_from
+_int32 = struct.Struct("<i").unpack_from
+
+
+def merge_key(raw: bytes, kind: int, value: int, end: int) -> str:
+    """Normalise one value that stands in *raw* from *value* to *end*.
+
+    Raises:
+        MalformedBson: A nested document is damaged.
+    """
+    convert = _SCALARS.get(kind)
+    if convert is not None:
+        return convert(raw, value, end)
+    if kind in (rb.DOCUMENT, rb.ARRAY):
+        inner = (
+            (name, merge_key(raw, inner_kind, inner_value, inner_end))
+            for inner_kind, name, inner_value, inner_end in rb.elements(raw, value)
+        )
+        if kind == rb.ARRAY:
+            return "[" + ", ".join(text for _, text in inner) + "]"
+        return "{" + ", ".join(f"{_name(name)}: {text}" for name, text in inner) + "}"
+    return f'{{"${rb.TYPE_NAMES[kind]}": "{raw[value:end].hex()}"}}'
+
+
+def key_name(key: str, *, show: bool = False) -> str:
+    """A key as errors and logs name it: ``key #`` and 12 digits of its SHA-256, for it may be personal. SQL: ``sha2(key, 256)``.
+
+    Args:
+        show: The key itself, cut where it is long.
+    """
+    return (
+        f"key {key[:_LONGEST_SHOWN]}"
+        if show
+        else f"key #{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    )
+
+
+def document_merge_key(document: bytes) -> str:
+    """Key of a whole document by its `_id` (the server keeps it first).
+
+    Raises:
+        MalformedBson: There is no `_id`.
+    """
+    if document.startswith(_OBJECT_ID_FIRST, 4) and 21 < _int32(document, 0)[0] <= len(document):
+        return _object_id(document, 9, 21)
+    found = rb.field(document, b"_id")
+    if found is None:
+        raise rb.MalformedBson("a document has no _id")
+    return merge_key(document, *found)
+
+
+def _name(name: bytes) -> str:
+    escaped = b"$" + name if name.startswith(b"$") else name
+    try:
+        return json.dumps(escaped.decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return f'"$invalid {name.hex()}"'  # with one dollar, which no other name has
+
+
+def _object_id(raw: bytes, value: int, end: int) -> str:
+    return f'{{"$oid": "{raw[value:end].hex()}"}}'
+
+
+def _text(raw: bytes, value: int, end: int) -> str:
+    try:
+        return json.dumps(raw[value + 4 : end - 1].decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return f'{{"$string": "{raw[value + 4 : end - 1].hex()}"}}'
+
+
+def _decimal(number: Decimal) -> str:
+    """One text for one number: no exponent games, no trailing zeros, no negative zero."""
+    if number.is_nan():
+        return "NaN"
+    if number.is_infinite():
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0:
+        return "0"
+    sign, _, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # finite
+    digits = _digits(number)
+    significant = digits.rstrip("0")
+    exponent += len(digits) - len(significant)
+    prefix = "-" if sign else ""
+    if 0 <= exponent <= 40:
+        return prefix + significant + "0" * exponent
+    if -40 <= exponent < 0:
+        padded = significant.rjust(1 - exponent, "0")
+        return f"{prefix}{padded[:exponent]}.{padded[exponent:]}"
+    return f"{prefix}{significant}E{exponent}"
+
+
+def _digits(number: Decimal) -> str:
+    """Without zeros in front."""
+    return "".join(map(str, number.as_tuple().digits)).lstrip("0")
+
+
+def _from_double(raw: bytes, value: int, _end: int) -> str:
+    number: float = _double(raw, value)[0]
+    exact = Decimal(number)
+    if exact.is_finite() and len(_digits(exact).rstrip("0")) > _DECIMAL128_DIGITS:
+        return f'{{"$double": "{number!r}"}}'  # no integer and no Decimal128 can equal it: the short text tells doubles apart
+    return _decimal(exact)
+
+
+def _from_decimal(raw: bytes, value: int, _end: int) -> str:
+    return _decimal(rb.decimal_at(raw, value))
+
+
+_SCALARS: dict[int, Callable[[bytes, int, int], str]] = {
+    rb.OBJECT_ID: _object_id,
+    rb.STRING: _text,
+    rb.SYMBOL: _text,  # the server compares a symbol as the string it is
+    rb.INT32: lambda raw, value, _end: str(_int32(raw, value)[0]),
+    rb.INT64: lambda raw, value, _end: str(_int64(raw, value)[0]),
+    rb.DOUBLE: _from_double,
+    rb.DECIMAL128: _from_decimal,
+    rb.DATE: lambda raw, value, _end: f'{{"$date": {_int64(raw, value)[0]}}}',
+    rb.BOOLEAN: lambda raw, value, _end: "true" if raw[value] else "false",
+    rb.NULL: lambda _raw, _value, _end: "null",
+    rb.BINARY: lambda raw, value, end: f'{{"$binary": "{raw[value + 4]:02x}:{raw[value + 5 : end].hex()}"}}',
+    rb.TIMESTAMP: lambda raw, value, _end: '{{"$timestamp": "{}:{}"}}'.format(*rb.timestamp_at(raw, value)),
+}

@@ -1,0 +1,67 @@
+"""Which keys the settings know, and what a key or a variable is that they do not. A misspelt setting must not be ignored."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_settings import BaseSettings
+
+ENV_PREFIX = "STRANDLINE_"
+_OPTIONS = {f"{ENV_PREFIX}{name}" for name in ("TARGET", "CONF")}
+"""Read by the command's options of these names."""
+# https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+_OF_A_SERVICE = re.compile(
+    rf"{ENV_PREFIX}(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def unknown_keys(content: dict[str, Any], model: type[BaseModel], prefix: str = "") -> list[str]:
+    """What *model* does not know of the nested *content*, each with the nearest key that it knows."""
+    valid = _keys(model)
+    problems = []
+    for key, value in content.items():
+        name = str(key)
+        if name not in valid:
+            problems.append(f"unknown key {prefix}{name}{nearest(name, list(valid))}")
+        elif (section := valid[name]) is not None and isinstance(value, dict):
+            problems += unknown_keys(value, section, f"{prefix}{name}.")
+    return problems
+
+
+def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[str]:
+    """pydantic-settings ignores an unknown top-level variable in silence. What Kubernetes gives every container beside a Service
+    named ``strandline`` was set by nobody."""
+    problems = []
+    for variable in environ:
+        if not variable.startswith(ENV_PREFIX) or variable in _OPTIONS or _OF_A_SERVICE.fullmatch(variable):
+            continue
+        keys = variable[len(ENV_PREFIX) :].lower().split("__")
+        nested: dict[str, Any] = {}
+        for key in reversed(keys):
+            nested = {key: nested}
+        problems += [f"environment {variable}: {text}" for text in unknown_keys(nested, model)]
+    return problems
+
+
+def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Valid keys of a section, and the section behind each (None for a value)."""
+    fields: dict[str, type[BaseModel] | None] = {}
+    for name, field in model.model_fields.items():
+        nested = (
+            field.annotation if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) else None
+        )
+        fields[field.alias or name] = nested
+    fields.pop(
+        "target" if issubclass(model, BaseSettings) else "", None
+    )  # it decides which files are read, so no file can set it
+    return fields
+
+
+def nearest(key: str, valid: list[str]) -> str:
+    """The end of a message that *key* is not *valid*."""
+    match = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
+    return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid)) or 'none'})"

@@ -1,0 +1,214 @@
+"""The part of ``capture`` that says what is captured; `settings` adds how. Seen by `settings`, `cli` and `jobs` only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
+from pipelines.model.namespaces import Namespace
+from pipelines.model.regex_input import pattern_problem, split_outside_brackets
+from pipelines.model.update_kinds import UpdateKind
+from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
+
+Names = Annotated[tuple[str, ...], NoDecode]
+CaptureMode = Literal[
+    "change_streams",
+    "change_streams_update_full",
+    "change_streams_with_pre_image",
+    "change_streams_update_full_with_pre_image",
+]
+_Skippable = Literal["c", "u", "d", "t", "none"]
+_FIELD_RULE = "database.collection.field.nested; * in the first two stands for any characters"
+
+
+class Section(BaseModel):
+    """What every section of the settings is: frozen, without unknown keys, silent about values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+def split_names(value: Any) -> Any:
+    """Accept Debezium's comma-separated string, or a JSON list; blanks around an entry are not part of it."""
+    entries = _entries(value) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple | None):
+        return entries
+    stripped = (entry.strip() if isinstance(entry, str) else entry for entry in entries or ())
+    return tuple(entry for entry in stripped if entry != "")
+
+
+def _entries(text: str) -> list[Any]:
+    """A regular expression may begin as a JSON list does; hardly one is such a list as a whole."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return split_outside_brackets(text)
+    return found if isinstance(found, list) else split_outside_brackets(text)
+
+
+class SelectionSettings(Section):
+    """What is captured. Names are Debezium's, in snake case."""
+
+    scope: Literal["deployment", "database", "collection"] = Field(
+        "deployment", description="What one change stream covers."
+    )
+    target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
+    mode: CaptureMode = Field(
+        "change_streams_update_full",
+        description="Whether an update brings the whole document, and a change the document before it.",
+    )
+    full_update_type: Literal["lookup", "post_image"] = Field(
+        "lookup",
+        description="Whether an update's document is looked up now, or the recorded post-image (6.0 and newer).",
+    )
+    filters_match_mode: Literal["regex", "literal"] = Field(
+        "regex",
+        description="Whether the four lists below are anchored, case-sensitive regular expressions or plain names.",
+    )
+    database_include_list: Names = Field((), description="Databases; empty: all but system databases.")
+    database_exclude_list: Names = Field(
+        (), description="Databases that are not captured; not together with the include list."
+    )
+    collection_include_list: Names = Field((), description="Collections as database.collection; empty: all.")
+    collection_exclude_list: Names = Field(
+        (), description="Collections that are not captured; not together with the include list."
+    )
+    skipped_operations: Annotated[tuple[_Skippable, ...], NoDecode] = Field(
+        (),
+        description="c inserts, u updates and replaces, d deletes (t and none: nothing in MongoDB); for the stream, not the snapshot.",
+    )
+    field_exclude_list: Names = Field((), description=f"Fields that are not captured: {_FIELD_RULE}.")
+    field_renames: Names = Field(
+        (), description="Fields captured under another name: database.collection.field.nested:new_name."
+    )
+    field_hash_list: Names = Field((), description="Fields whose values are replaced by salted SHA-256 sums.")
+    field_hash_salt: SecretStr | None = Field(
+        None, min_length=8, description="What is hashed before every value of field_hash_list."
+    )
+    field_mask_list: Names = Field((), description="Fields whose values are replaced by a fixed text.")
+    field_mask_text: str = Field(DEFAULT_MASK, description="The text for field_mask_list.")
+    sharded_ids_are_unique: bool = Field(
+        False,
+        description="Capture sharded collections whose shard key is not `_id`. Set it where the application makes `_id`s that are unique "
+        "in the whole cluster, such as ObjectIds. No server checks that: of two documents with one `_id` silver keeps one.",
+    )
+    cursor_pipeline: str | None = Field(
+        None, description="JSON list of stages that are added to the change stream's pipeline."
+    )
+    cursor_pipeline_order: Literal["internal_first", "user_first", "user_only"] = Field(
+        "internal_first",
+        description="Whether those stages stand after, before or instead of the ones that these settings make.",
+    )
+
+    @field_validator(
+        "database_include_list",
+        "database_exclude_list",
+        "collection_include_list",
+        "collection_exclude_list",
+        "skipped_operations",
+        "field_exclude_list",
+        "field_renames",
+        "field_hash_list",
+        "field_mask_list",
+        mode="before",
+    )
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split_names(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SelectionSettings:
+        """Every contradiction at once. No value is shown: an entry is named by its list and number."""
+        problems = [*_list_problems(self), *self._field_problems()]
+        problems += (
+            parse_user_pipeline(self.cursor_pipeline, protects=self.field_policy.protects)[1]
+            or self._pipeline_problems()
+        )
+        if self.cursor_pipeline is None and self.cursor_pipeline_order != "internal_first":
+            problems.append("cursor_pipeline_order stands without a cursor_pipeline")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _field_problems(self) -> list[str]:
+        problems = _rules(self)[1]
+        if self.field_hash_list and self.field_hash_salt is None:
+            problems.append("field_hash_list needs field_hash_salt: without one a guess at the value proves itself")
+        if self.field_renames and self.update_kind == "patch":
+            problems.append(
+                f"field_renames needs whole documents: by mode {self.mode} a patch cannot tell whether the new name is taken"
+            )
+        return problems
+
+    def _pipeline_problems(self) -> list[str]:
+        """Of stages that are allowed as such."""
+        if self.user_pipeline.passes_all or self.update_kind != "patch":
+            return []
+        return [
+            f"cursor_pipeline may leave out changes, or change documents, and by mode {self.mode} silver folds patches onto the document "
+            "before them: choose mode change_streams_update_full, or filter by the lists of databases, collections and fields"
+        ]
+
+    @property
+    def update_kind(self) -> UpdateKind:
+        """How updates come."""
+        return self.full_update_type if "update_full" in self.mode else "patch"
+
+    @property
+    def field_policy(self) -> FieldPolicy:
+        """The four field lists as one plain value."""
+        salt = self.field_hash_salt.get_secret_value().encode() if self.field_hash_salt is not None else b""
+        return FieldPolicy(_rules(self)[0], salt, self.field_mask_text)
+
+    @property
+    def user_pipeline(self) -> UserPipeline:
+        """The user's stages as a plain value."""
+        return UserPipeline(parse_user_pipeline(self.cursor_pipeline)[0], self.cursor_pipeline_order)
+
+
+def _rules(settings: SelectionSettings) -> tuple[tuple[FieldRule, ...], list[str]]:
+    return parse_field_rules(
+        exclude=settings.field_exclude_list,
+        mask=settings.field_mask_list,
+        hashed=settings.field_hash_list,
+        renames=settings.field_renames,
+    )
+
+
+def _list_problems(settings: SelectionSettings) -> list[str]:
+    problems = []
+    for level in ("database", "collection"):
+        included, excluded = getattr(settings, f"{level}_include_list"), getattr(settings, f"{level}_exclude_list")
+        if included and excluded:
+            problems.append(f"{level}_include_list and {level}_exclude_list exclude each other: set one of them")
+        for name, entries in ((f"{level}_include_list", included), (f"{level}_exclude_list", excluded)):
+            problems += entry_problems(name, entries, level, settings.filters_match_mode)
+    if "none" in settings.skipped_operations and len(settings.skipped_operations) > 1:
+        problems.append("skipped_operations: none stands beside others")
+    return problems
+
+
+def entry_problems(name: str, entries: Iterable[str], level: str, mode: str) -> list[str]:
+    """What is wrong with the list *name* of databases or collections (*level*), by the entries' numbers."""
+    judged = ((number, _entry_problem(entry, level, mode)) for number, entry in enumerate(entries, 1))
+    return [f"{name} entry {number} {problem}" for number, problem in judged if problem is not None]
+
+
+def _entry_problem(entry: str, level: str, mode: str) -> str | None:
+    if mode == "regex":
+        return pattern_problem(entry)
+    return "is no database.collection" if level == "collection" and not is_namespace(entry) else None
+
+
+def is_namespace(name: str) -> bool:
+    """Whether it is a plain ``database.collection``. What it is asked of is looked up by that name: another one would never be found."""
+    return all(Namespace.parse(name))
+
+
+def key_problems(name: str, keys: Iterable[str]) -> list[str]:
+    """What is wrong with the setting *name*, whose *keys* are plain names of collections."""
+    return [f"{name}: {key!r} is no database.collection" for key in keys if not is_namespace(key)]

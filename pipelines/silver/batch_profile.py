@@ -1,0 +1,104 @@
+"""What a batch holds, found in one job that looks at each row: the types in its documents, its keys, and those of its patches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.table_schemas import CHANGE_OPS
+from pipelines.silver.decode.document import document_in
+from pipelines.silver.fold.patches import is_patch
+from pipelines.silver.key_filter import LISTED, Keys, KeyTally, tally
+from pipelines.silver.schema.census import Census, CensusTaker
+
+_DDL = "census STRING, keys STRING, patched STRING"
+
+
+@dataclass(frozen=True)
+class BatchProfile:
+    """Of one batch of one collection."""
+
+    changes: int
+    """How many rows."""
+    census: Census
+    keys: Keys
+    patched: KeyTally
+    """Of the changes without their document."""
+
+    @property
+    def holds_patches(self) -> bool:
+        return self.patched.count > 0
+
+    def keys_to_fold(self, table: DataFrame | None) -> Keys | None:
+        """I/O: one small job over a silver table. The keys for which the table's row is needed; None: there are none.
+
+        Args:
+            table: May hold patches that wait; None: it holds none.
+        """
+        needed = replace(self.patched)
+        if table is not None and self.changes:
+            waiting = (
+                table.where(f"_pending IS NOT NULL AND {self.keys.among('_key')}")
+                .select("_key")
+                .limit(LISTED + 1)
+                .collect()
+            )
+            if len(waiting) > LISTED:
+                return Keys()
+            needed.merge(tally(["u"] * len(waiting), [row["_key"] for row in waiting]))
+        return needed.keys() if needed.count else None
+
+
+def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
+    """I/O: one job over bronze rows of one collection. Nothing in, nothing found.
+
+    Args:
+        changes: Control rows may be among them; reads ``op``, ``key``, ``document_size`` and ``envelope``.
+        max_depth: As `CensusTaker` takes it.
+    """
+
+    def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counter, keys, patched = CensusTaker(max_depth), KeyTally(), KeyTally()
+        for batch in batches:
+            ops = batch["op"].to_pylist()
+            found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
+            counter.count(document for document in found if document is not None)
+            keys.merge(tally(ops, batch["key"].to_pylist()))
+            found_patches = batch.filter(batch["is_patch"])
+            patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
+        told = {"keys": keys, "patched": patched}
+        part = {
+            "census": [json.dumps(counter.census.to_json())],
+            **{name: [json.dumps(asdict(some))] for name, some in told.items()},
+        }
+        yield pa.RecordBatch.from_pydict(part)
+
+    document = F.when(F.col("document_size").isNotNull(), F.col("envelope")).alias("envelope")
+    wanted = changes.where(F.col("op").isin(*CHANGE_OPS)).select("op", "key", is_patch().alias("is_patch"), document)
+    parts = wanted.mapInArrow(profiled, _DDL).collect()
+    census, keys, patched = Census({"struct"}), KeyTally(), KeyTally()
+    for part in parts:
+        census.merge(Census.from_json(json.loads(part["census"])))
+        keys.merge(KeyTally(**json.loads(part["keys"])))
+        patched.merge(KeyTally(**json.loads(part["patched"])))
+    return BatchProfile(keys.count, census, keys.keys(), patched)
+
+
+def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
+    """I/O: one job. The types in collapsed changes, for documents that stand in no bronze row because they were folded.
+
+    Args:
+        state: As `folded_per_key` returns it.
+    """
+    folded = state.select(
+        F.col("base_op").alias("op"),
+        F.col("_key").alias("key"),
+        "envelope",
+        F.length("envelope").alias("document_size"),
+    )
+    return profile_batch(folded, max_depth=max_depth).census

@@ -1,0 +1,148 @@
+"""One BSON value as the value of a column: which types a column takes, and how each is read. Pure."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from base64 import b64encode
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from pipelines.model.bson import raw as rb
+from pipelines.model.bson.poison import LARGEST_JSON, trouble_with_names
+from pipelines.model.shape import Shape
+from pipelines.silver.schema.census import binary_kind
+
+Scalar = Callable[[bytes, int, int], Any]
+"""Reads ``raw[start:end]``; raises `Misfit`."""
+
+_int32 = struct.Struct("<i").unpack_from
+_int64 = struct.Struct("<q").unpack_from
+_double = struct.Struct("<d").unpack_from
+
+_LARGEST_BYTES = 14_000_000  # in base64 still less than the longest text that Jackson takes
+
+# Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+class Misfit(Exception):
+    """The value does not fit its column; it must be rescued."""
+
+
+def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
+    """JSON that Spark's `parse_json` takes: canonical Extended JSON, or ``{"$bson": base64}`` of ``{v: value}`` for what it refuses.
+
+    Refused are duplicate names in one document and names of more than 50,000 bytes, invalid UTF-8, and values whose JSON exceeds 16 MiB.
+    Of what is too large even so, ``{"$bytes": size}``: ``_document`` has it.
+    """
+    payload = raw[value:end]
+    try:
+        if kind not in (rb.DOCUMENT, rb.ARRAY) or trouble_with_names(raw, value) is None:
+            text = rb.canonical_value(kind, payload)
+            if len(text) <= LARGEST_JSON:
+                return text
+    except ValueError:  # libbson refuses it: the bytes are kept as they are
+        pass
+    if len(payload) > _LARGEST_BYTES:
+        return json.dumps({"$bytes": len(payload)})
+    return json.dumps({"$bson": b64encode(rb.as_document(kind, payload)).decode("ascii")})
+
+
+def string(raw: bytes, value: int, end: int) -> str:
+    try:
+        return raw[value + 4 : end - 1].decode()
+    except UnicodeDecodeError:
+        raise Misfit from None
+
+
+def _date(raw: bytes, value: int, _end: int) -> int:
+    milliseconds: int = _int64(raw, value)[0]
+    if not _FIRST_MS <= milliseconds <= _LAST_MS:
+        raise Misfit
+    return milliseconds * 1000
+
+
+def _bytes(raw: bytes, value: int, end: int) -> bytes:
+    if binary_kind(raw, value, end) != "binary":
+        raise Misfit
+    return raw[value + 5 : end]
+
+
+def _uuid(raw: bytes, value: int, end: int) -> str:
+    if binary_kind(raw, value, end) != "uuid":
+        raise Misfit
+    return str(uuid.UUID(bytes=raw[value + 5 : end]))
+
+
+def _null(_raw: bytes, _value: int, _end: int) -> None:
+    return None
+
+
+def scalars_of(shape: Shape) -> dict[int, Scalar]:
+    """How a value of each BSON type that *shape* takes is read; what is not among them is nested, or does not fit."""
+    readers: dict[int, Scalar] = {kind: read for (name, kind), read in _SCALARS.items() if name == shape.kind}
+    if shape.kind in ("variant", "json"):
+        readers = {kind: _variant(kind) for kind in rb.TYPE_NAMES}
+    if shape.kind == "decimal":
+        readers = {kind: _decimal(kind, shape.scale) for kind in (rb.DECIMAL128, rb.INT32, rb.INT64)}
+    return readers | {rb.NULL: _null}
+
+
+def _variant(kind: int) -> Scalar:
+    return lambda raw, value, end: variant_text(raw, kind, value, end)
+
+
+def _decimal(kind: int, scale: int) -> Scalar:
+    """The number where DECIMAL(38,*scale*) holds it exactly; a misfit are NaN, infinities, a negative zero and digits too many."""
+    whole = _WHOLE.get(kind)
+
+    def read(raw: bytes, value: int, _end: int) -> Decimal:
+        number = rb.decimal_at(raw, value) if whole is None else Decimal(whole(raw, value)[0])
+        if not number.is_finite() or (number == 0 and number.is_signed()):
+            raise Misfit
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)  # finite
+        if -exponent > scale or number.adjusted() + 1 > 38 - scale:
+            raise Misfit
+        return number
+
+    return read
+
+
+_WHOLE = {rb.INT32: _int32, rb.INT64: _int64}
+
+_SCALARS: dict[tuple[str, int], Scalar] = {
+    ("int", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
+    ("long", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
+    ("long", rb.INT64): lambda raw, value, _end: _int64(raw, value)[0],
+    ("double", rb.DOUBLE): lambda raw, value, _end: _double(raw, value)[0],
+    ("double", rb.INT32): lambda raw, value, _end: float(_int32(raw, value)[0]),
+    ("string", rb.STRING): string,
+    ("objectId", rb.OBJECT_ID): lambda raw, value, end: raw[value:end].hex(),
+    ("bool", rb.BOOLEAN): lambda raw, value, _end: raw[value] == 1,
+    ("date", rb.DATE): _date,
+    ("binary", rb.BINARY): _bytes,
+    ("uuid", rb.BINARY): _uuid,
+}
+
+_FORMATS = {("int", rb.INT32): "i", ("long", rb.INT32): "i", ("long", rb.INT64): "q", ("double", rb.DOUBLE): "d"}
+
+
+def all_of(shape: Shape, kind: int) -> Callable[[list[bytes]], list[Any]] | None:
+    """Reads many values of one BSON type at once, as `scalars_of` would one after the other; a text comes without its length, but with its
+    zero byte. None: they do not fit."""
+    read = scalars_of(shape).get(kind)
+    if read is None:
+        return None
+    if (code := _FORMATS.get((shape.kind, kind))) is not None:
+        return lambda values: list(struct.unpack(f"<{len(values)}{code}", b"".join(values)))
+    if read is string:
+        return lambda values: [value[:-1].decode() for value in values]  # a layout holds none that is not UTF-8
+    if kind == rb.STRING:
+        return lambda values: [
+            read(whole, 0, len(whole)) for whole in map(rb.string_value, (value[:-1] for value in values))
+        ]
+    return lambda values: [read(value, 0, len(value)) for value in values]

@@ -1,0 +1,204 @@
+"""What new facts change among the stored versions of their keys. Pure: DataFrame → DataFrame, lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.gap import Gap
+from pipelines.model.position import cluster_seconds
+from pipelines.model.shape import Shape
+from pipelines.model.table_schemas import CHANGE_OPS, HISTORY_ACTION
+from pipelines.silver.decode.rows import decoded_rows
+from pipelines.silver.history.versions import Change, Fact, Version, changed_versions, fact_of
+from pipelines.silver.incarnations import Ends
+from pipelines.silver.sweep import Sweep
+
+HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope", "inexact")
+"""Columns of changes (`as_changes`) that tell facts."""
+
+_HELD: Final = (
+    "_position",
+    "_valid_to_position",
+    "_op",
+    "_collection_uuid",
+    "_captured_at",
+    "_document",
+    "_exact",
+    "_patch",
+    "_confirmed",
+)
+"""Columns of the table that `Version` needs."""
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_WRITTEN: Final = {
+    "_key": ("STRING", pa.string()),
+    HISTORY_ACTION: ("STRING", pa.string()),
+    "_position": ("STRING", pa.string()),
+    "_valid_to_position": ("STRING", pa.string()),
+    "_valid_from": ("TIMESTAMP", _TIME),
+    "_valid_to": ("TIMESTAMP", _TIME),
+    "_op": ("STRING", pa.string()),
+    "_deleted": ("BOOLEAN", pa.bool_()),
+    "_captured_at": ("TIMESTAMP", _TIME),
+    "_collection_uuid": ("STRING", pa.string()),
+    "_patch": ("BINARY", pa.binary()),
+    "_confirmed": (
+        "ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>>",
+        pa.list_(pa.struct([("position", pa.string()), ("captured_at", _TIME)])),
+    ),
+    "_exact": ("BOOLEAN", pa.bool_()),
+}
+_WRITTEN_DDL: Final = ", ".join(f"{name} {ddl}" for name, (ddl, _) in _WRITTEN.items())
+_DOCUMENT: Final = {"base_op": pa.string(), "envelope": pa.binary()}
+
+
+def facts_in(changes: DataFrame) -> DataFrame:
+    """The facts that bronze rows tell, control rows left out: ``_key`` and the other `HISTORY_READS`."""
+    return changes.where(F.col("op").isin(*CHANGE_OPS)).select(F.col("key").alias("_key"), *HISTORY_READS[1:])
+
+
+def ends_at(rows: DataFrame, position: Column) -> DataFrame:
+    """The facts that the life of each of *rows* (versions in force) ends at *position*."""
+    kinds = {"captured_at": "TIMESTAMP", "envelope": "BINARY", "inexact": "STRING"}
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
+    return rows.select(
+        "_key",
+        position.alias("position"),
+        F.lit("d").alias("op"),
+        F.col("_collection_uuid").alias("collection_uuid"),
+        *nothing,
+    )
+
+
+def unaccounted(versions: DataFrame, sweep: Sweep) -> DataFrame:
+    """The versions that a snapshot ends: in force where it began to read, of a document that it did not meet, and whose deletion no event
+    tells. What became of the key later does not matter: an insert, too, says that the document was gone.
+
+    Args:
+        versions: A table of versions.
+
+    Returns:
+        As `ends_at` reads it.
+    """
+    known = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
+    was_there = (F.col("_position") < sweep.position) & ~F.col("_deleted") & (F.col("_op") != "b")
+    in_force = known.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
+    is_told = (
+        (F.col("_position") > sweep.position) & (F.col("_position") <= sweep.gone_by) & ~F.col("_op").isin("c", "r")
+    )
+    told = known.where(is_told).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
+    goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
+    in_force = in_force.join(told, goes_on, "left_anti")
+    return in_force.join(sweep.met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+
+
+def reaches(valid_to_position: str, since: str) -> str:
+    """SQL: whether a version is in force at *since*, or later: what comes from there on may change it."""
+    return f"({valid_to_position} IS NULL OR {valid_to_position} >= {since})"
+
+
+def history_changes(
+    facts: DataFrame,
+    current: DataFrame,
+    shape: Shape,
+    *,
+    ends: Ends = Ends(),
+    gaps: Sequence[Gap] = (),
+    hard_deletes: bool = False,
+) -> DataFrame:
+    """What *facts* change in a table of versions.
+
+    Of *current* only versions of the keys in *facts* are read, and of those only what is in force at the oldest fact or later (everything,
+    where ``hard_deletes`` removes a past).
+
+    Args:
+        facts: As `facts_in` and `ends_at` return them; any number per key, in any order, repeated or not.
+        current: The table.
+        shape: Of the table.
+        ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
+
+    Returns:
+        One row for each version that changes: the table's columns, and `HISTORY_ACTION`: ``write`` it whole, only its ``window`` and what
+        confirmed it, or ``remove`` it. A version that is not written whole has no values here.
+    """
+    since = F.min("position")
+    if hard_deletes:
+        since = F.when(F.max(F.col("op") == "d"), F.lit("")).otherwise(since)
+    told = F.collect_list(F.struct(*HISTORY_READS[1:]))
+    news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), told.alias("facts"))
+    held = current.select("_key", F.struct(*_HELD).alias("held"), "_valid_to_position")
+    joined = news.join(held, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
+    by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("held").alias("held"))
+    changing = _changing(ends, tuple(gaps), hard_deletes)
+    changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
+    return decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
+
+
+def _changing(
+    ends: Ends, gaps: tuple[Gap, ...], hard_deletes: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    types = {name: kind for name, (_, kind) in _WRITTEN.items()} | _DOCUMENT
+    schema = pa.schema(list(types.items()))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows: list[dict[str, Any]] = []
+            for entry in batch.to_pylist():
+                news = [_fact(stored, gaps) for stored in entry["facts"]]
+                held = [_version(stored) for stored in entry["held"]]
+                changes = changed_versions(held, news, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+                rows += [_row(entry["key"], change) for change in changes]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return run
+
+
+def _fact(stored: dict[str, Any], gaps: tuple[Gap, ...]) -> Fact:
+    uuid, at, exact = stored["collection_uuid"], stored["captured_at"], stored["inexact"] is None
+    return fact_of(stored["position"], stored["op"], uuid, at, stored["envelope"], exact=exact, gaps=gaps)
+
+
+def _version(stored: dict[str, Any]) -> Version:
+    return Version(
+        stored["_position"],
+        stored["_op"],
+        stored["_collection_uuid"],
+        stored["_captured_at"],
+        stored["_document"],
+        stored["_exact"],
+        stored["_patch"],
+        tuple((read["position"], read["captured_at"]) for read in stored["_confirmed"] or ()),
+        stored["_valid_to_position"],
+    )
+
+
+def _row(key: str | None, change: Change) -> dict[str, Any]:
+    version = change.version
+    confirmed = [{"position": position, "captured_at": at} for position, at in version.confirmed]
+    return {
+        "_key": key,
+        HISTORY_ACTION: change.action,
+        "_position": version.position,
+        "_valid_to_position": version.until,
+        "_valid_from": _cluster_time(version.position),
+        "_valid_to": None if version.until is None else _cluster_time(version.until),
+        "_op": version.op,
+        "_deleted": version.deleted,
+        "_captured_at": version.captured_at,
+        "_collection_uuid": version.uuid,
+        "_patch": version.patch,
+        "_confirmed": confirmed or None,
+        "_exact": version.exact,
+        "base_op": "r",
+        "envelope": version.document if change.action == "write" else None,
+    }
+
+
+def _cluster_time(position: str) -> datetime:
+    return datetime.fromtimestamp(cluster_seconds(position), UTC)

@@ -1,0 +1,135 @@
+"""Silver as `reconcile` sees it: a sum for each range, the documents of chosen ranges, and how they differ from the source's. Pure:
+DataFrame → DataFrame, lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.model.bson.id_order import RangeFinder, identifier_of
+from pipelines.model.range_digest import RangeDigest, digest
+
+SUMS_DDL: Final = "number INT, documents BIGINT, total STRING"
+DOCUMENTS_DDL: Final = "key STRING, position STRING, moved BOOLEAN, identifier BINARY, digest BINARY"
+_DOCUMENTS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("position", pa.string()),
+        ("moved", pa.bool_()),
+        ("identifier", pa.binary()),
+        ("digest", pa.binary()),
+    ]
+)
+WAITING: Final = -1
+_READS = ("_key", "_position", "_deleted", "_document")
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def silver_sums(rows: DataFrame, bounds: Sequence[bytes], through: Sequence[str]) -> DataFrame:
+    """Count and sum of each range's living documents.
+
+    Args:
+        rows: A silver table.
+        bounds: Between the ranges, in the server's order.
+        through: For each range, the position at which the source's was read: what changed later is left out.
+
+    Returns:
+        ``number``, ``documents``, ``total``: one row for each range of each partition, to be added up. `WAITING` is the number of rows
+        that wait for their document: nobody knows in which range they are.
+    """
+    living = rows.where(~F.col("_deleted"))
+    return living.select("_position", "_document").mapInArrow(_summing(tuple(bounds), tuple(through)), SUMS_DDL)
+
+
+def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        finder = RangeFinder(bounds)
+        sums: dict[int, RangeDigest] = {}
+        for batch in batches:
+            documents: dict[int, list[bytes]] = {}
+            for position, document in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                number = WAITING if document is None else finder.number(document)
+                if number == WAITING or position <= through[number]:
+                    documents.setdefault(number, []).append(document or b"")
+            for number, found in documents.items():
+                sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(found)
+        yield sums_batch(sums)
+
+    return run
+
+
+def sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
+    """Rows of `SUMS_DDL`."""
+    schema = pa.schema([("number", pa.int32()), ("documents", pa.int64()), ("total", pa.string())])
+    rows = [{"number": number, "documents": found.documents, "total": found.to_hex()} for number, found in sums.items()]
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def silver_documents(rows: DataFrame, bounds: Sequence[bytes], numbers: Collection[int], through: str) -> DataFrame:
+    """The living documents of some ranges, as digests; and every row, living or not, that changed after *through*.
+
+    Args:
+        numbers: The ranges that are looked at.
+        through: The position at which the source is read.
+
+    Returns:
+        `DOCUMENTS_DDL`. A row that waits for its document stands in every range, with null ``identifier`` and ``digest``.
+    """
+    wanted = rows.where(~F.col("_deleted") | (F.col("_position") > through)).select(*_READS)
+    return wanted.mapInArrow(_listing(tuple(bounds), frozenset(numbers), through), DOCUMENTS_DDL)
+
+
+def _listing(bounds: tuple[bytes, ...], numbers: frozenset[int], through: str) -> Batches:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        finder = RangeFinder(bounds)
+        for batch in batches:
+            found = []
+            for row in batch.to_pylist():
+                document, moved = row["_document"], row["_position"] > through
+                if moved or document is None or finder.number(document) in numbers:
+                    known = (
+                        {"identifier": identifier_of(document), "digest": digest(document)}
+                        if document is not None
+                        else {}
+                    )
+                    found.append({"key": row["_key"], "position": row["_position"], "moved": moved, **known})
+            yield pa.RecordBatch.from_pylist(found, schema=_DOCUMENTS)
+
+    return run
+
+
+def differences(source: DataFrame, silver: DataFrame) -> DataFrame:
+    """How the two sides differ.
+
+    Args:
+        source: ``key``, ``identifier``, ``digest``; unique by key.
+        silver: `DOCUMENTS_DDL`; unique by key. A row that has moved is compared with nothing.
+
+    Returns:
+        ``key``, ``kind`` (``missing`` or ``extra`` in silver, or ``different``), ``identifier``, ``position`` (silver's; null where
+        it has no row). Empty where all is equal.
+    """
+    here, there = silver.alias("here"), source.alias("there")
+    is_missing, is_extra = F.col("here.key").isNull(), F.col("there.key").isNull()
+    is_different = ~F.col("here.digest").eqNullSafe(F.col("there.digest"))
+    kind = (
+        F.when(is_missing, "missing")
+        .when(F.col("here.moved"), None)
+        .when(is_extra, "extra")
+        .when(is_different, "different")
+    )
+    return (
+        there.join(here, F.col("there.key") == F.col("here.key"), "full")
+        .select(
+            F.coalesce("there.key", "here.key").alias("key"),
+            kind.alias("kind"),
+            F.coalesce("there.identifier", "here.identifier").alias("identifier"),
+            F.col("here.position").alias("position"),
+        )
+        .where(F.col("kind").isNotNull())
+    )

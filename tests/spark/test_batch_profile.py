@@ -1,0 +1,53 @@
+"""One look at a batch: what its documents hold, which keys it has, and whether patches are among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bronze_changes import CHANGES_DDL
+from pyspark.sql import SparkSession
+
+from pipelines.silver.batch_profile import BatchProfile, profile_batch
+from pipelines.silver.key_filter import Keys
+
+Row = tuple[Any, ...]
+
+
+def row(key: str | None, op: str, document: dict[str, Any] | None = None, **event: Any) -> Row:
+    envelope = (
+        bson.encode(document or {})
+        if op == "r"
+        else bson.encode(event | ({"fullDocument": document} if document else {}))
+    )
+    return (key, "1", op, None, None, None if document is None else len(bson.encode(document)), envelope, 0, None)
+
+
+INSERT, READ = row("a", "c", {"_id": 1, "n": 2}), row("c", "r", {"_id": 3, "t": "x"})
+PATCH = row("b", "u", updateDescription={"updatedFields": {"hidden": 1}})
+DELETE = row("a", "d", fullDocumentBeforeChange={"before": 1})
+
+
+def profiled(spark: SparkSession, *rows: Row, parts: int = 1) -> BatchProfile:
+    return profile_batch(spark.createDataFrame(list(rows), CHANGES_DDL).repartition(parts), max_depth=8)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_documents_keys_and_patches_are_found_in_one_look(spark: SparkSession, parts: int) -> None:
+    found = profiled(spark, INSERT, READ, PATCH, DELETE, parts=parts)
+    assert sorted(found.census.fields) == ["_id", "n", "t"]  # neither what a patch sets nor what a delete ended
+    assert found.census.fields["_id"].types == {"int"}
+    assert found.keys == Keys(("a", "b", "c"))
+    assert found.holds_patches
+
+
+def test_rows_that_are_no_changes_say_nothing(spark: SparkSession) -> None:
+    control = row("z", "ddl", {"renamed": 1})
+    assert profiled(spark, control).keys == profiled(spark).keys == Keys()
+    assert profiled(spark, control).census.fields == {}
+    assert not profiled(spark, INSERT, DELETE, control).holds_patches
+
+
+def test_a_row_without_a_key_leaves_any_key_possible(spark: SparkSession) -> None:
+    assert profiled(spark, INSERT, row(None, "u", {"_id": 5})).keys == Keys()

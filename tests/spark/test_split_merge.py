@@ -1,0 +1,173 @@
+"""A large batch in two MERGEs: the same table as by one, and none where a row may be on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import bson
+import pytest
+from bronze_changes import CHANGES_DDL
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.io.merge import Merged
+from pipelines.io.tables import Tables
+from pipelines.model.shape import Shape
+from pipelines.model.tables import TableName
+from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.decode.rows import typed_rows
+from pipelines.silver.key_filter import Keys
+from pipelines.silver.latest import latest_per_key
+from pipelines.silver.schema.evolution import SchemaChange
+from pipelines.silver.silver_table import SilverTable
+from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
+
+_SHAPE = Shape("struct", fields={"v": Shape("int")})
+
+Row = tuple[str | None, str, str, None, None, int | None, bytes, int, None]
+Table = Callable[[str], SilverTable]
+
+
+def change(key: str | None, position: str, op: str, value: int | None = None) -> Row:
+    document = {"_id": key, "v": value}
+    event = {"operationType": "update"} if value is None else {"operationType": "replace", "fullDocument": document}
+    return (
+        key,
+        position,
+        op,
+        None,
+        None,
+        None if value is None else len(bson.encode(document)),
+        bson.encode(event),
+        0,
+        None,
+    )
+
+
+OLD = (change("a", "1", "c", 1), change("b", "1", "c", 2), change("m", "1", "c", 3))
+
+
+@pytest.fixture(autouse=True)
+def _two_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.silver.split_merge.WORTH_TWO", 3)
+
+
+@pytest.fixture
+def made(tables: Tables) -> Table:
+    """Makes a silver table of that name, with the rows of `OLD`."""
+
+    def make(name: str) -> SilverTable:
+        table = SilverTable(tables, TableName("silver", name))
+        table.open(f"db.{name}", "test")
+        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "INT")], known=Shape("struct"))
+        assert whole(table, OLD).inserted == 3
+        return table
+
+    return make
+
+
+def frame(spark: SparkSession, changes: Sequence[Row]) -> DataFrame:
+    return spark.createDataFrame(list(changes), CHANGES_DDL)
+
+
+def typed(state: DataFrame) -> DataFrame:
+    return typed_rows(state, _SHAPE)
+
+
+def whole(table: SilverTable, changes: Sequence[Row]) -> Merged:
+    rows = frame(table.tables.spark, changes)
+    return table.merge(typed(latest_per_key(rows)), keys=profile_batch(rows, max_depth=8).keys, deletes="soft")
+
+
+def by_halves(table: SilverTable, changes: Sequence[Row]) -> Merged:
+    rows = frame(table.tables.spark, changes)
+    merge_parts = split_changes(rows, columns=1, tables_at_once=1)
+    assert merge_parts
+    return split_merge(table, merge_parts, latest_per_key(rows), typed, deletes="soft")
+
+
+def content(table: SilverTable) -> DataFrame:
+    return table.tables.read(table.name).withColumn("_rescued", F.col("_rescued").cast("string")).orderBy("_key")
+
+
+def merge_parts(spark: SparkSession, *changes: Row, columns: int = 1, at_once: int = 1) -> list[MergePart]:
+    return split_changes(frame(spark, changes), columns=columns, tables_at_once=at_once)
+
+
+def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_on_the_other(
+    spark: SparkSession,
+) -> None:
+    changes = [change("n", "2", "c", 1), change("n", "3", "u", 2), change("z", "3", "d"), change("z", "2", "c", 4)]
+    changes += [change("m", "2", "u"), change("b", "2", "u", 5), change("b", "3", "d")]
+    assert merge_parts(spark, *changes) == [
+        MergePart(True, Keys(bounds=("n", "z")), 2),
+        MergePart(False, Keys(bounds=("b", "m")), 2),
+    ]
+
+
+def test_only_many_changes_of_the_stream_are_parted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.silver.key_filter.LISTED", 1)
+    some = [change("b", "2", "u", 1), change("c", "2", "u", 1)]
+    assert profile_batch(frame(spark, some), max_depth=8).keys.are_streamed
+    for unsure in (
+        change("q", "2", "r", 1),
+        change(None, "2", "u", 1),
+    ):  # a READ may be of what is there, or of what is new
+        assert not profile_batch(frame(spark, [*some, unsure]), max_depth=8).keys.are_streamed
+    assert not profile_batch(frame(spark, [change("b" * 300, "2", "u", 1)]), max_depth=8).keys.are_streamed
+
+
+def test_few_keys_are_not_worth_two_commits(spark: SparkSession) -> None:
+    both = [change("a", "2", "u", 1), change("n", "2", "c", 1)]
+    assert merge_parts(spark, *both) == []
+    assert len(merge_parts(spark, both[0])) == 1
+    assert len(merge_parts(spark, *both, change("b", "2", "u", 1))) == 2
+
+
+@pytest.mark.parametrize(("held", "dense"), [(0, False), (49, False), (50, True), (200, True), (201, False)])
+def test_one_merge_takes_a_batch_that_changes_most_of_what_it_meets(
+    spark: SparkSession, held: int, dense: bool
+) -> None:
+    between = spark.range(held).select(F.col("id").cast("string").alias("_key"))
+    assert are_dense(between, changes=100) is dense
+
+
+def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted, inserted = (
+        [change("a", "2", "d"), change("b", "2", "d")],
+        [change("n", "2", "c", 1), change("o", "2", "c", 1)],
+    )
+    monkeypatch.setattr("pipelines.silver.split_merge.BROADCAST_BYTES", 4 * 600)
+    assert len(merge_parts(spark, *deleted, *inserted, at_once=1)) == 2
+    assert len(merge_parts(spark, *deleted, *inserted, at_once=2)) == 2
+    assert merge_parts(spark, *deleted, *inserted, at_once=3) == [], "a row without a document takes its room, too"
+    assert merge_parts(spark, *deleted, *inserted, columns=400) == [], "and so does a column without a value"
+    assert len(merge_parts(spark, *inserted, columns=400)) == 1, "it goes to no task as a whole"
+
+
+# promise 2; scenario: C12
+def test_two_merges_make_the_same_table_as_one_also_of_what_is_not_what_its_half_says(made: Table) -> None:
+    once, twice = made("once"), made("twice")
+
+    def merged(*changes: Row) -> tuple[Merged, int]:
+        """What came of it, and in how many commits; the same as by one MERGE."""
+        before = twice.tables.version(twice.name)
+        found = by_halves(twice, changes)
+        assert found == whole(once, changes)
+        assert_df_equality(content(once), content(twice))
+        return found, twice.tables.version(twice.name) - before
+
+    usual = [change("n", "2", "c", 10), change("n", "3", "u", 11), change("z", "2", "c", 12), change("z", "3", "d")]
+    usual += [change("a", "2", "u", 13), change("b", "2", "d"), change("m", "2", "u")]
+    assert merged(*usual) == (Merged(inserted=2, updated=3, deleted=0), 2)
+    assert merged(*usual)[0] == Merged(0, 0, 0), "a batch that is repeated"
+    assert merged(change("b", "4", "c", 20), change("y", "4", "c", 21)) == (Merged(1, 1, 0), 2), (
+        "b was deleted: its tombstone is there"
+    )
+    assert merged(change("a", "5", "u", 22), change("b", "0", "u", 23), change("x", "5", "d")) == (
+        Merged(1, 1, 0),
+        2,
+    ), "x is not there"

@@ -1,0 +1,211 @@
+"""Events above 16 MiB: found, passed without their heavy parts, or put together again. And documents that JSON cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymongo import errors as mongo
+
+from pipelines.bronze.event import parse_event
+from pipelines.errors import ConfigurationError, ContractError
+from pipelines.jobs.capture.oversize_events import check_oversize
+from pipelines.model.bson.poison import why_not_json
+from pipelines.settings.configuration import CaptureSettings
+from pipelines.silver.schema.census import Census, CensusTaker
+from pipelines.source.client import Deployment
+from pipelines.source.event_assembler import EventAssembler
+from pipelines.source.oversize_events import Fragments, OversizeLocator, stripped_event
+
+EVENT: dict[str, Any] = {
+    "_id": {"_data": "8201"},
+    "operationType": "update",
+    "clusterTime": bson.Timestamp(7, 1),
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": 5},
+    "fullDocument": {"_id": 5, "text": "x" * 100},
+    "fullDocumentBeforeChange": {"_id": 5, "text": "x" * 200},
+    "updateDescription": {"updatedFields": {"text": "x" * 100}},
+}
+
+
+def fragments_of(event: dict[str, Any], *cuts: int) -> list[bytes]:
+    """As the server splits: whole fields, the token of each fragment its own."""
+    names = [name for name in event if name != "_id"]
+    bounds = [0, *cuts, len(names)]
+    of = len(bounds) - 1
+    return [
+        bson.encode(
+            {"_id": {"_data": f"{event['_id']['_data']}{number:02}"}, "splitEvent": {"fragment": number, "of": of}}
+            | {name: event[name] for name in names[bounds[number - 1] : bounds[number]]}
+        )
+        for number in range(1, of + 1)
+    ]
+
+
+# scenario: J04, J05
+@given(st.lists(st.integers(0, len(EVENT) - 1), max_size=4))
+def test_fragments_make_one_event_with_the_last_ones_token(cuts: list[int]) -> None:
+    parts = fragments_of(EVENT, *sorted(cuts))
+    fragments = Fragments()
+    *early, whole = [fragments.add(part) for part in parts]
+    assert early == [None] * (len(parts) - 1)
+    assert whole is not None
+    assert not fragments.waiting
+    assert bson.decode(whole) == EVENT | {"_id": {"_data": f"8201{len(parts):02}"}}
+
+
+# scenario: J04, J08
+def test_nothing_is_handed_on_between_fragments_and_a_hole_is_refused() -> None:
+    first, second, third = fragments_of(EVENT, 2, 4)
+    fragments = Fragments()
+    assert fragments.add(bson.encode(EVENT)) == bson.encode(EVENT)
+    assert fragments.add(first) is None
+    assert fragments.waiting
+    for wrong in (third, first, bson.encode(EVENT)):
+        fragments = Fragments()
+        fragments.add(first)
+        with pytest.raises(ContractError, match="do not follow"):
+            fragments.add(wrong)
+    with pytest.raises(ContractError):
+        Fragments().add(second)
+
+
+def test_a_light_event_keeps_its_key_and_position_and_says_what_it_left_out() -> None:
+    stripped = stripped_event(bson.encode(EVENT))
+    event = parse_event(stripped)
+    assert (event.op, event.operation_type, event.key, event.position) == (
+        "oversize",
+        "update",
+        "5",
+        "0000000700000001:8201",
+    )
+    assert bson.decode(stripped)["_leftOut"] == ["fullDocument", "fullDocumentBeforeChange", "updateDescription"]
+    assert b"xxx" not in stripped
+    assert (
+        parse_event(stripped_event(bson.encode(EVENT | {"operationType": "delete"}))).op == "d"
+    )  # its key is all it needs
+
+
+@pytest.mark.parametrize(
+    ("version", "splits"),
+    [
+        ("6.0.5", False),
+        ("6.0.9", True),
+        ("6.0.10-rc0", True),
+        ("7.0.0", True),
+        ("5.0.30", False),
+        ("8.1.0-alpha", True),
+    ],
+)
+def test_which_servers_split(version: str, splits: bool) -> None:
+    assert Deployment(version, "rs", False, "id").splits_large_events is splits
+
+
+def test_narrowing_finds_the_event_by_answers_of_one() -> None:
+    locator = OversizeLocator(ahead=10)
+    assert not locator.came(3)
+    assert locator.refused() == 0  # in an answer of many: somewhere ahead
+    assert locator.is_on
+    assert not locator.came(4)
+    assert locator.refused() == 1  # in an answer of one: this one
+    assert locator.came(1)  # shorter by now
+    assert not locator.is_on
+    locator.refused()
+    assert [locator.came(5), locator.came(5)] == [False, True]  # all that stood in the refused answer has come
+    locator.refused()
+    assert locator.came(0)  # the end of the stream
+
+
+def test_only_the_third_lost_connection_is_suspected_and_never_what_the_server_says_after_it() -> None:
+    locator, lost = OversizeLocator(ahead=10), mongo.AutoReconnect("connection closed")
+    assert [locator.suspects(lost) for _ in range(3)] == [False, False, True]
+    assert not locator.suspects(mongo.ServerSelectionTimeoutError("nobody"))
+    assert not locator.suspects(mongo.OperationFailure("history lost", 286))
+    assert locator.suspects(mongo.OperationFailure("too large", 10334))
+    assert not locator.explains(lost, b"a small event")
+    assert locator.explains(lost, bytes(2 * 1024 * 1024))
+
+
+def assembler(**how: Any) -> EventAssembler:
+    return EventAssembler(lambda event: event, **({"split": False, "skip_threshold": 0, "strict": False} | how))
+
+
+def test_what_is_above_the_threshold_is_set_aside() -> None:
+    raw = bson.encode(EVENT)
+    below, between, above = (assembler(skip_threshold=size) for size in (1000, 150, 100))
+    assert (below.take(raw), below.oversize_events) == (raw, [])
+    without_pre_image = between.take(raw)
+    assert without_pre_image is not None
+    assert bson.decode(without_pre_image) == {name: EVENT[name] for name in EVENT if name != "fullDocumentBeforeChange"}
+    assert above.take(raw) == stripped_event(raw)
+    assert [
+        (aside.document_bytes, aside.refused_by_server) for aside in (*between.oversize_events, *above.oversize_events)
+    ] == [(225, False)] * 2
+
+
+BROKEN = bson.encode({"_id": 5, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+TWICE = bson.encode({"_id": 5, "in": {"a": 1, "b": 2}}).replace(b"\x10b\0", b"\x10a\0")
+DEEP: dict[str, Any] = {}
+for _ in range(170):
+    DEEP = {"d": DEEP}
+FINE: list[dict[str, Any]] = [
+    {"a": "é\0🛫", "": 1, "a.b": 1, "$set": 1, "A": 1, "new\nline": 1},
+    {"date": bson.DatetimeMS(2**62), "mixed": [1, "x", None, [{}]]},
+    {"code": bson.Code("f", {"x": 1}), "re": bson.Regex("a", "imx"), "bin": bson.Binary(b"\xff", 6)},
+    DEEP,
+]
+
+
+# scenario: K03, K05, K07, K08, K09
+def test_what_json_can_show_is_no_poison() -> None:
+    documents = [bson.encode(document) for document in FINE]
+    assert [why_not_json(document) for document in documents] == [None] * len(FINE)
+    assert not CensusTaker(8).count(documents).holds_poison
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        BROKEN,
+        TWICE,
+        bson.encode({"_id": 1, "name": 1}).replace(b"name", b"n\xffme"),
+        bson.encode({"deep": {"b": {"c": "XXXX"}}}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+        bson.encode({"list": [1, "XXXX"]}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+        bson.encode({"code": bson.Code("XXXX")}).replace(b"XXXX", b"\xff\xfe\xfd\xfc"),
+    ],
+)
+@pytest.mark.parametrize("depth", [1, 8])
+def test_the_census_notices_poison_wherever_it_is(document: bytes, depth: int) -> None:
+    assert why_not_json(document) is not None
+    census = CensusTaker(depth).count([document])
+    assert census.holds_poison
+    merged = CensusTaker(depth).count([bson.encode({"_id": 1})])
+    merged.merge(Census.from_json(census.to_json()))
+    assert merged.holds_poison
+
+
+# scenario: K02, K04
+def test_strict_stops_at_poison_and_names_it_without_its_values() -> None:
+    fine = bson.encode(EVENT)
+    assert assembler(strict=True).take(fine) == fine
+    poisoned = bson.encode(EVENT | {"fullDocument": bson.raw_bson.RawBSONDocument(BROKEN)})
+    assert assembler().take(poisoned) == poisoned
+    with pytest.raises(ContractError, match=r"the document with key #ef2d127de37b of shop\.orders") as refused:
+        assembler(strict=True).take(poisoned)
+    assert "errors_tolerance" in refused.value.next_step
+
+
+# scenario: J04
+def test_split_is_refused_where_the_server_cannot_and_a_threshold_where_nothing_is_skipped() -> None:
+    old, new = Deployment("6.0.5", "rs", False, "id"), Deployment("7.0.2", "rs", False, "id")
+    check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), new)
+    with pytest.raises(
+        ConfigurationError, match=r"split needs \$changeStreamSplitLargeEvent, which MongoDB 6\.0\.5 has not"
+    ):
+        check_oversize(CaptureSettings(cursor_oversize_handling_mode="split"), old)
+    with pytest.raises(ConfigurationError, match="without"):
+        check_oversize(CaptureSettings(cursor_oversize_skip_threshold=1000), new)

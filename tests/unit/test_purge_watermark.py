@@ -1,0 +1,33 @@
+"""How far the floor of a silver table may rise."""
+
+from __future__ import annotations
+
+from pipelines.model.gap import Gap
+from pipelines.model.namespaces import Namespace
+from pipelines.silver.purge_watermark import WatermarkBound, gap_bounds, lowest_bound
+from pipelines.silver.sweep import SnapshotCertificate
+
+A, B = Namespace("shop", "a"), Namespace("shop", "b")
+WHOLE = SnapshotCertificate("whole", {A: "6:~", B: "7:~"}, "5:~", frozenset({A, B}))
+ONLY_B = SnapshotCertificate("b", {B: "9:~"}, None, frozenset({B}))
+
+
+def test_the_lowest_bound_counts_and_says_what_it_awaits() -> None:
+    stream, snapshot = WatermarkBound("5:"), WatermarkBound("3:~", "snapshot s")
+    assert lowest_bound([stream, snapshot]) == snapshot
+    assert lowest_bound([stream, WatermarkBound("5:", "silver")]).awaits == "", "time alone moves it on"
+
+
+# scenario: the design's "late READs after a drop or a purge"
+def test_a_gap_holds_the_floor_until_a_snapshot_has_read_the_whole_collection_behind_it() -> None:
+    early, late, of_b = Gap("1", "4:~"), Gap("2", "8:~"), Gap("3", "8:~", str(B))
+
+    def held(namespace: Namespace, *snapshots: SnapshotCertificate) -> list[str]:
+        return [bound.position for bound in gap_bounds((early, late, of_b), namespace, snapshots)]
+
+    assert held(A) == ["1", "2"]
+    assert held(A, WHOLE) == ["2"]
+    assert held(A, WHOLE, ONLY_B) == ["2"], "a snapshot of another collection"
+    assert held(B, WHOLE) == ["2", "3"]
+    assert held(B, WHOLE, ONLY_B) == []
+    assert held(Namespace("shop", "gone"), WHOLE) == ["2"], "it was not there when all were listed"

@@ -1,0 +1,248 @@
+"""What is tried again, how often, after how long; what an error means in which phase and behind which cause."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pymongo import errors as mongo
+
+from pipelines.control.logs import JsonFormatter
+from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
+from pipelines.io.append_result import WriterEnded
+from pipelines.jobs.snapshot.chunk_retries import retry_chunk
+from pipelines.source.errors import CODES, NoAnswer, Phase, as_strandline_error, classify
+from pipelines.source.retry_policy import Failures, RetryPolicy
+
+
+class Clock(threading.Event):
+    """Waits that take no time and are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        return True
+
+
+def run(
+    retry_policy: RetryPolicy, outcomes: Iterator[Exception | None], *, progress: bool = False
+) -> tuple[list[float], Exception | None]:
+    """The waits of an operation that meets *outcomes*, and the error that ends it. *progress*: it makes some before each."""
+    clock, failures = Clock(), Failures()
+
+    def operation() -> None:
+        error = next(outcomes)
+        if progress:
+            failures.clear()
+        if error is not None:
+            raise error
+
+    try:
+        retry_policy.call(operation, clock, failures)
+    except RetriableError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+def run_sequence(retry_policy: RetryPolicy, happens: list[str]) -> tuple[list[float], Exception | None]:
+    """The waits of an operation that meets what *happens*, and the error that ends it."""
+    clock, failures, left = Clock(), Failures(), iter(happens)
+
+    def operation() -> None:
+        while (event := next(left)) == PROGRESS:
+            failures.clear()
+        if event != SUCCESS:
+            raise NoAnswer("x") if event == AWAY else RetriableError("x")
+
+    try:
+        retry_policy.call(operation, clock, failures)
+    except RetriableError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+def failing(error: Exception, times: int) -> Iterator[Exception | None]:
+    yield from [error] * times
+    yield None
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    waits, error = run(RetryPolicy(), failing(RetriableError("x"), 10))
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]
+    assert error is None
+
+
+ELECTION, AWAY, PROGRESS, SUCCESS = "election", "away", "progress", "success"
+
+
+# scenario: P04, P07
+@pytest.mark.parametrize(
+    ("retry_policy", "happens", "retries", "ends_with"),
+    [
+        (RetryPolicy(), [ELECTION] * 50, 50, None),
+        (RetryPolicy(), [AWAY] * 15, 15, None),
+        (RetryPolicy(), [AWAY] * 16, 15, AWAY),
+        (RetryPolicy(), [*[ELECTION] * 15, AWAY], 16, None),
+        (RetryPolicy(), [*[ELECTION] * 40, *[AWAY] * 15, ELECTION], 56, None),
+        (RetryPolicy(), [*[AWAY, ELECTION] * 15, AWAY], 30, AWAY),
+        (RetryPolicy(), [*[AWAY] * 15, PROGRESS, *[AWAY] * 15], 30, None),
+        (RetryPolicy(connect_max_attempts=2), [AWAY] * 2, 1, AWAY),
+        (RetryPolicy(connect_max_attempts=2), [AWAY, *[ELECTION] * 9, AWAY], 10, AWAY),
+        (RetryPolicy(max_retries=3), [ELECTION] * 3, 3, None),
+        (RetryPolicy(max_retries=3), [ELECTION] * 4, 3, ELECTION),
+        (RetryPolicy(max_retries=0), [ELECTION], 0, ELECTION),
+        (RetryPolicy(max_retries=0), [AWAY] * 5, 5, None),
+        (RetryPolicy(max_retries=3), [AWAY, AWAY, AWAY, ELECTION, ELECTION, ELECTION], 6, None),
+        (RetryPolicy(max_retries=3), [ELECTION] * 3 + [PROGRESS] + [ELECTION] * 3, 6, None),
+        (RetryPolicy(max_retries=3), [ELECTION, AWAY] * 3 + [ELECTION], 6, ELECTION),
+    ],
+)
+def test_each_bound_counts_the_failures_that_it_names(
+    retry_policy: RetryPolicy, happens: list[str], retries: int, ends_with: str | None
+) -> None:
+    waits, error = run_sequence(retry_policy, [*happens, SUCCESS])
+    assert len(waits) == retries
+    assert ends_with == (None if error is None else {NoAnswer: AWAY, RetriableError: ELECTION}[type(error)])
+
+
+# scenario: G04
+def test_progress_resets_the_count_and_the_wait() -> None:
+    waits, error = run(RetryPolicy(max_retries=1), failing(RetriableError("x"), 30), progress=True)
+    assert (waits, error) == ([1] * 30, None)
+
+
+def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
+    with pytest.raises(ConfigurationError):
+        run(RetryPolicy(), iter([ConfigurationError("x")]))
+    stop, asked = threading.Event(), iter([RetriableError("first"), RetriableError("second")])
+
+    def question() -> str:
+        error = next(asked, None)
+        if error is not None:
+            raise error
+        return "answer"
+
+    assert RetryPolicy(initial_delay_ms=1).call(question, stop) == "answer"
+    asked = iter([RetriableError("first"), RetriableError("second")])
+    stop.set()
+    with pytest.raises(RetriableError, match="first"):
+        RetryPolicy().call(question, stop)
+
+
+def land(
+    *outcomes: Exception | None, retry_policy: RetryPolicy = RetryPolicy(), clock: Clock | None = None
+) -> tuple[list[float], Exception | None]:
+    """The waits of a chunk that meets *outcomes*, and with what it ends."""
+    clock, left = clock or Clock(), iter(outcomes)
+
+    def once() -> int:
+        error = next(left)
+        if error is not None:
+            raise error
+        return 7
+
+    try:
+        assert retry_chunk(once, retry_policy, clock) == 7
+    except StrandlineError as error:
+        return clock.waits, error
+    return clock.waits, None
+
+
+# scenario: P04
+def test_a_chunk_waits_for_its_source_as_the_stream_does_and_tries_whatever_else_may_pass_five_times() -> None:
+    away, broken = NoAnswer("x"), OSError("an executor is gone")
+    assert land(*[away] * 9, None) == ([1, 2, 4, 8, 16, 32, 64, 120, 120], None)
+    assert land(*[away] * 9, retry_policy=RetryPolicy(connect_max_attempts=3, max_delay_ms=1500)) == ([1, 1.5], away)
+    assert land(*[RetriableError("x")] * 9, retry_policy=RetryPolicy(max_retries=1))[0] == [1]
+    assert land(*[broken] * 4, None) == ([1, 2, 4, 8], None)
+    assert land(broken, *[away] * 6, broken, None) == ([1, 1, 2, 4, 8, 16, 32, 2], None)
+    waits, failed = land(*[broken] * 5)
+    assert (waits, str(failed)) == (
+        [1, 2, 4, 8],
+        "a snapshot chunk failed 5 times (OSError) → strandline capture: it goes on with the chunk",
+    )
+
+
+@pytest.mark.parametrize("error", [ContractError("dropped"), WriterEnded("the worker is gone")])
+def test_a_chunk_that_is_refused_or_has_no_writer_any_more_is_not_tried_again(error: StrandlineError) -> None:
+    assert land(error) == ([], error)
+
+
+@pytest.mark.parametrize("error", [NoAnswer("x"), OSError("x")])
+def test_a_chunk_is_not_tried_again_once_the_snapshot_is_to_end(error: Exception) -> None:
+    stopped = Clock()
+    stopped.set()
+    waits, last = land(error, clock=stopped)
+    assert waits == []
+    assert isinstance(last, RetriableError)
+
+
+def operation(code: int) -> mongo.OperationFailure:
+    return mongo.OperationFailure("secret text", code)
+
+
+# scenario: G05
+@pytest.mark.parametrize(
+    ("code", "resuming", "otherwise"),
+    [
+        (286, "history_lost", "history_lost"),
+        (280, "history_lost", "history_lost"),
+        (260, "invalid_token", "terminal"),
+        (50811, "invalid_token", "terminal"),
+        (9, "invalid_token", "terminal"),
+        (136, "retriable", "retriable"),
+        (11000, "terminal", "terminal"),
+        (10334, "oversize", "oversize"),
+    ],
+)
+def test_a_token_is_rejected_only_when_a_stream_is_opened_at_it(code: int, resuming: str, otherwise: str) -> None:
+    phases: tuple[Phase, ...] = ("resuming", "opening", "reading")
+    assert [classify(operation(code), phase) for phase in phases] == [resuming, otherwise, otherwise]
+
+
+# scenario: F07, J07
+@pytest.mark.parametrize(
+    ("code", "kind"), [(18, ConfigurationError), (286, ResumePointLost), (10334, ConfigurationError)]
+)
+def test_a_decisive_cause_behind_a_broken_connection_decides(code: int, kind: type[Exception]) -> None:
+    outer = mongo.AutoReconnect("connection closed")
+    middle = OSError("io")
+    outer.__cause__, middle.__cause__ = middle, operation(code)
+    error = as_strandline_error(outer, doing="reading")
+    assert type(error) is kind
+    assert str(code) in str(error)
+    if code == 10334:
+        assert "16 MiB" in str(error)
+        assert "cursor_oversize_handling_mode" in error.next_step
+
+
+def test_every_code_says_what_to_do_and_only_the_passing_ones_are_tried_again() -> None:
+    for code, verdict in CODES.items():
+        error = as_strandline_error(operation(code), doing="reading")
+        assert isinstance(error, RetriableError) == (verdict == "retriable"), code
+        assert error.next_step, code
+        assert "secret" not in str(error)
+    assert isinstance(as_strandline_error(mongo.ServerSelectionTimeoutError("host:1"), doing="reading"), NoAnswer)
+
+
+def test_what_a_server_forgot_while_it_was_read_says_how_it_remembers_longer() -> None:
+    error = as_strandline_error(operation(239), doing="reading shop.orders")
+    assert type(error) is RetriableError
+    assert "snapshot_chunk_size" in str(error.next_step)
+    assert "minSnapshotHistoryWindowInSeconds" in str(error.next_step)
+
+
+def test_a_retry_is_logged_with_its_context_and_without_the_servers_text(caplog: pytest.LogCaptureFixture) -> None:
+    error = as_strandline_error(operation(237), doing="reading")
+    with caplog.at_level(logging.WARNING, "strandline.source"):
+        run(RetryPolicy(), failing(error, 1))
+    line: dict[str, Any] = json.loads(JsonFormatter().format(caplog.records[0]))
+    assert line["context"] == {"stage": "read", "class": "RetriableError", "attempt": 1, "next_attempt_in_seconds": 1.0}
+    assert "secret" not in json.dumps(line)
