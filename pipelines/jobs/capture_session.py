@@ -10,7 +10,7 @@ from typing import TypeVar
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
 from pipelines.control.sources import Gate
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import AnyClient, ConnectionOptions
 from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Selection

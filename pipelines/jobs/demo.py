@@ -21,14 +21,16 @@ from pipelines.demo.show import Stages, gold_table
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import schema_of
-from pipelines.jobs.capture.job import connection_options, run_capture
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.gold.job import run_gold
 from pipelines.jobs.gold.quality import guard_gold
 from pipelines.jobs.operations.sql import run_sql
 from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
-from pipelines.settings.configuration import CaptureSettings, Settings
+from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings
 from pipelines.source.client import AnyClient, hosts_of, open_client, translate_errors
 from pipelines.source.mongod import EmbeddedMongod
 

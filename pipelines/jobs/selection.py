@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigurationError
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
 from pipelines.source.sharding import refuse_shared_ids, shard_keys
 from pipelines.source.stages import Images, Selection

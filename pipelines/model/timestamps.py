@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Final, overload
 
@@ -27,3 +28,8 @@ def parse_time(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def clock_us() -> int:
+    """Microseconds since the epoch, UTC."""
+    return time.time_ns() // 1000

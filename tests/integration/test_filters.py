@@ -25,7 +25,7 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.selection import checked_selection, inspect_selection, selection_of
 from pipelines.jobs.silver.job import run_silver
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import AnyClient, find_collection, inspect, operation_time, token_data
 from pipelines.source.fields import FieldRewriter

@@ -15,7 +15,8 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset, reset_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.collection import BronzeRange, CollectionRun, updates_of
+from pipelines.jobs.silver.bronze_range import BronzeRange, updates_of
+from pipelines.jobs.silver.collection import CollectionRun
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import bronze_table

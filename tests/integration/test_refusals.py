@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
-from pipelines.jobs.capture.job import connection_options
 from pipelines.jobs.context import open_context
 from pipelines.jobs.offset_target import configured_start
+from pipelines.jobs.source_connection import connection_options
 from pipelines.settings.configuration import Settings
 from pipelines.source.client import ConnectionOptions, inspect, open_client
 from pipelines.source.mongod import free_ports, mongod_binary

@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.selection import check_ids
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import Collection, Deployment
 from pipelines.source.sharding import shard_keys
 from pipelines.source.stages import Selection

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.oversize_events import OversizeEvents
 from pipelines.jobs.capture_session import CaptureSession
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client
 from pipelines.source.mongod import EmbeddedMongod

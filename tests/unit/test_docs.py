@@ -19,7 +19,8 @@ from pipelines.gold.graph import parse
 from pipelines.gold.statement import DIALECT
 from pipelines.model.snapshot_policy import SnapshotPolicy
 from pipelines.model.table_schemas import BRONZE_DDL
-from pipelines.settings.configuration import CaptureSettings, Settings, SourceSettings, load_settings
+from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings, SourceSettings, load_settings
 from pipelines.settings.silver import SilverSettings
 from scripts.reference import columns_of
 

@@ -14,7 +14,7 @@ from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture.oversize_events import check_oversize
 from pipelines.model.bson.poison import why_not_json
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.silver.schema.census import Census, CensusTaker
 from pipelines.source.client import Deployment
 from pipelines.source.event_assembler import EventAssembler

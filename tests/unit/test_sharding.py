@@ -8,8 +8,8 @@ import bson
 import pytest
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import stream_limits
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.jobs.source_connection import stream_limits
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.sharding import ShardKeys, refuse_shared_id, refuse_shared_ids
 
 

@@ -16,7 +16,7 @@ from pipelines.jobs.capture.filter_changes import earlier_selection, filters_of
 from pipelines.jobs.capture.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.stages import Selection, stream_stages
 
 

@@ -12,7 +12,7 @@ from snapshotters import install
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.snapshot.plan import Chunk, Plan
 from pipelines.model.snapshot_policy import SnapshotPolicy, query_document
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import Collection
 from pipelines.source.ranges import Range
 

@@ -13,7 +13,7 @@ from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
 from pipelines.jobs.snapshot.run import SnapshotRun
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import Collection, ConnectionOptions
 from pipelines.source.ranges import Range
 from pipelines.source.retry_policy import RetryPolicy

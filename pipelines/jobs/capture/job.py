@@ -21,7 +21,8 @@ from pipelines.control.signal_inbox import Inbox, SignalFile
 from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
-from pipelines.jobs.capture.concurrent_snapshot import BatchCommitter, ConcurrentSnapshot
+from pipelines.jobs.capture.batch_committer import BatchCommitter
+from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.filter_changes import filters_of
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.oversize_events import OversizeEvents, check_oversize
@@ -32,13 +33,13 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.selection import checked_selection, selection_of, stream_of
-from pipelines.settings.configuration import CaptureSettings, Settings
+from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
+from pipelines.model.timestamps import clock_us
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import ConnectionOptions, close_client, inspect, open_client, token_data
+from pipelines.source.client import close_client, inspect, open_client, token_data
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
-from pipelines.source.retry_policy import RetryPolicy
-from pipelines.source.stream_opening import StreamLimits
 
 _log = logging.getLogger("strandline.capture")
 
@@ -278,47 +279,3 @@ def _count(events: Sequence[bytes]) -> None:
     seconds = parse_event(events[-1]).seconds
     LAST_EVENT.set(seconds)
     BEHIND_SOURCE.set(max(0.0, time.time() - seconds))
-
-
-def clock_us() -> int:
-    """Microseconds since the epoch, UTC."""
-    return time.time_ns() // 1000
-
-
-def connection_options(settings: Settings) -> ConnectionOptions:
-    """Raises ConfigurationError where no URI is set."""
-    source = settings.source
-    if source.uri is None:
-        raise ConfigurationError(
-            "no MongoDB is configured", next_step="set STRANDLINE_SOURCE__URI=mongodb://…, or try strandline demo"
-        )
-    return ConnectionOptions(
-        source.uri.get_secret_value(),
-        source.connect_timeout_ms,
-        source.server_selection_timeout_ms,
-        source.socket_timeout_ms,
-    )
-
-
-def stream_limits(settings: CaptureSettings, *, sharded: bool = False, show_keys: bool = False) -> StreamLimits:
-    return StreamLimits(
-        settings.max_batch_size,
-        settings.max_queue_size_in_bytes,
-        settings.poll_interval_ms,
-        settings.cursor_max_await_time_ms,
-        oversize=settings.cursor_oversize_handling_mode,
-        skip_threshold=settings.cursor_oversize_skip_threshold,
-        retry_limit=settings.errors_retry_limit,
-        strict=settings.errors_tolerance == "none",
-        show_keys=show_keys,
-        unique_ids=settings.sharded_ids_are_unique or not sharded,
-    )
-
-
-def retry_policy(settings: CaptureSettings) -> RetryPolicy:
-    return RetryPolicy(
-        max_retries=settings.errors_max_retries,
-        connect_max_attempts=settings.connect_max_attempts,
-        initial_delay_ms=settings.connect_backoff_initial_delay_ms,
-        max_delay_ms=settings.errors_retry_delay_max_ms,
-    )

@@ -13,7 +13,7 @@ from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.model.bson import raw as rb
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import AnyClient, Collection, Deployment
 from pipelines.source.document_reread import Reread, read_again
 from pipelines.source.event_assembler import name_of

@@ -20,7 +20,8 @@ from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
 from pipelines.control.signal_inbox import Inbox
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.jobs.capture.concurrent_snapshot import BatchCommitter, ConcurrentSnapshot
+from pipelines.jobs.capture.batch_committer import BatchCommitter
+from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.filter_changes import filters_of, newly_included_collections, note_gaps
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Plan, make_plan

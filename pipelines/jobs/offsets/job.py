@@ -18,15 +18,15 @@ from pipelines.bronze.offsets import Committed, Ended, history, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import clock_us, connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.offset_target import offset_target
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import is_readable
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
-from pipelines.model.timestamps import utc
+from pipelines.model.timestamps import clock_us, utc
 from pipelines.source.client import AnyClient, inspect, open_client, token_data, token_json
 from pipelines.source.oplog import Oplog
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.control.sources import SourceState, State, set_state
 from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.jobs.capture.job import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import bronze_table
 from pipelines.source.client import inspect, open_client
 from pipelines.source.oplog import Oplog, OplogReach

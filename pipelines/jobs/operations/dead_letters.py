@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.control.dead_letters import DeadLetters
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import clock_us, connection_options
 from pipelines.jobs.capture.oversize_events import land_reread
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.bson import raw as rb
-from pipelines.model.namespaces import Namespace
-from pipelines.model.timestamps import utc
-from pipelines.silver.poison import poisoned_documents
+from pipelines.model.timestamps import clock_us, utc
 from pipelines.source.client import Collection, open_client
 from pipelines.source.document_reread import read_again
 
@@ -37,23 +35,6 @@ class Replayed:
     status: str
     """``replayed``: its document was read again and landed; ``gone``: the source has it no more, which the stream tells, or only under a
     name that is not captured."""
-
-
-def note_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
-    """I/O: a dead letter for each document of *state* that silver can keep only as bytes. Idempotent."""
-    found = poisoned_documents(state).withColumns(
-        {
-            "source": F.lit(ctx.settings.source.name),
-            "stage": F.lit("convert"),
-            "class": F.lit("NoJson"),
-            "db": F.lit(namespace.db),
-            "collection": F.lit(namespace.collection),
-            "collection_uuid": F.lit(None).cast("string"),
-            "attempts": F.lit(1),
-            "at": F.lit(datetime.now(UTC)),
-        }
-    )
-    DeadLetters(ctx.tables).note_rows(found)
 
 
 def list_dead_letters(ctx: JobContext, *, status: str | None = None, limit: int = 1000) -> list[dict[str, Any]]:

@@ -6,16 +6,16 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.capture.job import connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import NO_GOLD, graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.migration import format_in_words
 from pipelines.jobs.offsets.life_cycle import last_offset
 from pipelines.jobs.selection import check_ids, guardrail, inspect_selection, selection_of
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
-from pipelines.settings.configuration import CaptureSettings
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import inspect, open_client, operation_time
 from pipelines.source.oplog import Oplog
 from pipelines.source.stages import Selection

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import schema_of
-from pipelines.jobs.capture.job import clock_us, connection_options
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
@@ -23,8 +22,10 @@ from pipelines.jobs.reconcile.comparison import Compared, Comparison, keeps_old_
 from pipelines.jobs.reconcile.repair import repair
 from pipelines.jobs.reconcile.source_digests import SourceDigests
 from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.jobs.source_connection import connection_options
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
+from pipelines.model.timestamps import clock_us
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import (

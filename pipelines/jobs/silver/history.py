@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.collection import BronzeRange, sweeps_of
+from pipelines.jobs.silver.bronze_range import BronzeRange, sweeps_of
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape

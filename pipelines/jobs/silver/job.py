@@ -17,7 +17,8 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.parallel_map import parallel_map
 from pipelines.jobs.selection import selection_of
-from pipelines.jobs.silver.collection import BronzeRange, CollectionRun, SilverResult, updates_of
+from pipelines.jobs.silver.bronze_range import BronzeRange, updates_of
+from pipelines.jobs.silver.collection import CollectionRun, SilverResult
 from pipelines.jobs.silver.cuts import only_maintained, publish_cut
 from pipelines.jobs.silver.history import HistoryRun, tables_of
 from pipelines.jobs.silver.table_names import conflicts

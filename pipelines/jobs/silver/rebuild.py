@@ -16,7 +16,8 @@ from pipelines.io.increments import is_readable
 from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
-from pipelines.jobs.silver.collection import BronzeRange, CollectionRun, note_schema_changes, updates_of
+from pipelines.jobs.silver.bronze_range import BronzeRange, updates_of
+from pipelines.jobs.silver.collection import CollectionRun, note_schema_changes
 from pipelines.jobs.silver.shadow_table import new_shadow, require_all_keys
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.model.namespaces import Namespace

@@ -1,0 +1,49 @@
+"""The connection to the source, and the limits of its change stream, as the settings say."""
+
+from __future__ import annotations
+
+from pipelines.errors import ConfigurationError
+from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings
+from pipelines.source.client import ConnectionOptions
+from pipelines.source.retry_policy import RetryPolicy
+from pipelines.source.stream_opening import StreamLimits
+
+
+def connection_options(settings: Settings) -> ConnectionOptions:
+    """Raises ConfigurationError where no URI is set."""
+    source = settings.source
+    if source.uri is None:
+        raise ConfigurationError(
+            "no MongoDB is configured", next_step="set STRANDLINE_SOURCE__URI=mongodb://…, or try strandline demo"
+        )
+    return ConnectionOptions(
+        source.uri.get_secret_value(),
+        source.connect_timeout_ms,
+        source.server_selection_timeout_ms,
+        source.socket_timeout_ms,
+    )
+
+
+def stream_limits(settings: CaptureSettings, *, sharded: bool = False, show_keys: bool = False) -> StreamLimits:
+    return StreamLimits(
+        settings.max_batch_size,
+        settings.max_queue_size_in_bytes,
+        settings.poll_interval_ms,
+        settings.cursor_max_await_time_ms,
+        oversize=settings.cursor_oversize_handling_mode,
+        skip_threshold=settings.cursor_oversize_skip_threshold,
+        retry_limit=settings.errors_retry_limit,
+        strict=settings.errors_tolerance == "none",
+        show_keys=show_keys,
+        unique_ids=settings.sharded_ids_are_unique or not sharded,
+    )
+
+
+def retry_policy(settings: CaptureSettings) -> RetryPolicy:
+    return RetryPolicy(
+        max_retries=settings.errors_max_retries,
+        connect_max_attempts=settings.connect_max_attempts,
+        initial_delay_ms=settings.connect_backoff_initial_delay_ms,
+        max_delay_ms=settings.errors_retry_delay_max_ms,
+    )
