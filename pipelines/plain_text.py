@@ -68,6 +68,10 @@ def printable_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, default=str, ensure_ascii=False, indent=indent).translate(_ESCAPED_IN_JSON)
 
 
+OWN_MESSAGE: Final = "strandline: "
+"""Prefix of messages that Strandline itself raises inside a query (``raise_error``). They contain no value."""
+
+
 def without_values(error: BaseException) -> str:
     """An error as one line, without the values of documents that Spark or Python quote in it.
 
@@ -123,7 +127,7 @@ def _by_condition(error: Any) -> str | None:
     if parameters is None:
         return f"[{condition}]"
     for name, value in sorted(dict(parameters).items(), key=lambda item: -len(item[1] or "")):
-        if value and name not in _NAMES:
+        if value and name not in _NAMES and not value.startswith(OWN_MESSAGE):
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _, name=name: f"<{name}>", text)
     return _first_line(text if text.startswith("[") else f"[{condition}] {text}")
 

@@ -15,7 +15,7 @@ from pyspark import SparkConf, SparkContext  # noqa: TID251  # why: only so does
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pipelines.io.session import build_session
+from pipelines.io.session import build_session, keep_values_out_of_the_log
 
 # A test has a handful of rows: generating and compiling code for each query took a third of the time that all tests need.
 # What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
@@ -70,6 +70,7 @@ def worker_session(config: pytest.Config) -> SparkSession | None:
     if gateway is None:
         return None
     os.environ |= dict(zip(_GATEWAY, gateway, strict=True)) | {"PYSPARK_PYTHON": sys.executable}
+    keep_values_out_of_the_log()  # as `build_session` does
     connected = launch_gateway()
     for name in _GATEWAY:
         del os.environ[name]  # what a test starts has a JVM of its own

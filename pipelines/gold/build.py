@@ -18,6 +18,7 @@ from pipelines.gold.spark_names import Source, spark_sql
 from pipelines.gold.statement import nearest
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
+from pipelines.plain_text import OWN_MESSAGE
 
 _FOUND = "_strandline_found"
 
@@ -132,7 +133,7 @@ def _unique(node: Node, rows: DataFrame) -> DataFrame:
     alike = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing
     )
-    message = F.lit(f"keys: {', '.join(keys)} do not identify a row of {node.table}")
+    message = F.lit(f"{OWN_MESSAGE}keys: {', '.join(keys)} do not identify a row of {node.table}")
     first = next(name for name in rows.columns if name.lower() == keys[0])
     checked = F.when(F.col("_alike") == 1, F.col(quoted(first))).otherwise(
         F.raise_error(message).cast(rows.schema[first].dataType)

@@ -112,7 +112,7 @@ def session_conf(
     return {**settings, **conf, **joined}
 
 
-def _keep_values_out_of_the_log() -> None:
+def keep_values_out_of_the_log() -> None:
     """PySpark logs a failed query with its message, which holds values, before it raises the same."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
@@ -137,7 +137,7 @@ def build_session(
             of that work; there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
         RetriableError: As `await_server`.
     """
-    _keep_values_out_of_the_log()
+    keep_values_out_of_the_log()
     if getattr(
         multiprocessing.current_process(), "_inheriting", False
     ):  # as multiprocessing itself asks, of processes alone

@@ -21,7 +21,7 @@ from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import last_offset, order, reach_of
+from pipelines.jobs.offsets.life_cycle import last_offset, reach_of, set_desired_state
 from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.operations.status import show_offset
 from pipelines.jobs.silver.job import run_silver
@@ -90,10 +90,12 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
             "the next capture goes on by capture.on_history_lost (restart_at_oldest)"
         )
         assert show_offset(ctx).batch == batch
-        order(ctx, "stopped", by="ops", why=None)  # it loses nothing more, and is the first step of the remedy
+        set_desired_state(
+            ctx, "stopped", by="ops", why=None
+        )  # it loses nothing more, and is the first step of the remedy
         with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
 
         too_early = spark_pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
         with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
@@ -108,7 +110,7 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         assert_streamed_exactly_once(healing)
         assert_equal_to_source(healing, shop, "a", "b")
         with pytest.raises(ConfigurationError, match=r"forgets the position of test in about \d+ minutes.*--force"):
-            order(healing, "stopped", by="ops", why=None)
+            set_desired_state(healing, "stopped", by="ops", why=None)
         (gap,) = bronze(healing).where("op = 'gap'").collect()
         said = json.loads(gap["after"])
         assert (gap["operation_type"], said["from"], said["to"]) == ("heal", shown.resume_token, gap["resume_token"])

@@ -18,7 +18,7 @@ from stream_reading import failing, needs_failpoints
 
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.offsets.job import reset_offset
-from pipelines.jobs.offsets.life_cycle import order
+from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.silver.job import run_silver
 
 Db = Database[dict[str, Any]]
@@ -58,10 +58,10 @@ def test_a_process_that_was_stopped_with_a_chunk_in_hand_lands_nothing_behind_a_
                 "waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=120_000
             )  # a chunk is being read
             os.killpg(asleep.pid, signal.SIGSTOP)
-        order(ctx, "stopped", by="ops", why=None)
+        set_desired_state(ctx, "stopped", by="ops", why=None)
         assert reset_offset(ctx, by="ops", why=None).committed_batch is not None
         database.a.delete_one({"_id": 3})
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
         assert run_capture(ctx, once=True).documents == 3
         run_silver(ctx)
         os.killpg(asleep.pid, signal.SIGCONT)

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.silver.job import collection as silver_collection
+from pipelines.jobs.silver import collection as silver_collection
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import TableName
 from pipelines.silver.batch_profile import BatchProfile, profile_batch
@@ -30,12 +30,12 @@ def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
 
     def overtaken(changes: DataFrame, *, max_depth: int) -> BatchProfile:
         """All that the other run does, more of bronze included, while this one looks at its batch."""
-        monkeypatch.setattr(silver_collection, "survey_of", profile_batch)
+        monkeypatch.setattr(silver_collection, "profile_batch", profile_batch)
         database.a.insert_one({"_id": 3, "theirs": "text"})
         land(ctx)
         return profile_batch(changes, max_depth=max_depth)
 
-    monkeypatch.setattr(silver_collection, "survey_of", overtaken)
+    monkeypatch.setattr(silver_collection, "profile_batch", overtaken)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     shape = SilverTable(ctx.tables, TableName("silver", "a")).open(f"{database.name}.a", ctx.settings.source.name).shape

@@ -29,7 +29,7 @@ from pipelines.jobs.capture.job import run_capture  # noqa: E402  # why: the pat
 from pipelines.jobs.context import JobContext, open_context  # noqa: E402  # why: as above
 from pipelines.jobs.gold.job import refresh_gold  # noqa: E402  # why: as above
 from pipelines.jobs.offsets.job import alter_offset, reset_offset  # noqa: E402  # why: as above
-from pipelines.jobs.offsets.life_cycle import order  # noqa: E402  # why: as above
+from pipelines.jobs.offsets.life_cycle import set_desired_state  # noqa: E402  # why: as above
 from pipelines.jobs.reconcile.job import run_reconcile  # noqa: E402  # why: as above
 from pipelines.jobs.silver.job import run_silver  # noqa: E402  # why: as above
 from pipelines.jobs.snapshot.send_signal import send_signal  # noqa: E402  # why: as above
@@ -112,10 +112,10 @@ def captured(folder: Path, uri: str, shop: Db) -> JobContext:
     shop.patched.replace_one({"_id": 3}, {"n": 1, "blob": "x" * 5_000})  # oversize
     shop.capped.update_one({"_id": 1}, {"$inc": {"n": 1}})
     land(patches)
-    order(ctx, "stopped", by="make", why="a gap")
+    set_desired_state(ctx, "stopped", by="make", why="a gap")
     shop.patched.update_one({"_id": 4}, {"$inc": {"n": 1}})
     alter_offset(ctx, "now", by="make", why="a gap")
-    order(ctx, "running", by="make", why=None)
+    set_desired_state(ctx, "running", by="make", why=None)
     shop.patched.update_one({"_id": 4}, {"$set": {"m": 1}})
     land(patches)
     return ctx
@@ -128,9 +128,9 @@ def repaired_and_built(ctx: JobContext) -> None:
     run_reconcile(ctx, collections=["shop.people"], repairs=True)
     run_silver(ctx)
     refresh_gold(ctx)
-    order(ctx, "stopped", by="make", why="a reset")
+    set_desired_state(ctx, "stopped", by="make", why="a reset")
     reset_offset(ctx, by="make", why="a reset")
-    order(ctx, "running", by="make", why=None)
+    set_desired_state(ctx, "running", by="make", why=None)
     land(ctx)
     purge(ctx)
     with_archives(ctx)
@@ -157,10 +157,10 @@ def leave_pending(folder: Path, uri: str, shop: Db) -> None:
     shop.patched.replace_one({"_id": 3}, {"n": 2, "blob": "x" * 5_000})
     shop.capped.update_one({"_id": 1}, {"$inc": {"n": 1}})
     land(patches)
-    order(ctx, "stopped", by="make", why="a gap")
+    set_desired_state(ctx, "stopped", by="make", why="a gap")
     shop.patched.update_one({"_id": 4}, {"$inc": {"n": 1}})
     alter_offset(ctx, "now", by="make", why="a gap")
-    order(ctx, "running", by="make", why=None)
+    set_desired_state(ctx, "running", by="make", why=None)
     shop.patched.update_one({"_id": 4}, {"$set": {"m": 2}})
     land(patches)
 

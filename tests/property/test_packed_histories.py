@@ -23,7 +23,7 @@ from seeds import SEEDS
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import order
+from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.operations.status import show_offset
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.snapshot.send_signal import send_signal
@@ -108,9 +108,9 @@ def test_thousands_of_histories_in_hundreds_of_collections_converge(
         send_signal(ctx, "execute-snapshot", {"data-collections": [rf"{database.name}\.c\d*[05]"]}, by="ops")
         until_it_ends(lambda ending: run_capture(ending, once=True), crashing, chance)
         until_it_ends(purge, crashing, chance)
-        order(ctx, "stopped", by="ops", why="a test")
+        set_desired_state(ctx, "stopped", by="ops", why="a test")
         alter_offset(ctx, before or "", by="ops", why="all of it again")
-        order(ctx, "running", by="ops", why=None)
+        set_desired_state(ctx, "running", by="ops", why=None)
         histories.live(histories.names)
         until_it_ends(lambda ending: run_capture(ending, once=True), crashing, chance)
         until_it_ends(run_silver, crashing, chance, commits=400)
