@@ -50,7 +50,7 @@ OLD = (change("a", "1", "c", 1), change("b", "1", "c", 2), change("m", "1", "c",
 
 @pytest.fixture(autouse=True)
 def _two_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.silver.split_merge.WORTH_TWO", 3)
+    monkeypatch.setattr("pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 3)
 
 
 @pytest.fixture
