@@ -8,16 +8,20 @@ import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
 
-cuts = typer.Typer(help="Consistent cuts: versions of all silver tables that belong together.", no_args_is_help=True)
+cuts = typer.Typer(
+    name="cuts",
+    help="Consistent cuts: the table versions of silver that belong to one moment of the source.",
+    no_args_is_help=True,
+)
 
 
 @cuts.command("list")
 def list_all(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum cuts to list.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """The newest first: a position, the version of every table there, and whether it is an exact moment of the source."""
+    """List cuts, newest first: position, table versions, and whether the cut is exact."""
     from pipelines.jobs.silver.cuts import list_cuts
 
     print_rows(list_cuts(open_pipeline(context), limit=limit), as_json=as_json)

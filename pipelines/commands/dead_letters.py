@@ -1,4 +1,4 @@
-"""``strandline dead-letters``: what could not be taken as it is."""
+"""``strandline dead-letters``: documents and events that could not be processed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record
 from pipelines.errors import ConfigurationError
 from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
 
-dead_letters = typer.Typer(help="What could not be taken as it is, and why.", no_args_is_help=True)
+dead_letters = typer.Typer(
+    name="dead-letters", help="Documents and events that could not be processed, and why.", no_args_is_help=True
+)
 
 
 @dead_letters.command("list")
 def list_(
     context: typer.Context,
-    status: Annotated[Literal["open", "replayed", "gone"] | None, typer.Option(help="Only these.")] = None,
+    status: Annotated[
+        Literal["open", "replayed", "gone"] | None, typer.Option(help="List only dead letters with this status.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The newest first, without documents."""
+    """List dead letters, newest first, without their documents."""
     from pipelines.jobs.operations.dead_letters import list_dead_letters
 
     print_rows(list_dead_letters(open_pipeline(context), status=status), as_json=as_json)
@@ -30,10 +34,10 @@ def list_(
 def show(
     context: typer.Context,
     identifier: Annotated[str, typer.Argument(metavar="ID")],
-    values: Annotated[bool, typer.Option("--values", help="The document, too.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Show the document too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """All of one."""
+    """Show one dead letter."""
     from pipelines.jobs.operations.dead_letters import show_dead_letter
 
     print_record(show_dead_letter(open_pipeline(context), identifier, values=values), as_json=as_json)
@@ -43,11 +47,11 @@ def show(
 def replay_(
     context: typer.Context,
     identifiers: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Default: all that are open.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Default: all open dead letters.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the documents again from the source and land them; calling again is safe."""
+    """Read the documents again from the source and append them to bronze. Repeating this is safe."""
     from pipelines.jobs.operations.dead_letters import replay
 
     print_rows([asdict(letter) for letter in replay(open_pipeline(context), identifiers or ())], as_json=as_json)
@@ -57,11 +61,12 @@ def replay_(
 def purge_(
     context: typer.Context,
     before: Annotated[
-        str | None, typer.Option(help="Only those noted before this ISO 8601 time, UTC where it names no zone.")
+        str | None,
+        typer.Option(help="Delete only dead letters older than this ISO 8601 time. UTC if no zone is given."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--open", help="Those that are still open, too.")] = False,
+    everything: Annotated[bool, typer.Option("--open", help="Delete open dead letters too.")] = False,
 ) -> None:
-    """Delete what is replayed or gone."""
+    """Delete dead letters that were replayed, or whose document is gone."""
     from pipelines.jobs.operations.dead_letters import purge
 
     try:

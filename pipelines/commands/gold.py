@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _BuildByDefault(TyperGroup):
-    """``gold``, ``gold NAME…`` and ``gold --plan`` are ``gold build …``."""
+    """Treat ``gold``, ``gold NAME…`` and ``gold --plan`` as ``gold build …``."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # why: typer's context is click's
         first = args[0] if args else ""
@@ -24,7 +24,9 @@ class _BuildByDefault(TyperGroup):
 
 
 gold = typer.Typer(
-    cls=_BuildByDefault, help="Build gold's views and tables: `gold [NAME…]`, `gold --plan`, `gold test`."
+    name="gold",
+    cls=_BuildByDefault,
+    help="Build the views and tables of gold: `gold [NAME…]`, `gold --plan`, `gold test`.",
 )
 
 
@@ -32,14 +34,14 @@ gold = typer.Typer(
 def build(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only these, and what they read in gold; default: all.")
+        list[str] | None, typer.Argument(help="Build only these nodes and the gold nodes that they read. Default: all.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and why.")] = False,
-    no_quality: Annotated[bool, typer.Option("--no-quality", help="Build without the quality gate in front.")] = False,
-    once: Annotated[bool, typer.Option("--once", hidden=True)] = False,  # noqa: ARG001  # why: the verbs share it; gold always ends
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be built, and why. Build nothing.")] = False,
+    no_quality: Annotated[bool, typer.Option("--no-quality", help="Skip the quality gate.")] = False,
+    once: Annotated[bool, typer.Option("--once", hidden=True)] = False,  # noqa: ARG001  # why: as of silver
     as_json: AsJson = False,
 ) -> None:
-    """Check quality, then build what changed upstream, in the order of the references."""
+    """Check quality, then build the nodes whose inputs changed, in order of their references."""
     from pipelines.jobs.gold.job import NO_GOLD, plan_gold, refresh_gold, run_gold
 
     ctx = open_pipeline(context)
@@ -66,7 +68,7 @@ def _say(*lines: str) -> None:
 
 
 def exit_where_failed(results: Sequence[GoldResult]) -> None:
-    """End with 1 where a view or table was not built for an error of its own. Each has been told by then."""
+    """Exit with 1 if a view or table failed. The failures have been printed already."""
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 
@@ -74,10 +76,10 @@ def exit_where_failed(results: Sequence[GoldResult]) -> None:
 @gold.command("test")
 def run_cases(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Only the cases of these; default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Run only the cases of these nodes. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the YAML cases beside the SQL files: given these rows, expect those."""
+    """Run the YAML test cases of the SQL files: given rows, expected rows."""
     from pipelines.jobs.gold.job import NO_CASES, check_gold
 
     results = check_gold(open_pipeline(context), names or ())

@@ -1,4 +1,4 @@
-"""``strandline offsets``: the position that bronze remembers, seen and set."""
+"""``strandline offsets``: show and change the committed position of a source."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, 
 if TYPE_CHECKING:
     from pipelines.jobs.offsets.job import Move
 
-offsets = typer.Typer(help="The position that bronze remembers.", no_args_is_help=True)
+offsets = typer.Typer(name="offsets", help="The committed position of the source.", no_args_is_help=True)
 
-Why = Annotated[str | None, typer.Option(help="The reason; it is kept beside the change.")]
-By = Annotated[str, typer.Option(help="Who asks for it.", default_factory=getpass.getuser, show_default="the user")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be captured again or skipped.")]
+Why = Annotated[str | None, typer.Option(help="Reason for the change. It is stored with the change.")]
+By = Annotated[
+    str,
+    typer.Option(
+        help="Name of the person or job that makes the change.",
+        default_factory=getpass.getuser,
+        show_default="the user",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be captured again or skipped. Change nothing.")
+]
 
 
 @offsets.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Token, batch and times of the committed position, and how long the source will remember it."""
+    """Show the committed position: token, batch, times, and how long the oplog still holds it."""
     from pipelines.jobs.operations.status import show_offset
 
     print_record(asdict(show_offset(open_pipeline(context))), as_json=as_json)
@@ -31,10 +40,10 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
 @offsets.command("history")
 def history(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum positions to list.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Every position that was ever committed: by batch, time, lineage and what moved it."""
+    """List committed positions, newest first: batch, time, lineage, and what moved the position."""
     from pipelines.jobs.offsets.job import offset_history
 
     print_rows([asdict(ended) for ended in offset_history(open_pipeline(context), limit)], as_json=as_json)
@@ -45,16 +54,14 @@ def alter(
     context: typer.Context,
     to: Annotated[
         str,
-        typer.Option(
-            help="A token, an ISO 8601 time (UTC where it names no zone), a version of the bronze table, now, or oldest."
-        ),
+        typer.Option(help="Resume token, ISO 8601 time (UTC by default), bronze version, `now`, or `oldest`."),
     ],
     by: By,
     why: Why = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move the position of a stopped source. Going back captures again, which harms nothing; going forward records a gap."""
+    """Move the position of a stopped source. Moving back repeats events safely. Moving forward records a gap."""
     from pipelines.jobs.offsets.job import alter_offset
 
     move = alter_offset(open_pipeline(context), to, by=by, why=why, dry_run=dry_run)
@@ -63,7 +70,7 @@ def alter(
 
 @offsets.command("reset")
 def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Let a stopped source start anew, in a new lineage. What was captured stays; the old positions stay in the history."""
+    """Forget the position of a stopped source. The next capture starts at now, in a new lineage. All rows stay."""
     from pipelines.jobs.offsets.job import reset_offset
 
     move = reset_offset(open_pipeline(context), by=by, why=why, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""``strandline rebuild``: silver anew, from bronze alone."""
+"""``strandline rebuild``: build silver again from bronze alone."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ def rebuild(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="silver.NAME")],
     key: Annotated[
-        list[str] | None, typer.Option(help="Only this row, by its _key; may be repeated. Default: the whole table.")
+        list[str] | None,
+        typer.Option(help="Rebuild only the row with this _key. Repeatable. Default: the whole table."),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only rows that changed in the source since then, like 2026-01-31T12:00:00+00:00. UTC where it names no zone."
+            help="Rebuild only rows that changed in the source since this ISO 8601 time. UTC if no zone is given."
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only compare; the source need not be stopped.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only. The source need not be stopped.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build a silver table of a stopped source anew from bronze, its columns' types included; say what differs, and swap it."""
+    """Rebuild a silver table of a stopped source from bronze, with new column types. Report differences, then swap."""
     from pipelines.jobs.silver.rebuild import run_rebuild
 
     print_record(

@@ -1,4 +1,4 @@
-"""``strandline reconcile``: source against silver."""
+"""``strandline reconcile``: compare silver with its source."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ _SHOWN, _SHOWN_AS_JSON = 20, 1000
 
 def reconcile(
     context: typer.Context,
-    collection: Annotated[list[str] | None, typer.Option(help="db.collection; may be repeated. Default: all.")] = None,
+    collection: Annotated[
+        list[str] | None, typer.Option(help="Compare only this collection, as db.collection. Repeatable. Default: all.")
+    ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Read what differs again into bronze; the next silver merges it.")
+        bool,
+        typer.Option("--repair", help="Read differing documents into bronze again. The next silver run merges them."),
     ] = False,
     wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for a capture and a silver that run beside.")
+        float, typer.Option(min=0, help="Maximum wait, in seconds, for a running capture and silver to catch up.")
     ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare silver with the source, and list missing, extra and different documents. Exit 4 if there are any."""
+    """Compare silver with the source. List missing, extra and different documents. Exit 4 if there are any."""
     from pipelines.jobs.reconcile.job import differing_keys, run_reconcile
 
     ctx = open_pipeline(context)
@@ -42,6 +45,6 @@ def reconcile(
                 highlight=False,
             )
         if repair and differs:
-            out.print("what was repaired stands in bronze → strandline silver")
+            out.print("repaired documents are in bronze → strandline silver")
     if not result.holds:
         raise typer.Exit(4)

@@ -1,4 +1,4 @@
-"""``strandline schema``: the columns of silver tables, and how they came about."""
+"""``strandline schema``: the columns of silver tables and their changes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import typer
 
 from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
 
-schema = typer.Typer(help="The columns of silver tables, and how they came about.", no_args_is_help=True)
-Table = Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Such as silver.orders; default: all.")]
+schema = typer.Typer(name="schema", help="The columns of silver tables, and their changes.", no_args_is_help=True)
+Table = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="Table name, such as silver.orders. Default: all.")
+]
 
 
 @schema.command()
 def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -> None:
-    """Each column that the documents or a declaration brought, with its type."""
+    """List the columns from documents and declarations, with their types."""
     from pipelines.jobs.operations.status import silver_columns
 
     columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_pipeline(context))]
@@ -26,10 +28,10 @@ def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -
 def history(
     context: typer.Context,
     table: Table = None,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum changes to list.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Each column that came or was widened, newest first: its type before and after, and the version of bronze that asked for it."""
+    """List added and widened columns, newest first: type before and after, and the bronze version that caused it."""
     from pipelines.jobs.operations.status import schema_history
 
     print_rows(schema_history(open_pipeline(context), table, limit=limit), as_json=as_json)

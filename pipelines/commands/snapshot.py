@@ -1,4 +1,4 @@
-"""``strandline snapshot``: what is read beside the stream, and whether it is everything."""
+"""``strandline snapshot``: read collections while the stream runs, and verify the result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from pipelines.commands.offsets import By
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows
 
 snapshot = typer.Typer(
-    help="Snapshots: asked for, paused and stopped while capture runs; listed and verified.", no_args_is_help=True
+    name="snapshot",
+    help="Snapshots: start, pause and stop while capture runs; list and verify.",
+    no_args_is_help=True,
 )
 
 Collections = Annotated[
     list[str] | None,
-    typer.Option("--collection", metavar="REGEX", help="Only what is left of these, db.collection; may be repeated."),
+    typer.Option(
+        "--collection",
+        metavar="REGEX",
+        help="Drop only the unread chunks of collections that match, as db.collection. Repeatable.",
+    ),
 ]
 
 
@@ -25,19 +31,25 @@ def start(
     context: typer.Context,
     by: By,
     collection: Annotated[
-        list[str], typer.Option(metavar="REGEX", help="For database.collection, anchored; may be repeated.")
+        list[str],
+        typer.Option(
+            metavar="REGEX",
+            help="Collections to read: regular expression for the whole of database.collection. Repeatable.",
+        ),
     ],
     filters: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="DB.C={…}", help="Only documents that match, of that collection; repeatable."),
+        typer.Option(
+            "--filter", metavar="DB.C={…}", help="Query for one collection: read only matching documents. Repeatable."
+        ),
     ] = None,
     kind: Annotated[
         Literal["incremental", "blocking"],
-        typer.Option("--type", help="Whether the stream goes on meanwhile, or waits."),
+        typer.Option("--type", help="incremental: the stream continues. blocking: the stream waits for the snapshot."),
     ] = "incremental",
     as_json: AsJson = False,
 ) -> None:
-    """Read collections again, beside the stream of a running capture or at the next start."""
+    """Read collections again, in a running capture or at the next start."""
     from pipelines.jobs.snapshot.send_signal import conditions_of
 
     data = {"type": kind, "data-collections": collection, "additional-conditions": conditions_of(filters or ())}
@@ -46,25 +58,25 @@ def start(
 
 @snapshot.command("pause")
 def pause(context: typer.Context, by: By, as_json: AsJson = False) -> None:
-    """Let the snapshot that runs wait, also through restarts; the stream goes on."""
+    """Pause the running snapshot, also across restarts. The stream continues."""
     _send(context, "pause-snapshot", {}, by, as_json)
 
 
 @snapshot.command("resume")
 def resume(context: typer.Context, by: By, as_json: AsJson = False) -> None:
-    """Let a paused snapshot go on."""
+    """Continue a paused snapshot."""
     _send(context, "resume-snapshot", {}, by, as_json)
 
 
 @snapshot.command("stop")
 def stop(context: typer.Context, by: By, collection: Collections = None, as_json: AsJson = False) -> None:
-    """End the snapshot that runs, or leave out what it has not read yet of some collections. What has landed stays."""
+    """Stop the running snapshot, or drop the unread chunks of some collections. Committed chunks stay."""
     _send(context, "stop-snapshot", {"type": "incremental", "data-collections": collection or []}, by, as_json)
 
 
 @snapshot.command("list")
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
-    """Every snapshot, newest first: how many chunks were planned, and how many have landed."""
+    """List snapshots, newest first: planned and committed chunks."""
     from pipelines.jobs.snapshot.report import list_snapshots
 
     print_rows([asdict(state) for state in list_snapshots(open_pipeline(context))], as_json=as_json)
@@ -73,10 +85,10 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 @snapshot.command("verify")
 def verify(
     context: typer.Context,
-    snapshot_id: Annotated[str | None, typer.Argument(help="Which one; default: the newest.")] = None,
+    snapshot_id: Annotated[str | None, typer.Argument(help="Snapshot id. Default: the newest.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a snapshot's certificate against bronze: its chunks tile every collection, and all their documents are there. Exit 4 if not."""
+    """Verify a snapshot: its chunks cover every collection, and bronze has all their documents. Exit 4 if not."""
     from pipelines.jobs.snapshot.report import verify_snapshot
 
     found = verify_snapshot(open_pipeline(context), snapshot_id)
@@ -96,5 +108,6 @@ def _send(context: typer.Context, kind: str, data: dict[str, Any], by: str, as_j
     seconds = ctx.settings.capture.signal_poll_interval_ms / 1000
     source = ctx.settings.source.name
     out.print(
-        f"signal {signal.id} is sent: a running capture of {source} acts upon it in {seconds:g} s, else the next one at its start"
+        f"signal {signal.id} is sent: a running capture of {source} processes it within {seconds:g} s,"
+        " otherwise the next capture at its start"
     )

@@ -1,4 +1,4 @@
-"""``strandline stop | start | pause | resume | delete``: what an operator asks of a source."""
+"""``strandline stop | start | pause | resume | delete``: the desired state of a source."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pipelines.commands.terminal import open_pipeline, out
 if TYPE_CHECKING:
     from pipelines.control.sources import SourceState
 
-Force = Annotated[bool, typer.Option("--force", help="Even though the source will soon forget the position.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it the tables are only listed.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed even if the oplog will soon lose the position.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Drop the tables. Without this option they are only listed.")]
 
 
 def stop(context: typer.Context, by: By, why: Why = None, force: Force = False) -> None:
-    """Stop the source: a running capture ends after its batch, none starts until `start`. Its offset can be altered then."""
+    """Stop the source. A running capture ends after its batch. None starts until `start`. Offsets can be altered."""
     _order(context, "stopped", by, why, force)
 
 
 def start(context: typer.Context, by: By, why: Why = None) -> None:
-    """Let a stopped source be captured again, by a process that somebody starts."""
+    """Allow capture of a stopped source. This starts no process."""
     _order(context, "running", by, why, force=False, then="start its process (strandline run, or its service or job)")
 
 
 def pause(context: typer.Context, by: By, why: Why = None, force: Force = False) -> None:
-    """Let a running capture wait, and keep its place, until `resume`."""
+    """Pause the source. A running capture waits and keeps its position until `resume`."""
     _order(context, "paused", by, why, force)
 
 
 def resume(context: typer.Context, by: By, why: Why = None) -> None:
-    """Let a paused (or stopped) source go on."""
-    _order(context, "running", by, why, force=False, then="a process that waits goes on; if there is none, start it")
+    """Resume a paused or stopped source."""
+    _order(context, "running", by, why, force=False, then="a waiting process continues; if there is none, start it")
 
 
 def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) -> None:
-    """Drop the bronze and silver tables of a stopped source. Gold and what control says of the source stay; so does MongoDB."""
+    """Drop the bronze and silver tables of a stopped source. Gold, control rows and MongoDB stay."""
     from pipelines.jobs.maintenance.delete_source import delete_source
 
     for table in delete_source(open_pipeline(context), by=by, why=why, dry_run=not yes):
@@ -54,7 +54,7 @@ def _order(context: typer.Context, state: str, by: str, why: str | None, force: 
 
 
 def told(now: SourceState, then: str) -> str:
-    """What was ordered; what a process does about it is another matter."""
-    since = f" since {now.at:%Y-%m-%d %H:%M:%S} UTC, asked for by {now.by}" if now.at else ""
+    """Return the desired state in words. A process acts on the state later."""
+    since = f" since {now.at:%Y-%m-%d %H:%M:%S} UTC, set by {now.by}" if now.at else ""
     state = "may run" if now.state == "running" else f"is {now.state}"
     return f"{now.source} {state}{since}{f' → {then}' if then else ''}"

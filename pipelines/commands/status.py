@@ -1,4 +1,4 @@
-"""``strandline status``: how far bronze is and what silver holds, once or again and again."""
+"""``strandline status``: progress of bronze and contents of silver, once or continuously."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
 
 @dataclass(frozen=True)
 class Look:
-    """What there was to see at one moment."""
+    """The state of the pipeline at one moment."""
 
     at: datetime
     offset: dict[str, Any]
     silver: list[dict[str, Any]]
     errors: dict[str, Any] | None
-    """For machines alone: it takes a look at the dead letters; None: nobody asked."""
+    """Error counts from the dead letters, for JSON only. None: not read."""
     pages: str | None
-    """Where the Data Docs are."""
+    """Path of the Data Docs."""
 
     def document(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the state for JSON."""
         return {"offset": self.offset, "silver": self.silver, "errors": self.errors, "quality": {"pages": self.pages}}
 
     def picture(self) -> Group:
-        """For people."""
+        """Return the state for a terminal."""
         return Group(as_lines({**self.offset, "quality_pages": self.pages or "none yet"}), as_table(self.silver))
 
     def log(self) -> list[str]:
-        """For a file: a line for the source and one for each table, what is not known left out."""
+        """Return log lines: one for the source, one per table. Unknown values are omitted."""
         source = {key: value for key, value in self.offset.items() if key not in _TOO_LONG_FOR_A_LINE}
         return [
             printable(
@@ -62,11 +62,11 @@ def status(
     context: typer.Context,
     as_json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again, until Ctrl-C; with --json one document a line.")
+        bool, typer.Option("--watch", help="Repeat until Ctrl-C. With --json, print one document per line.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --watch.")] = 5,
+    every: Annotated[float, typer.Option(min=0.1, help="Interval of --watch, in seconds.")] = 5,
 ) -> None:
-    """How far bronze is, and what every silver table holds."""
+    """Show the position and lag of bronze, and the state of every silver table."""
     stop = stop_on_signal() if watch else threading.Event()
     ctx = open_pipeline(context)
     if watch:
@@ -78,7 +78,7 @@ def status(
 
 
 def looks(look: Callable[[], Look], every: float, stop: threading.Event) -> Iterator[Look]:
-    """One after the other, *every* so many seconds, until *stop* is set; at least one."""
+    """Yield one state every *every* seconds until *stop* is set, at least one."""
     while True:
         yield look()
         if stop.wait(every):
@@ -86,7 +86,7 @@ def looks(look: Callable[[], Look], every: float, stop: threading.Event) -> Iter
 
 
 def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
-    """As long as there are any: a document each; else one picture that changes on a terminal, and lines elsewhere."""
+    """Print each state: a JSON document, a live table on a terminal, or log lines elsewhere."""
     if as_json:
         for look in seen:
             typer.echo(printable_json({"at": look.at, **look.document()}))

@@ -1,4 +1,4 @@
-"""What the verbs share: how a pipeline is opened from the command line, and how an answer is printed."""
+"""Shared by the commands: open the pipeline, print the answer."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 class Terminal(Console):
-    """Prints text as it is: no markup, no emoji codes, and characters that would command the terminal are written as `printable` writes
-    them. Lines are given one by one: a line break inside a text is such a character, too."""
+    """A console that prints text literally: no markup, no emoji codes.
+
+    Control characters are escaped by `printable`, line breaks inside a text too. So callers print line by line.
+    """
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
@@ -35,11 +37,11 @@ class Terminal(Console):
 out = Terminal(width=None if sys.stdout.isatty() else 140)  # a pipe has no width, and rich would fold tables at 80
 NAME = "strandline"
 _Row = TypeVar("_Row")
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def program() -> str:
-    """The command as it can be typed again where this process was started: ``strandline`` only where that is on the PATH."""
+    """Return the command as a user can type it here: ``strandline`` if it is on the PATH, otherwise its path."""
     started = sys.argv[0]
     if Path(started).name != NAME:  # python -m, a notebook, a test
         return NAME
@@ -53,7 +55,7 @@ def settings_of(context: typer.Context) -> Settings:
 
 
 def lake_settings(context: typer.Context) -> Settings:
-    """The same, for what works on the configured lake: started in another folder it would quietly begin a lake there."""
+    """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
     settings = settings_of(context)
     if (warning := without_files(*context.obj)) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)
@@ -62,20 +64,18 @@ def lake_settings(context: typer.Context) -> Settings:
 
 def open_pipeline(context: typer.Context) -> JobContext:
     """I/O: reads the configuration, starts Spark."""
-    from pipelines.jobs.context import (
-        open_context,  # Spark is only imported by verbs that need it: --help stays instant
-    )
+    from pipelines.jobs.context import open_context  # imports Spark: only commands that need it wait for it
 
     return open_context(lake_settings(context))
 
 
 def print_json(value: Any) -> None:
-    """Lossless: what would command the terminal is an escape of JSON."""
+    """Print JSON without loss. Control characters are JSON escapes."""
     typer.echo(printable_json(value, indent=2))
 
 
 def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
-    """One answer: a line for each of its values."""
+    """Print one record, one line per value."""
     if as_json:
         print_json(record)
     else:
@@ -83,7 +83,7 @@ def print_record(record: dict[str, Any], *, as_json: bool = False) -> None:
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None:
-    """A listing: a table with a row for each."""
+    """Print a table with one line per row."""
     if as_json:
         print_json(list(rows))
     else:
@@ -91,19 +91,19 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool = False) -> None
 
 
 def at_most(limit: int, found: list[_Row]) -> list[_Row]:
-    """The first *limit* rows. Where there are more, standard error says so, so that nobody takes them for all."""
+    """Return the first *limit* rows. If there are more, say so on standard error."""
     if len(found) > limit:
         typer.echo(f"only the first {limit:,} rows are shown; --limit shows more", err=True)
     return found[:limit]
 
 
 def as_lines(record: dict[str, Any]) -> Text:
-    """A line for each value."""
+    """Return one line per value."""
     return Text("\n").join(Text(printable(f"{key.replace('_', ' '):>16}  {value}")) for key, value in record.items())
 
 
 def as_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Values are text, whatever brackets they hold."""
+    """Return a table. Values are literal text, also with brackets."""
     table = Table()
     for column in rows[0] if rows else ():
         table.add_column(Text(printable(column)))
@@ -113,7 +113,7 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def stop_on_signal() -> threading.Event:
-    """An event that Ctrl-C or SIGTERM sets: what is in hand is finished, then the command ends."""
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

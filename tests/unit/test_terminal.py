@@ -42,7 +42,7 @@ def test_an_order_is_no_process() -> None:
     assert told(SourceState("shop"), "start its process") == "shop may run → start its process"
     assert (
         told(SourceState("shop", "stopped", at, "ops"), "")
-        == "shop is stopped since 2026-01-31 12:00:00 UTC, asked for by ops"
+        == "shop is stopped since 2026-01-31 12:00:00 UTC, set by ops"
     )
 
 

@@ -1,0 +1,14 @@
+"""``strandline metrics``: the state of the pipeline for Prometheus."""
+
+from __future__ import annotations
+
+import typer
+
+from pipelines.commands.terminal import open_pipeline
+
+
+def metrics(context: typer.Context) -> None:
+    """Print the figures of `status` in Prometheus' text format."""
+    from pipelines.jobs.operations.metrics import exposition
+
+    typer.echo(exposition(open_pipeline(context)), nl=False)

@@ -1,0 +1,82 @@
+"""``strandline run | capture | silver``: the pipeline, or one layer of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.commands.gold import exit_where_failed
+from pipelines.commands.terminal import lake_settings, open_pipeline, out, stop_on_signal
+
+if TYPE_CHECKING:
+    from pipelines.jobs.context import JobContext
+    from pipelines.jobs.silver.collection import SilverResult
+
+Once = Annotated[
+    bool, typer.Option("--once", help="Stop after everything that the source had done before the start is processed.")
+]
+
+
+def run(context: typer.Context, once: Once = False) -> None:
+    """Run capture, silver and gold in one process."""
+    from pipelines.jobs.run import run_continuously, run_once
+
+    ctx, stopped = _open_and_serve(context), stop_on_signal()
+    if once:
+        exit_where_failed(run_once(ctx, report=_log_landed, silver_report=_log_merged))
+    else:
+        run_continuously(ctx, stopped, report=_log_landed, silver_report=_log_merged)
+
+
+def capture(context: typer.Context, once: Once = False) -> None:
+    """Append change events and snapshots to bronze."""
+    from pipelines.jobs.capture.job import run_capture
+
+    result = run_capture(_open_and_serve(context), once=once, stop=stop_on_signal(), report=_log_landed)
+    out.print(
+        f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
+        f" last batch {result.batch}"
+    )
+
+
+def silver(
+    context: typer.Context,
+    once: Annotated[  # noqa: ARG001  # why: scripts may name it, as of capture and run
+        bool, typer.Option("--once", help="No effect: silver always stops after it has merged bronze.")
+    ] = False,
+    collection: Annotated[
+        list[str] | None, typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all.")
+    ] = None,
+) -> None:
+    """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
+    from pipelines.jobs.silver.job import run_silver
+
+    for result in run_silver(open_pipeline(context), collections=collection or ()):
+        versions = f", {result.versions:,} versions" if result.versions else ""
+        out.print(
+            f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
+            f" in {result.seconds:.1f} s"
+        )
+
+
+def _open_and_serve(context: typer.Context) -> JobContext:
+    """Open the pipeline. Serve its metrics if ``metrics.port`` is set."""
+    from pipelines.io.metrics import serve
+    from pipelines.jobs.context import open_context
+
+    settings = lake_settings(context)
+    if settings.metrics.port is not None:  # before Spark starts, so that a port in use is reported at once
+        serve(settings.metrics.port, settings.metrics.address)
+    return open_context(settings)
+
+
+def _log_landed(what: str, count: int) -> None:
+    logging.getLogger("strandline.capture").info("bronze: %s %s landed", f"{count:,}", what)
+
+
+def _log_merged(result: SilverResult) -> None:
+    logging.getLogger("strandline.silver").info(
+        "%s: %d inserted, %d updated in %.1f s", result.table, result.inserted, result.updated, result.seconds
+    )
