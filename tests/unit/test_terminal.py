@@ -72,7 +72,7 @@ def test_where_the_program_is_no_file_of_that_name_it_is_called_by_its_name(monk
     assert program() == "strandline"
 
 
-def test_silver_always_ends_and_its_help_says_so() -> None:
+def test_silver_always_stops_and_its_help_says_so() -> None:
     assert parsed(["silver", "--once"])[0] == ["silver"]
     (option,) = [each for each in typer.main.get_command(cli.app).commands["silver"].params if each.name == "once"]  # type: ignore[attr-defined]  # why: a group
-    assert "always ends" in option.help
+    assert "always stops" in option.help
