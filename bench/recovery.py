@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import Lake
 

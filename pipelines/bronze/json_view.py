@@ -9,7 +9,7 @@ from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has 
 
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.json_columns import json_columns
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.bson.extended_json import WRITERS, JsonMode
 from pipelines.model.table_schemas import BRONZE_DDL, CHANGE_OPS, JSON_COLUMNS
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from pipelines.bronze.envelope import Batch, stream_table
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.table_schemas import BRONZE_DDL
 
 PARSED_HERE: Final = 4_000

@@ -19,8 +19,8 @@ from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
+from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import COMMIT_SECONDS
-from pipelines.io.tables import schema_of
 from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.table_schemas import BRONZE_DDL, SKIPPED_BY
 from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in

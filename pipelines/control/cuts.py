@@ -10,7 +10,8 @@ from typing import Final
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.lake_format import column_names
 from pipelines.model.position import cluster_seconds
 from pipelines.model.table_schemas import CUTS, CUTS_DDL

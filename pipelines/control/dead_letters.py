@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io import metrics
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
 from pipelines.model.tables import TableName, literal
 

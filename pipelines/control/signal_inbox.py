@@ -15,7 +15,8 @@ from bson import json_util
 from pyspark.sql import functions as F
 
 from pipelines.control.sources import deleted_at
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.signal import Channel, Signal
 from pipelines.model.table_schemas import SIGNALS, SIGNALS_DDL
 from pipelines.model.timestamps import utc

@@ -10,7 +10,8 @@ from typing import Literal
 
 from pyspark.sql import functions as F
 
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import SOURCES, SOURCES_DDL
 from pipelines.model.timestamps import utc
 

@@ -20,7 +20,7 @@ from pipelines.gold.cases import Case, Given
 from pipelines.gold.graph import Graph
 from pipelines.gold.spark_names import spark_sql
 from pipelines.gold.statement import nearest
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.tables import Lake, TableName
 
 _MOST_SHOWN = 3

@@ -47,3 +47,15 @@ def create_statement(
     parts += [f"CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"] if cluster_by else []
     parts += [f"COMMENT {literal(comment)}"] if comment else []
     return " ".join(parts)
+
+
+def schema_of(ddl: str) -> T.StructType:
+    """Return the schema that *ddl* (columns, separated by commas) describes.
+
+    Raises:
+        TypeError: It describes a single type.
+    """
+    schema = T.StructType.fromDDL(ddl)
+    if not isinstance(schema, T.StructType):
+        raise TypeError("columns are expected")
+    return schema

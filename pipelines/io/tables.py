@@ -24,7 +24,7 @@ from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
 from pipelines.io.merge import Merge
 from pipelines.io.migration import bring_up
 from pipelines.io.table_creation import create_beside_rivals
-from pipelines.io.table_listing import names_under
+from pipelines.io.table_listing import names_in_folder, names_under
 from pipelines.io.versions import reading_version
 from pipelines.model.lake_format import STAMP, current_names
 from pipelines.model.tables import Lake, TableName, literal, quoted
@@ -290,32 +290,11 @@ class Tables:
         )
 
     def names(self, layer: str) -> list[TableName]:
-        """Every table of *layer*, sorted by name."""
+        """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
             schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{layer}')}"
-            rows = self.spark.sql(f"SHOW TABLES IN {schema}").collect()
-            return sorted(TableName(layer, row["tableName"]) for row in rows)  # type: ignore[arg-type]  # why: a layer is a Literal
-        return sorted(TableName(layer, name) for name in self._folders(layer))  # type: ignore[arg-type]  # why: as above
-
-    def _folders(self, layer: str) -> list[str]:
-        """Names of the folders of *layer* that hold a Delta log."""
-        folder = self.lake.folder(layer)
-        if self.lake.in_object_store:
-            return names_under(self.spark, folder)
-        return (
-            [entry.name for entry in Path(folder).iterdir() if (entry / "_delta_log").is_dir()]
-            if Path(folder).is_dir()
-            else []
-        )
-
-
-def schema_of(ddl: str) -> T.StructType:
-    """The schema that *ddl* (columns, separated by commas) describes.
-
-    Raises:
-        TypeError: It describes a single type.
-    """
-    schema = T.StructType.fromDDL(ddl)
-    if not isinstance(schema, T.StructType):
-        raise TypeError("columns are expected")
-    return schema
+            found = [row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()]
+        else:
+            folder = self.lake.folder(layer)
+            found = names_under(self.spark, folder) if self.lake.in_object_store else names_in_folder(Path(folder))
+        return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal

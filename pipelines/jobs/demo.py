@@ -19,8 +19,8 @@ from pipelines.demo.proof import as_table, prove
 from pipelines.demo.replay import Replay, load_reference, operations
 from pipelines.demo.show import Stages, gold_table
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.ddl import schema_of
 from pipelines.io.session import SHORT_LIVED
-from pipelines.io.tables import schema_of
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.gold.job import run_gold

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, one_line
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker, known_expectations

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.quarantine import QUARANTINE_DDL, is_quarantine_of, quarantine_of, quarantine_properties
 from pipelines.model.table_schemas import BOOKKEEPING
 from pipelines.model.tables import TableName, literal, literals, quoted

@@ -13,8 +13,9 @@ from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import OvertakenError
+from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape, caseless
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema.evolution import SchemaChange

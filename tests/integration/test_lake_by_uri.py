@@ -12,8 +12,9 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ContractError
+from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import discard
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.delete_source import delete_source
 from pipelines.jobs.maintenance.job import run_maintain

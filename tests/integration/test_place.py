@@ -18,7 +18,8 @@ from pipelines.model.tables import Lake
 _OPEN = """
 import sys
 from pathlib import Path
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import open_context
 from pipelines.jobs.operations.doctor import _lake
 from pipelines.model.tables import Lake, TableName

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.bronze.offsets import committed
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.tombstone_purge import Purge
 from pipelines.jobs.offsets.job import alter_offset, offset_history

@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from seeds import SEEDS
 
 from pipelines.bronze.writer import PROPERTIES
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import BRONZE_DDL, bronze_table

@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, manifest_table, read_table
 from pipelines.bronze.debezium import VALUE, debezium_events, event_id
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.bson.extended_json import JsonMode
 from pipelines.model.table_schemas import BRONZE_DDL
 

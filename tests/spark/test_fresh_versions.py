@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from idle_lake import idle_copy
 
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import refresh_gold, run_gold
 from pipelines.jobs.gold.quality import run_quality

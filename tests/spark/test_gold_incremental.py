@@ -7,7 +7,8 @@ from chispa import assert_df_equality
 from pipelines.gold.graph import Graph, parse
 from pipelines.gold.publish import GoldResult, plan, publish
 from pipelines.gold.query import query
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from pipelines.model.tables import TableName
 

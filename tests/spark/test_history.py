@@ -9,7 +9,7 @@ import bson
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
 from pipelines.silver.history.changes import ends_at, facts_in, history_changes, unaccounted

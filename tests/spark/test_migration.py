@@ -16,8 +16,9 @@ from pipelines.bronze.ownership import SOURCE
 from pipelines.control.cuts import cuts
 from pipelines.errors import ConfigurationError
 from pipelines.io import migration
+from pipelines.io.ddl import schema_of
 from pipelines.io.migration import refuse_newer_lake
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.migration import format_in_words, migrate
 from pipelines.jobs.operations.status import silver_status

@@ -8,7 +8,8 @@ from pyspark.sql import types as T
 
 from pipelines.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.gap import Gap
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL

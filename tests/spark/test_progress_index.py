@@ -14,7 +14,8 @@ import pytest
 from pipelines.control.cuts import open_cuts
 from pipelines.control.sources import set_state
 from pipelines.errors import ContractError
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.delete_source import delete_source
 from pipelines.jobs.maintenance.job import run_maintain

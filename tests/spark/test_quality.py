@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.demo import files
 from pipelines.errors import ConfigurationError, QualityGateClosed
+from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.quality import latest_checks, run_quality
 from pipelines.jobs.operations.status import docs_page, held_rows

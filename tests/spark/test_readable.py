@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.bronze.json_view import with_json
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.model.table_schemas import BRONZE_DDL
 
 STAMP = Stamp("shop", "run-1", 1_700_000_000_000_000)

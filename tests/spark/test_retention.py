@@ -18,8 +18,9 @@ from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import PROPERTIES, BronzeWriter
 from pipelines.control.cuts import Cut, open_cuts, publish
+from pipelines.io.ddl import schema_of
 from pipelines.io.increments import inserted
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.job import run_maintain

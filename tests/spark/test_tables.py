@@ -19,8 +19,9 @@ from pipelines.control.notifications import Notifications
 from pipelines.errors import ConfigurationError
 from pipelines.io.append_result import Appended
 from pipelines.io.commits import Commit, LogFolder
+from pipelines.io.ddl import schema_of
 from pipelines.io.merge import Merged
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import NOTIFICATIONS
 from pipelines.model.tables import Lake, TableName, literal, quoted
 

@@ -11,8 +11,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.io.ddl import schema_of
 from pipelines.io.increments import feed
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 from pipelines.silver.typed_table import PROPERTIES
 

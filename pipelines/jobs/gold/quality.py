@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL

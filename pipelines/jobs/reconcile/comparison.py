@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import RetriableError
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
 from pipelines.jobs.reconcile.source_digests import RangeRead, SourceDigests

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier

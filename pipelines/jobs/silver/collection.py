@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
+from pipelines.io.ddl import schema_of
 from pipelines.io.merge import Merged
-from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_range import BronzeRange, sweeps_of
 from pipelines.jobs.silver.table_names import table_of

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
+from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
-from pipelines.io.tables import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
