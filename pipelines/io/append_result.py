@@ -1,4 +1,4 @@
-"""Outcomes of an append that is to happen once."""
+"""Outcomes of an append that must happen exactly once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pipelines.io.commits import Commit
 
 @dataclass(frozen=True)
 class Appended:
-    """The commit is in the table and was proven to be one's own."""
+    """The commit is in the table, and its proof shows that it is ours."""
 
     rows: int
     restored_at: int | None
-    """The version of a RESTORE among the commits that were looked at."""
+    """Version of a RESTORE among the commits that were searched. None: no RESTORE."""
     anchored: bool | None = field(default=None, compare=False)
-    """Whether the `Anchor` stands where it stood. None: there was none, or the log no longer tells."""
+    """True if the `Anchor` is still at its version. None: there is no anchor, or the log no longer holds it."""
     version: int = field(default=-1, compare=False)
-    """The commit's own."""
+    """Version of the commit."""
     looked_up_to: int = field(default=-1, compare=False)
-    """The newest version that was looked at."""
+    """Newest version that was searched."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ class LostRace:
 
 @dataclass(frozen=True)
 class Anchor:
-    """An earlier commit of the same writer: a table that does not hold it at this version is not the table that it was."""
+    """An earlier commit of the same writer. A table without this commit at this version is another table."""
 
     version: int
     proof: str
 
 
 class WriterEnded(RetriableError):
-    """This run can append no more; the next one goes on. Nothing was lost, and trying again within this one is in vain."""
+    """This process can append no more. Nothing is lost; run the command again. A retry in this process is useless."""
 
 
 def find_commit(
     proof: str, commits: Iterable[Commit], *, after: int, anchor: Anchor | None = None
 ) -> Appended | AlreadyAppended:
-    """The outcome of an append whose commit carries *proof*, if it landed. Reads all *commits*; keeps none of them.
+    """Return the outcome of an append: look for the commit that carries *proof*.
 
     Args:
-        commits: Those later than the version *after*, and *anchor*'s, newest first.
+        commits: Commits after version *after*, and the anchor's commit, newest first. Read once, not kept.
     """
     found: Commit | None = None
     restored_at: int | None = None

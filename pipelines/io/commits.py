@@ -1,4 +1,4 @@
-"""The commits of a Delta table, from its log's own files where this process can see them: without a Spark job for each look."""
+"""The commits of a Delta table, read from the files of its log, without a Spark job."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pyspark.sql import Row
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit says of itself."""
+    """The information that a commit stores about itself."""
 
     version: int
     operation: str | None
-    """As Delta calls it: ``WRITE``, ``MERGE``, ``RESTORE``, …"""
+    """Operation in Delta's words: ``WRITE``, ``MERGE``, ``RESTORE``, …"""
     metrics: Mapping[str, str] = field(default_factory=dict)
-    """Of the operation, by Delta's names."""
+    """Metrics of the operation, by Delta's names."""
     user_metadata: str | None = None
     engine: str | None = None
 
     @staticmethod
     def of_row(row: Row) -> Commit:
-        """As ``DESCRIBE HISTORY`` shows it."""
+        """Return the commit of a row of ``DESCRIBE HISTORY``."""
         return Commit(
             int(row["version"]), row["operation"], row["operationMetrics"] or {}, row["userMetadata"], row["engineInfo"]
         )
 
     @staticmethod
     def of_actions(version: int, actions: list[dict[str, Any]]) -> Commit:
-        """As its file in the log has it."""
+        """Return the commit of a file of the log."""
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         metrics = info.get("operationMetrics") or {}
         return Commit(version, info.get("operation"), metrics, info.get("userMetadata"), info.get("engineInfo"))
@@ -44,10 +44,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a table is, beside its rows and columns."""
+    """Id, description and properties of a table."""
 
     id: str
-    """Tells this table from one that was made anew under the same name; a RESTORE keeps it."""
+    """Identity of the table. A table that is created again under the same name has another id. RESTORE keeps the id."""
     description: str
     properties: Mapping[str, str]
 
@@ -62,10 +62,10 @@ class LogFolder:
         return self.path / f"{version:020}.json"
 
     def actions(self, version: int, naming: str = "") -> list[dict[str, Any]] | None:
-        """I/O: None where there is no such commit, or its file was removed because it is old.
+        """I/O: returns the actions of a commit. None: there is no such commit, or log clean-up removed its file.
 
         Args:
-            naming: Lines without this text are left out, before they are parsed.
+            naming: Text that a line must contain. Other lines are skipped before they are parsed.
         """
         try:
             text = self.file(version).read_text("utf-8")
@@ -74,27 +74,29 @@ class LogFolder:
         return [json.loads(line) for line in text.split("\n") if line and naming in line]  # U+2028 ends no line of JSON
 
     def checkpoint(self) -> int:
-        """I/O: the version of the newest checkpoint, -1 before the first. Only commits that are older are removed from the log."""
+        """I/O: version of the newest checkpoint; -1: none. Log clean-up removes only older commits."""
         try:
             return int(json.loads((self.path / "_last_checkpoint").read_text("utf-8"))["version"])
         except FileNotFoundError:
             return -1
 
     def metadata(self) -> Metadata | None:
-        """I/O: of the newest version; None where the files do not tell."""
+        """I/O: metadata of the newest version. None: the files do not contain it."""
         found = self._newest_action("metaData", ("id", "description", "configuration"))
         if found is None:
             return None
         return Metadata(found["id"], found["description"] or "", dict(found["configuration"]))
 
     def writer_features(self) -> frozenset[str] | None:
-        """I/O: what a writer must know, by the protocol's names; None where the files do not tell, or the table's protocol is so old that
-        its number says it."""
+        """I/O: writer features of the table, by the protocol's names.
+
+        None: the files do not contain them, or the protocol is an old one without features.
+        """
         found = self._newest_action("protocol", ("writerFeatures",))
         return None if found is None or found["writerFeatures"] is None else frozenset(found["writerFeatures"])
 
     def _newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
-        """The newest action of a *kind* of which only the last one counts."""
+        """Return the newest action of *kind*. Only the last one of these kinds applies."""
         checkpoint = self.checkpoint()
         for version in range(self.newest(), checkpoint, -1):
             for action in self.actions(version, naming=f'"{kind}"') or ():
@@ -107,7 +109,7 @@ class LogFolder:
         return found[0] if found else None
 
     def newest(self) -> int:
-        """I/O: the newest version; -1 where the files do not tell."""
+        """I/O: newest version; -1: the files do not tell."""
         version = max(self.checkpoint(), 0)
         if not self.file(version).exists():
             return -1
@@ -116,7 +118,7 @@ class LogFolder:
         return version
 
     def files_since(self, seconds: float) -> int:
-        """I/O: how many files of the log were written in the last *seconds*."""
+        """I/O: number of log files that were written in the last *seconds*."""
         since, found = time.time() - seconds, 0
         for file in os.scandir(self.path):
             with suppress(FileNotFoundError):  # a writer's temporary file
@@ -124,7 +126,7 @@ class LogFolder:
         return found
 
     def newest_commits(self, limit: int) -> Iterator[Commit]:
-        """I/O: newest first, as far as their files are there."""
+        """I/O: yields commits, newest first, as far as their files exist."""
         for version in range(newest := self.newest(), max(newest - limit, -1), -1):
             actions = self.actions(version)
             if actions is None:

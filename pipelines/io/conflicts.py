@@ -1,6 +1,6 @@
-"""Commits that lost a race against another one on the same table: nothing of theirs was written, and calling again is safe.
+"""Write conflicts: a commit that lost a race wrote nothing, and can be repeated.
 
-The only importer of Delta's Python package.
+Only this module imports Delta's Python package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.errors import RetriableError
 
 
 class OvertakenError(RetriableError):
-    """Another process has changed what this one has read and was about to change. What is read anew is up to date."""
+    """Another process changed rows that this process had read and was about to change. Read them again, then retry."""
 
 
 LOST_RACES: Final = (
@@ -36,23 +36,23 @@ LOST_RACES: Final = (
     OvertakenError,
 )
 SEQUENCE_TAKEN: Final = ConcurrentTransactionException
-"""Somebody else committed the same application transaction at the same moment."""
+"""Another writer committed the same application transaction at the same moment."""
 _ADDED_BY_ANOTHER: Final = (
     "FIELD_ALREADY_EXISTS",
     "FIELDS_ALREADY_EXISTS",
     "DELTA_DUPLICATE_COLUMNS_FOUND.ADDING_COLUMNS",
 )
-"""What one hears who adds a column that somebody else has just added."""
+"""Error conditions of ADD COLUMNS if another writer has just added the column."""
 _ATTEMPTS = 5
 
 
 def know_remote_conflicts() -> None:
-    """In a Spark Connect session a conflict has its own class only after this."""
-    import delta.connect.exceptions  # noqa: F401  # why: the import is what tells Spark of them; it needs grpc
+    """Register Delta's exception classes for Spark Connect. Without them a conflict has no class of its own."""
+    import delta.connect.exceptions  # noqa: F401  # why: the import registers them; it needs grpc
 
 
 def retrying() -> Retrying:
-    """Attempts of a commit that is planned anew each time: ``for attempt in retrying(): with attempt: …``; the last failure is raised."""
+    """Return retries for a commit: ``for attempt in retrying(): with attempt: …``. The last failure is raised."""
     return Retrying(
         retry=retry_if_exception(_lost_a_race),
         stop=stop_after_attempt(_ATTEMPTS),

@@ -1,6 +1,6 @@
-"""A schema written as the columns of a SQL statement.
+"""SQL text for schemas, properties and CREATE TABLE.
 
-`StructType.toDDL` does that, too, but in a Spark Connect session for the thread alone that opened it.
+In a Spark Connect session `StructType.toDDL` works only in the thread that opened the session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pipelines.model.tables import literal, quoted
 
 
 def columns_ddl(schema: T.StructType) -> str:
-    """Names, types, NOT NULL and comments, separated by commas; for any name."""
+    """Return the columns as SQL: name, type, NOT NULL and comment. Names may contain any character."""
     return ", ".join(_column(field, " ") for field in schema.fields)
 
 
@@ -34,14 +34,14 @@ def _type(kind: T.DataType) -> str:
 
 
 def properties_clause(properties: Mapping[str, str]) -> str:
-    """``TBLPROPERTIES (…)``, by name; values may hold anything."""
+    """Return ``TBLPROPERTIES (…)``, sorted by name. Values may contain any character."""
     return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
 
 
 def create_statement(
     table: str, schema: T.StructType, properties: Mapping[str, str], cluster_by: Sequence[str], comment: str
 ) -> str:
-    """``CREATE TABLE IF NOT EXISTS`` of a Delta table. *table* is quoted already."""
+    """Return ``CREATE TABLE IF NOT EXISTS`` for a Delta table. *table* must be quoted."""
     parts = [f"CREATE TABLE IF NOT EXISTS {table} ({columns_ddl(schema)}) USING delta"]
     parts += [properties_clause(properties)] if properties else []
     parts += [f"CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"] if cluster_by else []

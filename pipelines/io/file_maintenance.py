@@ -1,4 +1,4 @@
-"""Small files made large ones, and files that nobody needs any more removed."""
+"""File maintenance: retention, compaction, vacuum."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration
 
 
 @dataclass(frozen=True)
-class Kept:
-    """How long a table keeps removed files, and how far its log goes back, in hours."""
+class FileRetention:
+    """Retention of removed files and of the log, in hours."""
 
     files: int
     log: int
 
-    def at_most(self, log_hours: int) -> Kept:
-        """The same with a log, and files, of at most so many hours."""
-        return Kept(min(self.files, log_hours), min(self.log, log_hours))
+    def at_most(self, log_hours: int) -> FileRetention:
+        """Return the retention with an upper bound of *log_hours* for files and log."""
+        return FileRetention(min(self.files, log_hours), min(self.log, log_hours))
 
-    def at_least(self, hours: int) -> Kept:
-        """The same with files, and a log, of at least so many hours."""
-        return Kept(max(self.files, hours), max(self.log, hours))
+    def at_least(self, hours: int) -> FileRetention:
+        """Return the retention with a lower bound of *hours* for files and log."""
+        return FileRetention(max(self.files, hours), max(self.log, hours))
 
 
-def keep_for(tables: Tables, table: TableName, kept: Kept, known: Mapping[str, str]) -> None:
-    """I/O: tells the table how long its old files are needed: whoever vacuums it obeys. One commit; none where it says so already.
+def set_retention(tables: Tables, table: TableName, retention: FileRetention, known: Mapping[str, str]) -> None:
+    """I/O: stores the retention in the table's properties, which VACUUM obeys. No commit if it is stored already.
 
-    Delta removes older log files by itself, after a commit that writes a checkpoint, and whole days (UTC) at once.
+    Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
 
     Args:
-        known: The table's properties.
+        known: Present properties of the table.
     """
-    wanted = {_FILES: f"interval {kept.files} hours", _LOG: f"interval {kept.log} hours"}
+    wanted = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
     if not wanted.items() <= known.items():
         tables.set_properties(table, wanted)
 
 
 def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
-    """I/O: one commit that writes small files together (clustered, where the table is); none where there is nothing to gain.
+    """I/O: one commit that compacts small files, clustered if the table is. No commit if there is nothing to compact.
 
     Returns:
-        Files removed and added; None: a writer was at work on the same files, and went before.
+        Numbers of files removed and added. None: a concurrent writer won the conflict, and nothing was compacted.
     """
     try:
         done = tables.spark.sql(f"OPTIMIZE {tables.lake.sql(table)}")
@@ -60,12 +60,12 @@ def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
 
 
 def vacuum(tables: Tables, table: TableName) -> None:
-    """I/O: removes files that have been out of the table for longer than the table says. Its commits only tell of it."""
+    """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log."""
     tables.spark.sql(f"VACUUM {tables.lake.sql(table)}")
 
 
 def committed_at(tables: Tables, table: TableName, versions: Collection[int]) -> dict[int, datetime]:
-    """I/O: when *versions* were committed, UTC; without those of which the log no longer knows."""
+    """I/O: commit times of *versions*, UTC. Versions that the log no longer holds are left out."""
     if not versions:
         return {}
     commits = tables.spark.sql(

@@ -23,9 +23,10 @@ _LOCAL_URI: Final = re.compile(r"file:(?://)?(?=/(?!/))")
 
 
 def as_spark_sees_it(spark: SparkSession, lake: Lake) -> Lake:
-    """The same lake, so that this process and Spark find the same files: with a folder as root where both see the folder, else with a URI.
+    """Return *lake* with a root under which this process and Spark find the same files: a folder or a URI.
 
-    I/O: makes the root's folder; writes a file there, asks Spark for it, and removes it. A folder that Spark does not see is removed again.
+    I/O: creates the root folder, writes a file there, lets Spark look for the file, and removes the file. A folder
+    that Spark does not see is removed again.
 
     Raises:
         ConfigurationError: The folder is one of this machine, and cannot be written.
@@ -48,7 +49,7 @@ def as_spark_sees_it(spark: SparkSession, lake: Lake) -> Lake:
 
 
 def unwritable(folder: str, problem: OSError | None) -> ConfigurationError:
-    """A lake's folder that cannot be used."""
+    """Return the error for a lake folder that cannot be used."""
     reason = problem.strerror if problem is not None else "Spark does not see it"
     return ConfigurationError(
         f"the lake's folder {folder} cannot be written ({reason})", next_step="choose another lake.root"
@@ -69,7 +70,7 @@ def _is_shared(spark: SparkSession, root: Path) -> bool:
 
 
 def _asked(root: Path, is_right: Callable[[str], bool]) -> bool:
-    """I/O: the answer of *is_right* to the path of a file in *root*. Where it is False, folders that were not there before are removed."""
+    """I/O: returns *is_right* for the path of a temporary file in *root*. If False, removes folders that it created."""
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=root, prefix="strandline-", suffix=".probe") as probe:
@@ -81,13 +82,13 @@ def _asked(root: Path, is_right: Callable[[str], bool]) -> bool:
 
 
 def _default_scheme(spark: SparkSession) -> str:
-    """Scheme and authority that Spark gives a path without one, such as ``file:`` or ``hdfs://namenode:8020``."""
+    """Return Spark's default scheme and authority, such as ``file:`` or ``hdfs://namenode:8020``."""
     nowhere = f"/strandline-{uuid.uuid4().hex}"
     return (_qualified(spark, nowhere) or "file:").removesuffix(nowhere)
 
 
 def _qualified(spark: SparkSession, path: str) -> str | None:
-    """How Spark names a path that it does not find; None: it finds the path."""
+    """Return Spark's full name of a path that it does not find. None: Spark finds the path."""
     try:
         _ = spark.read.text(literal_path(path)).schema  # a remote session looks only when it is asked for the schema
     except AnalysisException as error:

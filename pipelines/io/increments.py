@@ -1,7 +1,7 @@
-"""Changes of a table between two of its versions, read from Delta's change data feed, and all rows of the table where the feed has ended.
+"""Changes of a table between two versions, from Delta's change data feed or from a full scan.
 
-The feed ends where Delta no longer shows the first version (``delta.deletedFileRetentionDuration``, 7 days), where its log is gone
-(``delta.logRetentionDuration``, 30 days), and where VACUUM has removed a file of it.
+The feed is lost in three cases: the first version is older than ``delta.deletedFileRetentionDuration`` (7 days), its
+log is older than ``delta.logRetentionDuration`` (30 days), or VACUUM has removed one of its files.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _log = logging.getLogger("strandline.tables")
 
 
 class FeedLost(ContractError):
-    """The changes of a range of versions cannot be read any more. The reader must read the whole table."""
+    """The change feed of a version range is no longer readable. Read the whole table instead."""
 
 
 def feed(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
-    """The change data feed of versions *first* to *last*, both inclusive: rows before and after, with ``_change_type``.
+    """Return the change data feed of versions *first* to *last*, both inclusive, with ``_change_type``.
 
     Raises:
-        FeedLost: Delta does not show the feed. A file that VACUUM removed is noticed later, when the rows are read: `require_readable`.
+        FeedLost: Delta refuses the feed. A file that VACUUM removed is detected later, by `require_readable`.
     """
     reader = tables.spark.read.format("delta").option("readChangeFeed", "true")
     reader = reader.option("startingVersion", first).option("endingVersion", last)
     try:
         rows = reader.load(tables.lake.path(table)) if tables.lake.by_path else reader.table(tables.lake.sql(table))
-        _ = rows.schema  # a remote session has not looked at the table yet
-    except Exception as error:  # of whatever class: Delta's errors about the feed have none in common
+        _ = rows.schema  # a remote session analyses the query only now
+    except Exception as error:  # Delta's errors about the feed have no common class
         raise _lost(_changes(table, first), error) from error
     return rows
 
 
 def require_readable(rows: DataFrame, what: str) -> None:
-    """I/O: opens every data file of *rows* and reads no column for it: a file that VACUUM removed is noticed here and not later.
+    """I/O: opens every data file of *rows*, but reads no column. So a file that VACUUM removed is detected here.
 
     Args:
-        what: Names the rows, in the plural.
+        what: The rows in words, in the plural, for the error.
 
     Raises:
         FeedLost: A file cannot be read.
@@ -51,21 +51,21 @@ def require_readable(rows: DataFrame, what: str) -> None:
     try:
         rows.select(
             F.spark_partition_id()
-        ).distinct().count()  # a plain count is answered from Delta's log, `isEmpty` from one file
-    except Exception as error:  # of whatever class: pyspark has none for what fails in an executor
+        ).distinct().count()  # `count` alone needs only Delta's log, `isEmpty` only one file
+    except Exception as error:  # pyspark has no class for failures of an executor
         raise _lost(what, error) from error
 
 
 def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:
-    """Rows that versions *first* to *last*, both inclusive, brought to a table that is only appended to, with ``_commit_version``.
+    """Return the rows that versions *first* to *last* appended, both inclusive, with ``_commit_version``.
 
-    I/O: as `require_readable`.
+    I/O: as `require_readable`. The table must be append-only.
 
-    From the very first version on, and where the feed is lost: all rows of version *last*, as if it had brought them. More than was asked
-    for, never less, so only for readers to whom a row that comes again is no news.
+    If *first* is 0 or the feed is lost: all rows of version *last*, as if that version had appended them. These are
+    more rows than requested, never fewer. So use this only if repeated rows do no harm.
 
     Raises:
-        VersionGone: The feed is lost, *last* is old, and somebody has committed since it was the newest.
+        VersionGone: The feed is lost, and *last* is neither the newest version nor young enough for time travel.
     """
     if first > 0:
         try:
@@ -73,12 +73,12 @@ def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFra
             require_readable(rows, _changes(table, first))
             return rows.drop("_change_type", "_commit_timestamp")
         except FeedLost as lost:
-            _log.warning("%s; all of its rows are read instead", lost.message)
+            _log.warning("%s; all rows of the table are read instead", lost.message)
     return tables.read(table, version=last).withColumn("_commit_version", F.lit(last).cast("BIGINT"))
 
 
 def is_readable(tables: Tables, table: TableName, version: int) -> bool:
-    """I/O: whether all rows of *version* can be read. Of one that is not the newest this opens every file."""
+    """I/O: returns True if all rows of *version* can be read. Opens every file, unless *version* is the newest."""
     if version == tables.version(table):
         return True
     try:
@@ -94,5 +94,5 @@ def _changes(table: TableName, first: int) -> str:
 
 def _lost(what: str, error: Exception) -> FeedLost:
     return FeedLost(
-        f"{what} cannot be read ({one_line(error)})", next_step="read the whole table; what it holds is complete"
+        f"{what} cannot be read ({one_line(error)})", next_step="read the whole table; its rows are complete"
     )

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True)
 class Merged:
-    """Rows of the target that a MERGE touched."""
+    """Numbers of target rows that a MERGE changed."""
 
     inserted: int
     updated: int
@@ -26,15 +26,15 @@ class Merged:
 
 @dataclass(frozen=True)
 class Merge:
-    """MERGE of *source* (``s``) into *target* (``t``). Of the clauses that fit a row, the first one counts.
+    """MERGE of *source* (``s``) into *target* (``t``). The first clause that fits a row applies.
 
         tables.merge(orders, changes, "t._key <=> s._key").update({"total": "s.total"}, when="s.n > t.n").insert_all().execute()
 
-    Conditions and values are SQL. Two rows of the source for one of the target are an error of Delta's; a row without a match is inserted
-    as often as it comes.
+    Conditions and values are SQL. Delta refuses two source rows for one target row. A source row without a match is
+    inserted each time it occurs.
 
     Args:
-        target: As `Lake.sql` names it.
+        target: Table name from `Lake.sql`.
     """
 
     target: str
@@ -43,7 +43,7 @@ class Merge:
     clauses: tuple[str, ...] = ()
 
     def update(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
-        """Set *columns*, quoted names to values, of a row that matches."""
+        """Set *columns* (quoted name to value) of matching rows."""
         return self._with(
             "MATCHED", when, f"UPDATE SET {', '.join(f'{name} = {value}' for name, value in columns.items())}"
         )
@@ -55,25 +55,26 @@ class Merge:
         return self._with("MATCHED", when, "DELETE")
 
     def insert(self, columns: Mapping[str, str], *, when: str = "") -> Merge:
-        """Insert a row that matches none; columns that are not named are null."""
+        """Insert rows without a match. Columns that are not named become null."""
         return self._with("NOT MATCHED", when, f"INSERT ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
 
     def insert_all(self) -> Merge:
         return self._with("NOT MATCHED", "", "INSERT *")
 
     def delete_unmatched(self, *, when: str) -> Merge:
-        """Delete rows of the target that no row of the source matches."""
+        """Delete target rows that match no source row."""
         return self._with("NOT MATCHED BY SOURCE", when, "DELETE")
 
     def _with(self, fits: str, when: str, action: str) -> Merge:
         return replace(self, clauses=(*self.clauses, f"WHEN {fits}{f' AND {when}' if when else ''} THEN {action}"))
 
     def execute(self) -> Merged:
-        """I/O: one commit, or none where no clause fits a row.
+        """I/O: one commit, or none if no clause fits any row.
 
-        In SQL, because Delta's own builder needs a plugin in a Spark Connect server, and Spark's `mergeInto` knows no alias for the target.
+        This is SQL, because Delta's builder needs a plugin in a Spark Connect server, and Spark's `mergeInto` has no
+        alias for the target.
         """
-        braces = str.maketrans({"{": "{{", "}": "}}"})  # `sql` formats its text, and any name may hold them
+        braces = str.maketrans({"{": "{{", "}": "}}"})  # `sql` formats its text, and a name may contain braces
         head = f"MERGE INTO {self.target} AS t USING ".translate(braces)
         rest = f" AS s ON {self.on} {' '.join(self.clauses)}".translate(braces)
         (done,) = self.source.sparkSession.sql(f"{head}{{source}}{rest}", source=self.source).collect()

@@ -1,4 +1,7 @@
-"""What this process counts, for Prometheus. The first seven are KIP-298's (``total-retries`` is ``strandline_retries_total``)."""
+"""Prometheus metrics of this process. The first seven are those of KIP-298.
+
+For example, ``total-retries`` of KIP-298 is ``strandline_retries_total``.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:
     """Count failures, each attempt.
 
     Args:
-        logged: So many of them stand in the log or in a dead letter.
-        retries: So many were tried again.
+        logged: Number of failures that are in the log or in a dead letter.
+        retries: Number of failures that were retried.
     """
     RECORD_FAILURES.inc(seen)
     FAILURES_LOGGED.inc(logged)
@@ -43,7 +46,7 @@ def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:
 
 
 def serve(port: int, address: str) -> None:
-    """I/O: answers ``GET /metrics`` in a thread, until the process ends.
+    """I/O: serves ``GET /metrics`` in a thread until the process ends.
 
     Raises:
         ConfigurationError: The port is taken.

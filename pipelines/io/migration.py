@@ -1,4 +1,7 @@
-"""Brings tables of an older format up to this release's: one table at a time, each change one commit, the format last or with it."""
+"""Migrate tables of an older lake format, one table at a time.
+
+Each change is one commit. The format version is stored with the last change, or after it.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("strandline.migration")
 
 FIRST: Final = TableName("control", "cuts")
-"""Migrated before all others: together with bronze, the last one, it tells whether a newer release has begun."""
+"""The first table to be migrated; bronze is the last. These two show whether a newer release has begun."""
 _DELTAS_OWN: Final = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.", "delta.min")
 
 
-def bring_up(tables: Tables, table: TableName) -> bool:
-    """I/O: gives *table* today's format. One look where it has it. Idempotent; of two processes one wins, and the other finds it done.
+def migrate_table(tables: Tables, table: TableName) -> bool:
+    """I/O: migrates *table* to the present format. Only reads the properties if nothing is to do. Idempotent.
+
+    Of two concurrent processes one migrates, and the other finds the table migrated.
 
     Returns:
-        Whether there was something to do.
+        True if the table was migrated.
 
     Raises:
-        ConfigurationError: The table has a newer format; nothing was written.
+        ConfigurationError: The table has a newer format. Nothing was written.
 
     Effects on failure:
-        A column may have been added while the table still has its old format; all releases read it, and calling again goes on.
+        A column may have been added while the table still has its old format. Every release can read that. Calling
+        again continues.
     """
     before = tables.properties(table)
     refuse_newer(table, before)
@@ -50,15 +56,15 @@ def bring_up(tables: Tables, table: TableName) -> bool:
         return False
     for attempt in retrying():
         with attempt:
-            _bring_up(tables, table)
+            _migrate_once(tables, table)
     _log.info("%s: format %d is now %d", table, format_of(before), FORMAT)
     return True
 
 
-def _bring_up(tables: Tables, table: TableName) -> None:
+def _migrate_once(tables: Tables, table: TableName) -> None:
     properties = tables.properties(table)
     migrations = pending(properties)
-    if not migrations:  # a rival was faster
+    if not migrations:  # another process has migrated it
         return
     columns = set(tables.read(table).columns)
     changing = [column for column in renames(table, migrations) if column.old in columns]
@@ -72,7 +78,7 @@ def _bring_up(tables: Tables, table: TableName) -> None:
 
 
 def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> None:
-    """One commit with all rows, under today's names of columns and properties, and with the format."""
+    """Rewrite all rows in one commit, with the present names of columns and properties, and the format version."""
     sql, named = tables.lake.sql(table), {column.old: column.new for column in changing}
     columns = ", ".join(
         quoted(name) + (f" AS {quoted(named[name])}" if name in named else "") for name in tables.read(table).columns
@@ -83,7 +89,9 @@ def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> 
     try:
         _commit(tables, f"CREATE OR REPLACE TABLE {sql} USING delta{described} {clause} AS SELECT {columns} FROM {sql}")
     except AnalysisException:
-        if format_of(tables.properties(table)) != FORMAT:  # else a rival was faster, and the old column is gone
+        if (
+            format_of(tables.properties(table)) != FORMAT
+        ):  # otherwise another process has migrated it, and the old column is gone
             raise
 
 
@@ -92,15 +100,17 @@ def _commit(tables: Tables, statement: str) -> None:
 
 
 def refuse_newer_lake(tables: Tables, bronze: TableName) -> None:
-    """I/O: one look at each of two tables. Raises ConfigurationError where a newer release has written the lake, or has begun to."""
+    """I/O: reads properties of two tables. Raises ConfigurationError if a newer release has begun to write the lake."""
     for table in (FIRST, bronze):
         if tables.exists(table):
             refuse_newer(table, tables.properties(table))
 
 
 def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName, int]]:
-    """I/O: one look at each table of the lake: those of an older format, in the order in which they are migrated. Of bronze only this
-    source's, and last: where it has today's format, all others have it."""
+    """I/O: yields each table of an older format with its format, in the order of migration.
+
+    Bronze of this source is last: if it has the present format, all other tables have it.
+    """
     others = [table for layer in ("control", "silver", "gold") for table in tables.names(layer)]
     for table in [*sorted(others, key=lambda name: name != FIRST), bronze]:
         if not tables.exists(table):
@@ -112,7 +122,7 @@ def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName,
 
 
 def words_for(tables: Tables, table: TableName) -> str:
-    """I/O: what would become of a table of an older format, for people."""
+    """I/O: describes the migration of a table in words."""
     columns = set(tables.read(table).columns)
     told = [
         f"{column.old} becomes {column.new}"

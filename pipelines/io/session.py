@@ -28,23 +28,23 @@ DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Spark itself ships the rest of what Delta depends on; a second copy on the class path would only shadow it.
 _NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 
-# Session settings that mean the same everywhere: sent to a managed or remote session, too.
+# Settings for every session, also for managed and remote ones.
 _SESSION_CONF = pinned_values() | {
-    # default 10000: Spark measures what it hands to Python after every row, and for a list that is null as long as the batch has become
+    # default 10000: Spark measures each row for Python, and a null list takes as long as the batch is large
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
 
-# Of a JVM that is started here, wherever its executors run.
+# Settings for a JVM that is started here, wherever its executors run.
 _DRIVER_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100: so many documents of 10 MB are one page, compressed as a whole
-    "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, of a row group
+    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100 documents per page: too much memory with documents of 10 MB
+    "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
 }
 
-# Of one whose executors are its own threads. Measured on two cores; the reason stands beside each.
+# Settings for a JVM whose executors are its own threads. Measured on two cores.
 _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
@@ -57,41 +57,43 @@ _LOCAL_CONF = {
     "spark.driver.host": "127.0.0.1",
 }
 
-# Of a JVM with that memory: with the usual collector a capture needs a fifth more CPU time, and half a gigabyte.
+# For a JVM with that memory. The default collector takes a fifth more CPU time and half a gigabyte more memory.
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
-# Lists in which Delta must stand whatever else a user adds.
+# Lists to which a user may add; Delta's own entries stay.
 _JOINED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
 
-# For a JVM that ends before optimized code would pay: two fifths less CPU time up to its first MERGE. The cache must be as large as it is
-# otherwise: the small one that comes with the option is full after some twenty MERGEs, and then the JVM fails.
+# For a short-lived JVM: two fifths less CPU time up to its first MERGE. The option alone comes with a small code cache,
+# which is full after some twenty MERGEs, and then the JVM fails.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def ivy_home() -> Path:
-    """Folder in the virtual environment where Ivy keeps the JARs."""
+    """Return the folder of the virtual environment in which Ivy keeps the JARs."""
     return Path(sys.prefix) / "share" / "strandline" / "ivy"
 
 
 def cached_jars() -> list[Path]:
-    """JARs that an earlier session resolved; empty before the first one."""
+    """Return the JARs that an earlier session fetched. Empty before the first session."""
     jars = [jar for jar in sorted((ivy_home() / "jars").glob("*.jar")) if jar.name.startswith(_NEEDED_JARS)]
     return jars if any("delta-spark" in jar.name for jar in jars) else []
 
 
 def is_local(master: str | None) -> bool:
-    """Whether Spark's executors are threads of the JVM that *master* has started here (``local-cluster``: processes beside it)."""
+    """Return True if *master* runs Spark's executors on this machine."""
     return master is not None and master.startswith("local")
 
 
 def session_conf(
     master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()
 ) -> dict[str, str]:
-    """What a session is built with. *conf* has the last word, but what it says of JARs, packages and extensions is added to Delta's, unless
-    it brings Delta itself.
+    """Return the settings of a session.
+
+    *conf* overrides every setting, except: its JARs, packages and extensions are added to Delta's. If *conf* itself
+    contains Delta, Delta's are left out.
 
     Args:
-        jars: Delta's, where they are here already; else its package is fetched.
+        jars: Delta's JARs, if they are on this machine. Empty: Delta's package is fetched.
     """
     settings = dict(_SESSION_CONF)
     if master is not None:
@@ -113,7 +115,7 @@ def session_conf(
 
 
 def keep_values_out_of_the_log() -> None:
-    """PySpark logs a failed query with its message, which holds values, before it raises the same."""
+    """Disable PySpark's log of failed queries: it contains values. The same error is raised anyway."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
@@ -123,24 +125,23 @@ def build_session(
 ) -> SparkSession:
     """Return a Spark session with Delta.
 
-    I/O: with *master* starts a JVM here; the first call on a machine fetches Delta's JARs through Ivy, later ones need no network.
-    Without *master* the session of the surroundings is taken: a Databricks job or notebook, spark-submit, or ``SPARK_REMOTE``.
+    I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy; later calls
+    need no network. Without *master*, takes the session of the platform: a Databricks job or notebook, spark-submit, or
+    ``SPARK_REMOTE``.
 
     Args:
-        app_name: Shown by Spark.
-        master: Such as ``local[*]``; None where somebody else runs Spark.
-        conf: Overrides, as `session_conf` takes them.
-        java_options: For the JVM that is started here.
+        app_name: Name of the application in Spark.
+        master: Spark master, such as ``local[*]``. None: the platform runs Spark.
+        conf: Overrides, as in `session_conf`.
+        java_options: Options of a JVM that is started here.
 
     Raises:
-        ConfigurationError: ``SPARK_REMOTE`` is set beside *master*; a script that starts work on its top level is read by a worker process
-            of that work; there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
+        ConfigurationError: ``SPARK_REMOTE`` and *master* are both set; a worker process runs the main script again;
+            there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
         RetriableError: As `await_server`.
     """
     keep_values_out_of_the_log()
-    if getattr(
-        multiprocessing.current_process(), "_inheriting", False
-    ):  # as multiprocessing itself asks, of processes alone
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing itself asks this way
         raise ConfigurationError(
             "this script was read once more by a worker process, and would start everything a second time",
             next_step="""begin what the script does with: if __name__ == "__main__":""",
@@ -152,11 +153,11 @@ def build_session(
             f"SPARK_REMOTE names a Spark that runs elsewhere, and spark.master ({master}) one that would be started here",
             next_step="set spark.master: null (STRANDLINE_SPARK__MASTER=null), or unset SPARK_REMOTE",
         )
-    if remote and remote.startswith("sc://"):  # a platform may have an address of its own kind
+    if remote and remote.startswith("sc://"):  # a platform may use other kinds of address
         await_server(remote)
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if master is None or is_local(master):  # another machine has its Python elsewhere
+    if master is None or is_local(master):  # on another machine Python is elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     settings = session_conf(
         master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
@@ -190,24 +191,25 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
 
 
 def _java_problem() -> str:
-    """I/O: looks where Spark's own start script looks."""
+    """I/O: returns the problem with Java, looking where Spark's start script looks."""
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(Path(home) / "bin" / "java", os.X_OK):
         return f"JAVA_HOME is {home}, and there is no bin/java"
     if not home and shutil.which("java") is None:
         return "JAVA_HOME is not set, and there is no java on the PATH"
-    return "the Java that it found is older than 17, or refuses an option of spark.conf (what it said stands above)"
+    return "the Java that it found is older than 17, or refuses an option of spark.conf (its message is above)"
 
 
 def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
-    """I/O: waits until a Spark Connect server answers. Spark's own client would try for ten minutes, without a word.
+    """I/O: waits until a Spark Connect server answers. Spark's own client would retry silently for ten minutes.
 
     Args:
-        address: ``sc://host:port/;token=…``; it is not quoted, because it may hold a secret.
+        address: ``sc://host:port/;token=…``. Errors do not quote it, because it may contain a secret.
+        seconds: Maximum wait.
 
     Raises:
-        ConfigurationError: What a client needs is not installed, or the address cannot be read.
-        RetriableError: Nobody answers.
+        ConfigurationError: A package of the client is missing, or the address is malformed.
+        RetriableError: No server answers.
     """
     try:
         import grpc

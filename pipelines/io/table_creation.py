@@ -1,4 +1,4 @@
-"""Making a table that others may be making at the same moment, or that somebody began and did not end."""
+"""Create a table while other processes may create it too, or after an interrupted creation."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from pipelines.errors import ConfigurationError
 from pipelines.io.conflicts import LOST_RACES
 
-# What one hears who creates a table at the moment in which somebody else does: a conflict, or a folder whose first commit is still missing
-# (when it is looked at, and when it is loaded). Rivals must want the same properties: Delta refuses a lost race whose properties differ.
+# Conditions of a creation that lost a race: the folder is there, and its first commit is still missing. All creators
+# must pass the same properties: otherwise Delta refuses the loser.
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
 _CREATION_ENDS = stop_all(
     stop_after_delay(10), stop_after_attempt(5)
-)  # both: a cold JVM's first attempt alone can take longer
+)  # both bounds: the first attempt of a cold JVM alone can take longer
 
 
 class _NotThereYet(Exception):
-    """To IF NOT EXISTS whatever fills the folder is a table, such as the beginning of somebody else's first commit."""
+    """IF NOT EXISTS took other content of the folder for a table, such as an unfinished first commit."""
 
 
 def create_beside_rivals(create: Callable[[], object], *, is_there: Callable[[], bool], path: str) -> None:
-    """I/O: calls *create* until there is a table, its own or a rival's.
+    """I/O: calls *create* until there is a table, created here or by another process.
 
     Args:
         create: ``CREATE TABLE IF NOT EXISTS``.
-        is_there: Whether there is a table; asked after *create* has returned.
-        path: Where the table is. Of a folder of this machine what a creation left that was cut off is removed.
+        is_there: Returns True if there is a table. Called after *create*.
+        path: Path of the table. The rest of an interrupted creation is removed, if the path is on this machine.
 
     Raises:
-        ConfigurationError: There is something else.
+        ConfigurationError: The path contains something else.
     """
     try:
         for attempt in Retrying(
@@ -59,7 +59,7 @@ def create_beside_rivals(create: Callable[[], object], *, is_there: Callable[[],
 
 
 def _removed_half_creation(folder: Path) -> bool:
-    """Whether *folder* held nothing but a log without a commit, as a process that was killed leaves it; it is gone then."""
+    """Remove a *folder* with a log but no commit, as a killed process leaves it. Return True if it was removed."""
     if not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
         return False
     if any(file.suffix == ".json" for file in (folder / "_delta_log").iterdir()):
@@ -69,7 +69,7 @@ def _removed_half_creation(folder: Path) -> bool:
 
 
 def _lost_a_race(error: BaseException) -> bool:
-    """Whether a table could not be created because somebody else was creating it: the next attempt finds it."""
+    """Return True if another process was creating the table. The next attempt will find it."""
     if isinstance(error, (*LOST_RACES, _NotThereYet)):
         return True
     return isinstance(error, AnalysisException) and error.getCondition() in _FIRST_COMMIT_MISSING

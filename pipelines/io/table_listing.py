@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from pipelines.model.tables import literal, quoted
 
 _FIRST_OR_CHECKPOINT: Final = "{00000000000000000000.json,*.checkpoint*}"
-"""Files of a Delta log. Every log has one of them: the first commit is removed only below a checkpoint."""
+"""File patterns of which every Delta log has one: clean-up removes the first commit only below a checkpoint."""
 _PATTERN: Final = re.compile(r"([*?\[\]{}\\])")
 
 
 def names_under(spark: SparkSession, folder: str) -> list[str]:
-    """I/O: names of the Delta tables in *folder*, which may be missing. Spark lists each table's log; no file is read."""
+    """I/O: names of the Delta tables in *folder*, which may be missing. Spark lists each log, and reads no file."""
     reader = spark.read.format("text").option("pathGlobFilter", _FIRST_OR_CHECKPOINT)
     try:
         files = reader.load(f"{literal_path(folder)}/*/_delta_log").inputFiles()
@@ -36,15 +36,15 @@ def names_in_folder(folder: Path) -> list[str]:
 
 
 def literal_path(path: str) -> str:
-    """Write *path* for one of Spark's readers, which otherwise takes some of its characters for a pattern."""
+    """Escape *path* for a Spark reader, which would read some characters as a pattern."""
     return _PATTERN.sub(r"\\\1", path)
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:
-    """I/O: removes the folder *path* and all files in it. Spark removes the folder of a database that is dropped, in any file system.
+    """I/O: removes the folder *path* with its files, in any file system: as the folder of a database that is dropped.
 
     Raises:
-        AnalysisException: The catalog of this Spark makes no database there.
+        AnalysisException: The catalog of this Spark creates no database there.
     """
     database = f"spark_catalog.{quoted(f'strandline_{uuid.uuid4().hex}')}"
     spark.sql(f"CREATE DATABASE {database} LOCATION {literal(path)}")

@@ -1,4 +1,4 @@
-"""A table's whole content in one commit, its properties included; and the end of a table that nobody needs any more."""
+"""Replace the whole content of a table in one commit, and drop a table."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from pipelines.model.tables import TableName, quoted
 CHANGE_FEED = "delta.enableChangeDataFeed"
 
 _ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.")
-"""What Delta notes of the columns and files that a table has now: it means nothing for others."""
+"""Prefixes of properties that describe the present columns and files of one table, and must not be copied."""
 
 
 def swap(
     tables: Tables, table: TableName, by: TableName, *, properties: Mapping[str, str], cluster_by: Sequence[str]
 ) -> None:
-    """I/O: one commit that gives *table* the rows and columns of another one, and *properties*; a second one switches the change feed on,
-    where it was. A reader sees the old table or the new one; the old one stays in the table's history.
+    """I/O: one commit replaces rows, columns and properties of *table* by those of table *by*.
+
+    A second commit enables the change feed again, if *properties* ask for it. A reader sees the old table or the new
+    one. The old version stays in the table's history.
 
     Args:
-        properties: All that the table has afterwards.
+        properties: All properties of the table afterwards.
 
     Effects on failure:
-        The feed may be off.
+        The change feed may be disabled.
     """
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
@@ -44,10 +46,10 @@ def swap(
 
 
 def discard(tables: Tables, table: TableName) -> None:
-    """I/O: drops a table, with its files. Idempotent.
+    """I/O: drops a table and removes its files. Idempotent.
 
     Raises:
-        ConfigurationError: Spark's catalog does not remove the table's files. The table is as it was.
+        ConfigurationError: Spark's catalog does not remove the table's files. The table is unchanged.
     """
     if not tables.exists(table):
         return

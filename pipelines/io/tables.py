@@ -1,6 +1,6 @@
-"""Delta tables by `TableName`, wherever the lake is.
+"""Delta tables by `TableName`, in a folder, an object store or a catalog.
 
-Everything is asked in SQL or by DataFrames: Delta's own `DeltaTable` works in a Spark Connect server only where a plugin was installed.
+This module uses SQL and DataFrames only. Delta's `DeltaTable` needs a plugin in a Spark Connect server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.io.commits import Commit, LogFolder, Metadata
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
 from pipelines.io.merge import Merge
-from pipelines.io.migration import bring_up
+from pipelines.io.migration import migrate_table
 from pipelines.io.table_creation import create_beside_rivals
 from pipelines.io.table_listing import names_in_folder, names_under
 from pipelines.io.versions import reading_version
@@ -36,7 +36,7 @@ _FIRST_PAGE, _PAGE_GROWTH = 16, 8
 
 @dataclass(frozen=True)
 class Tables:
-    """Reads and writes of one lake. No logic: callers decide what, this class knows where and how."""
+    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how."""
 
     spark: SparkSession
     lake: Lake
@@ -50,7 +50,7 @@ class Tables:
         return self._spark_finds(table)
 
     def _spark_finds(self, table: TableName) -> bool:
-        """True where Spark finds the table at its path, whatever this process sees there."""
+        """Return True if Spark finds the table at its path, whatever this process sees there."""
         try:
             _ = self.read(table).schema
         except AnalysisException as error:
@@ -77,7 +77,7 @@ class Tables:
             ConfigurationError: A newer release wrote the table, or its folder holds something that is no table.
         """
         if self.exists(table):
-            bring_up(self, table)
+            migrate_table(self, table)
             return
         if not self.lake.by_path:
             self._create_schema(table)
@@ -91,7 +91,7 @@ class Tables:
         )
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
-        """The table as of its newest (or one) version; planned afresh at every call, never from a held handle.
+        """Return the table at its newest version, or at *version*. Each call plans the read again.
 
         Raises:
             VersionGone: Delta no longer shows *version*.
@@ -104,21 +104,21 @@ class Tables:
         return rows
 
     def merge(self, table: TableName, source: DataFrame, on: str) -> Merge:
-        """A MERGE of *source* (``s``) into *table* (``t``) whose rows are one if *on* says so; nothing happens before its `execute`."""
+        """Return a MERGE of *source* (``s``) into *table* (``t``) on the SQL condition *on*. `execute` runs it."""
         return Merge(self.lake.sql(table), source, on)
 
     def update(self, table: TableName, columns: Mapping[str, str], where: str) -> None:
-        """I/O: one commit that sets *columns* (names to SQL) of the rows *where* says, in SQL; or none where there are none."""
+        """I/O: one commit that sets *columns* (name to SQL) of the rows that match *where*. None if no row matches."""
         changes = ", ".join(f"{quoted(name)} = {value}" for name, value in columns.items())
         self.spark.sql(f"UPDATE {self.lake.sql(table)} SET {changes} WHERE {where}")
 
     def delete(self, table: TableName, where: str) -> int:
-        """I/O: one commit that deletes the rows *where* says, in SQL; or none where there are none. Returns how many."""
+        """I/O: one commit that deletes the rows that match *where*. None if no row matches. Returns their number."""
         ((deleted,),) = self.spark.sql(f"DELETE FROM {self.lake.sql(table)} WHERE {where}").collect()
         return int(deleted)
 
     def history(self, table: TableName, limit: int = 1) -> list[Commit]:
-        """I/O: the newest commits, newest first, as far as the log goes back."""
+        """I/O: returns the newest commits, newest first, as far as the log goes back."""
         if (log := self._log(table)) is not None and (commits := list(log.newest_commits(limit))):
             return commits
         return [
@@ -127,7 +127,7 @@ class Tables:
         ]
 
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        """I/O: the commits later than *version*, newest first, as far as the log goes back. Only as many are read as are taken."""
+        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
         log = self._log(table)
         if log is not None and (newest := log.newest()) >= 0:
             yield from log.newest_commits(newest - version)
@@ -146,25 +146,25 @@ class Tables:
             limit *= _PAGE_GROWTH
 
     def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
-        """I/O: the commits of versions (after, through], newest first; None where the log no longer tells of one of them."""
+        """I/O: returns the commits of versions (after, through], newest first. None: the log no longer holds all."""
         found = [
             commit for commit in self.history(table, self.version(table) - after) if after < commit.version <= through
         ]
         return found if len(found) == through - after else None
 
     def version(self, table: TableName) -> int:
-        """I/O: the newest version of *table*."""
+        """I/O: returns the newest version of *table*."""
         log = self._log(table)
         newest = -1 if log is None else log.newest()
         return self.history(table)[0].version if newest < 0 else newest
 
     def log_files_of_a_day(self, table: TableName) -> int:
-        """I/O: how many files the log of *table* got in the last 24 hours; 0 where this process does not see them."""
+        """I/O: number of log files that *table* got in the last 24 hours. 0: this process does not see the log."""
         log = self._log(table)
         return log.files_since(24 * 3600) if log is not None and log.path.is_dir() else 0
 
     def _log(self, table: TableName) -> LogFolder | None:
-        """None where this process does not see the table's files."""
+        """Return the log folder. None: this process does not see the table's files."""
         if not self.lake.by_path or self.lake.in_object_store:
             return None
         return LogFolder(Path(self.lake.path(table)) / "_delta_log")
@@ -186,7 +186,7 @@ class Tables:
         return current_names(self.detail(table)["properties"] if _REDACTED in shown.values() else shown)
 
     def id(self, table: TableName) -> str:
-        """As `Metadata.id`."""
+        """I/O: returns the table's id (`Metadata.id`)."""
         found = self._metadata(table)
         return str(self.detail(table)["id"]) if found is None else found.id
 
@@ -195,24 +195,26 @@ class Tables:
         return (self.detail(table)["description"] or "") if found is None else found.description
 
     def _metadata(self, table: TableName) -> Metadata | None:
-        """None where the log's files do not tell."""
+        """Return the metadata from the log. None: this process cannot read it there."""
         return None if (log := self._log(table)) is None else log.metadata()
 
     def add_columns(self, table: TableName, schema: T.StructType) -> None:
-        """I/O: one commit that adds the columns of *schema* that an older release did not know; none where nothing is missing."""
+        """I/O: one commit that adds the missing columns of *schema*. None if all are there."""
         present = set(self.read(table).columns)
         missing = T.StructType([column for column in schema.fields if column.name not in present])
         if missing.fields:
             self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} ADD COLUMNS ({columns_ddl(missing)})")
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
-        """I/O: one commit that sets *properties*; values may hold anything."""
+        """I/O: one commit that sets *properties*. Values may contain any character."""
         self.spark.sql(f"ALTER TABLE {self.lake.sql(table)} SET {properties_clause(properties)}")
 
     def append(self, table: TableName, rows: DataFrame, *, options: Mapping[str, str] | None = None) -> None:
-        """I/O: one commit that appends *rows*; computed and written anew where another commit, of properties for instance, came in between.
-        Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*."""
-        # Unlike `save` and `saveAsTable`, this never creates a table where the old one was moved away.
+        """I/O: one commit that appends *rows*. Repeated if a concurrent commit, such as of properties, conflicts.
+
+        Idempotent only with ``txnAppId`` and ``txnVersion`` among *options*.
+        """
+        # Unlike `save` and `saveAsTable`, `append` never creates a table if the old one was moved away.
         retrying()(rows.writeTo(self.lake.sql(table)).options(**(options or {})).append)
 
     def append_once(
@@ -226,13 +228,13 @@ class Tables:
         after: int,
         anchor: Anchor | None = None,
     ) -> Appended | AlreadyAppended | LostRace:
-        """I/O: append *rows* as application transaction (*app_id*, *sequence*), then prove that the commit is one's own.
+        """I/O: appends *rows* as application transaction (*app_id*, *sequence*), then proves that the commit is ours.
 
-        Delta skips a transaction whose sequence is taken without a word, so the commits since are searched for *proof*.
+        Delta silently skips a transaction whose sequence is taken. So the commits since then are searched for *proof*.
 
         Args:
-            proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
-            after: A version of the table from before the first attempt.
+            proof: Unique text. It is stored as the commit's ``userMetadata``.
+            after: Version of the table before the first attempt.
             anchor: An earlier commit, which the same look meets; see `Appended.anchored`.
         """
         options = {"txnAppId": app_id, "txnVersion": str(sequence), "userMetadata": proof}
@@ -258,7 +260,7 @@ class Tables:
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
 
-        A comment that differs from the table's is one more commit, before the rows.
+        A changed comment is one more commit, before the rows.
         """
         if not self.exists(table):
             self.create(table, rows.schema, comment=comment)
@@ -271,10 +273,10 @@ class Tables:
             writer.saveAsTable(self.lake.sql(table))
 
     def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
-        """I/O: a view of a catalog, over tables named as `Lake.sql` names them; replaces an older one. A folder cannot hold a view.
+        """I/O: creates or replaces a view in a catalog. *query* names tables as `Lake.sql` does.
 
         Args:
-            columns: Every column of *query* to its comment, which may be empty.
+            columns: Comment of every column of *query*. A comment may be empty.
 
         Raises:
             ConfigurationError: The lake is a folder.

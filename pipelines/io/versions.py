@@ -1,4 +1,4 @@
-"""Reads of one version of a table, which Delta shows for a limited time."""
+"""Reads of one version of a table. Delta shows old versions for a limited time only."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ _log = logging.getLogger("strandline.tables")
 
 
 class VersionGone(RetriableError):
-    """Delta no longer shows a version: it is not the newest one, and older than ``delta.deletedFileRetentionDuration`` (7 days) or than
-    the table's log. Nothing was written; what reads the newest version succeeds."""
+    """Delta no longer shows a version, which is older than the table's log or ``delta.deletedFileRetentionDuration``.
+
+    Nothing was written. Reading the newest version succeeds.
+    """
 
 
 @contextmanager
 def reading_version(what: str) -> Iterator[None]:
-    """Raise VersionGone where the block analyses a query of a version that Delta no longer shows.
+    """Raise VersionGone if the block analyses a query of a version that Delta no longer shows.
 
     Args:
-        what: Names the table, and the version where it is known.
+        what: The table in words, with the version if it is known, for the error.
     """
     try:
         yield
@@ -44,13 +46,13 @@ def reading_version(what: str) -> Iterator[None]:
 
 
 def with_fresh_versions(work: Callable[[], R]) -> R:
-    """Call *work*, and call it once more where a version that it chose is gone.
+    """Call *work*. Call it once more if a version that it chose is gone.
 
-    The newest version of a table may be old. If somebody commits to the table while *work* reads that version, Delta refuses the version.
-    The version that the second call chooses is as young as that commit.
+    The newest version of an idle table may be older than Delta's time travel allows. If another process commits while
+    *work* reads that version, Delta refuses it. The second call then chooses a young version.
     """
     try:
         return work()
     except VersionGone as gone:
-        _log.info("%s; it is done again with the newest version", gone.message)
+        _log.info("%s; retrying with the newest version", gone.message)
         return work()

@@ -87,7 +87,7 @@ class EmbeddedMongod:
     Args:
         members: 1, or 3 for elections.
         port: Of the first member; default: a free one.
-        data_dir: Kept after `stop`, and a database again at the next start, on whatever ports. Default: a temporary folder.
+        data_dir: FileRetention after `stop`, and a database again at the next start, on whatever ports. Default: a temporary folder.
         oplog_size_mb: Honoured at the first start of a data folder only.
         set_parameters: As ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pipelines.io.file_maintenance import Kept, committed_at, compact, keep_for, vacuum
+from pipelines.io.file_maintenance import FileRetention, committed_at, compact, set_retention, vacuum
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.tombstone_purge import Purge, Purged
@@ -69,7 +69,7 @@ def _maintain(
     detail = tables.detail(table)
     late = _late_reader(ctx, table) if is_bronze else None
     kept, needed = _kept(ctx, table), _kept_for(late)
-    keep_for(tables, table, kept.at_least(needed), detail["properties"])
+    set_retention(tables, table, kept.at_least(needed), detail["properties"])
     before = int(detail["numFiles"])
     purged = _purged(table, purge, retention)
     compacted = compact(tables, table)
@@ -90,10 +90,10 @@ def _purged(table: TableName, purge: Purge | None, retention: Retention) -> Purg
     return purge.run(table) if purge is not None else Purged()
 
 
-def _kept(ctx: JobContext, table: TableName) -> Kept:
+def _kept(ctx: JobContext, table: TableName) -> FileRetention:
     """As long as the settings say; for fewer days where the log has many files, and where nobody reads old versions: of control tables."""
     settings = ctx.settings.maintenance
-    kept = Kept(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
+    kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if table.layer == "control":
         return kept.at_most(settings.max_downtime_hours)
     files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0
