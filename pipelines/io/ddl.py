@@ -20,7 +20,8 @@ def columns_ddl(schema: T.StructType) -> str:
 def _column(field: T.StructField, separator: str) -> str:
     comment = (field.metadata or {}).get("comment")
     required = "" if field.nullable else " NOT NULL"
-    return f"{quoted(field.name)}{separator}{_type(field.dataType)}{required}{f' COMMENT {literal(comment)}' if comment else ''}"
+    described = f" COMMENT {literal(comment)}" if comment else ""
+    return f"{quoted(field.name)}{separator}{_type(field.dataType)}{required}{described}"
 
 
 def _type(kind: T.DataType) -> str:
@@ -35,7 +36,8 @@ def _type(kind: T.DataType) -> str:
 
 def properties_clause(properties: Mapping[str, str]) -> str:
     """Return ``TBLPROPERTIES (…)``, sorted by name. Values may contain any character."""
-    return f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(value)}' for key, value in sorted(properties.items()))})"
+    pairs = (f"{literal(key)} = {literal(value)}" for key, value in sorted(properties.items()))
+    return f"TBLPROPERTIES ({', '.join(pairs)})"
 
 
 def create_statement(

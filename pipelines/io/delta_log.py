@@ -1,6 +1,7 @@
-"""Appends to a Delta table in a folder of this machine without a JVM: data files first, then one file of the log that nobody had before.
+"""Append to a Delta table in a folder of this machine, without a JVM: first data files, then one new file of the log.
 
-Only what an append needs of the protocol: rows are added and none is removed, so it is in nobody's way, whatever others commit.
+This module implements only the part of the protocol that an append needs. An append removes no rows, so it conflicts
+with no other commit.
 
 Source: delta-io/delta, PROTOCOL.md: actions, requirements for writers, per-file statistics.
 """
@@ -26,29 +27,29 @@ from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.parquet_file import DataFile
 
 _KNOWN_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "domainMetadata", "clustering"})
-"""Writers' features that ask nothing of an append to a table whose columns have no invariants."""
+"""Writer features that need no work for an append, if no column has invariants."""
 
 _OWN_WATCHED: Final = 16
-"""So many commits follow within the moment that a rival needs between its look and its rename."""
+"""Number of own commits to check again: a rival needs less time between its look and its rename."""
 
 
 @dataclass
 class DeltaLog:
-    """The log of one table, followed commit by commit.
+    """The log of one table, read commit by commit.
 
     Args:
-        folder: The table's, absolute.
-        version: The newest one that is known; what is committed later is looked at before anything is added.
+        folder: Absolute path of the table.
+        version: Newest known version. Later commits are read before anything is added.
     """
 
     folder: Path
     version: int
     _newest: dict[str, tuple[int, Commit]] = field(default_factory=dict, init=False)
-    """Of each application the newest transaction in the commits that were looked at: sequence and commit."""
+    """By application id, the newest transaction in the commits that were read: sequence and commit."""
     _restored_at: int | None = field(default=None, init=False)
     _inode: int | None = field(default=None, init=False)
     _own: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_OWN_WATCHED), init=False)
-    """Versions and inodes of the last commits that were made here."""
+    """Versions and inodes of this writer's last commits."""
 
     def __post_init__(self) -> None:
         self._inode = self._inode_of(self.version)
@@ -60,15 +61,15 @@ class DeltaLog:
     def append_once(
         self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str
     ) -> Appended | AlreadyAppended:
-        """I/O: one commit that adds *files* as application transaction (*app_id*, *sequence*), on the disk when this returns.
+        """I/O: one commit adds *files* as application transaction (*app_id*, *sequence*). It is on disk on return.
 
         Args:
-            app_id: Nothing of a higher sequence was committed by it up to the version that was known.
-            proof: Text that no other commit carries; stored as the commit's ``userMetadata``.
+            app_id: Application id. It has no higher sequence up to the known version.
+            proof: Unique text. It is stored as the commit's ``userMetadata``.
 
         Raises:
-            ConfigurationError: The table has come to need a writer that knows more than this one.
-            FencedError: So much was committed since the last look that its log is gone.
+            ConfigurationError: The table now needs writer features that this writer lacks.
+            FencedError: Log clean-up has removed commits that this writer has not read.
             WriterEnded: As `check`.
         """
         _sync_folder(self.folder)  # the files' names
@@ -83,7 +84,7 @@ class DeltaLog:
             self._put(actions)
 
     def follow(self) -> None:
-        """I/O: looks at what was committed since. Raises as `append_once`."""
+        """I/O: reads the commits since the last call. Raises as `append_once`."""
         self.check()
         while (inode := self._inode_of(self.version + 1)) is not None:
             actions = self.log.actions(self.version + 1) or []
@@ -98,16 +99,18 @@ class DeltaLog:
             self.version, self._inode = commit.version, inode
         if self.log.checkpoint() > self.version and self._inode_of(self.version + 1) is None:
             raise FencedError(
-                f"{self.folder.name} has moved on, and the log of what happened meanwhile is gone; this writer stops, nothing is lost",
+                f"{self.folder.name} has newer commits whose log is gone; this writer stops, nothing is lost",
                 next_step="strandline capture: it goes on from where the table is",
             )
 
     def check(self) -> None:
-        """I/O: whether the newest commit that was looked at, and the last ones of one's own, still stand there. Spark renames its file into
-        place, which may replace one that came between its look and its rename; and a folder may be made anew.
+        """I/O: checks that the newest known commit and this writer's last commits are still the same files.
+
+        Spark renames its log file into place. This may replace a commit that came between Spark's look and its rename.
+        The folder may also be replaced.
 
         Raises:
-            WriterEnded: One is not.
+            WriterEnded: A commit was replaced.
         """
         if self._inode_of(self.version) != self._inode:
             raise self._replaced(self.version)
@@ -128,7 +131,7 @@ class DeltaLog:
             return None
 
     def _put(self, actions: str) -> None:
-        """Writes the next version's file, unless somebody else has: a link, other than a renamed file, never takes another's place."""
+        """Write the file of the next version, unless it exists. A hard link, unlike a rename, replaces no file."""
         version = self.version + 1
         prepared = self.log.path / f".{version:020}.{uuid.uuid4()}.tmp"
         try:
@@ -153,7 +156,7 @@ class DeltaLog:
 
 
 def require_known_features(features: Collection[str], table: Path) -> None:
-    """Raises ConfigurationError where a table needs a writer that knows more than this one."""
+    """Raise ConfigurationError if a table needs writer features that this writer lacks."""
     unknown = sorted(set(features) - _KNOWN_FEATURES)
     if unknown:
         raise ConfigurationError(
@@ -200,7 +203,7 @@ def _addition(file: DataFile) -> dict[str, Any]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A name is on the disk only once its folder is."""
+    """Sync a folder. A file's name is on disk only after that."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -1,7 +1,7 @@
-"""Starts the JVM of a session, quietly and without a setting on its command line.
+"""Start the JVM of a session, without Spark's start messages and without settings on its command line.
 
-PySpark hands every setting to Spark's start script as an argument, where all users of the machine can read it: `ps` shows what
-``fs.s3a.secret.key`` is. Here they go through a file that only this user can read and that is gone once the JVM runs.
+PySpark passes every setting to Spark's start script as an argument. There `ps` shows ``fs.s3a.secret.key`` to every
+user of the machine. Here settings pass through a file that only this user can read. It is removed once the JVM runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.utils import is_remote
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-/")
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
-# What Spark says at every start, and what nobody can act on.
+# Messages of every start that need no action.
 _NOISE: Final = (
     b"WARNING: Using incubator modules:",
     b"Using Spark's default log4j profile:",
@@ -34,35 +34,35 @@ _IVY_ENDS: Final = re.compile(rb"\s*\d+ artifacts copied, \d+ already retrieved"
 
 
 class Quiet:
-    """Decides which lines of a starting JVM reach the terminal. What Ivy says is kept until it is done: only a failure needs it."""
+    """Filter for the standard error of a starting JVM. Ivy's lines are held until Ivy ends, and shown if it fails."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
 
     def shown(self, line: bytes) -> bytes:
-        """*line*, or nothing."""
+        """Return *line*, or nothing if it is noise."""
         if self._held or line.startswith(_IVY_BEGINS):
             self._held = [] if _IVY_ENDS.match(line) else [*self._held, line]
             return b""
         return b"" if line.startswith(_NOISE) else line
 
     def ended(self) -> bytes:
-        """What is to be shown of a JVM that has ended: Ivy was not done."""
+        """Return the held lines of a JVM that ended before Ivy did."""
         return b"".join(self._held)
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
-    """I/O: starts the JVM that the next session is built in. Does nothing where one runs, or where the session will be elsewhere.
+    """I/O: starts the JVM of the next session. Does nothing if a JVM runs, or if the session is remote.
 
     Args:
-        settings: Of the session. Those that the JVM itself needs to start (its memory, JARs) are among them.
+        settings: Settings of the session, including those of the JVM itself, such as memory and JARs.
 
     Raises:
-        PySparkRuntimeError: The JVM ended at once; what it said has been shown.
+        PySparkRuntimeError: The JVM ended at once. Its messages have been shown.
     """
     if is_remote() or "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    from pyspark import SparkContext  # noqa: TID251  # why: a builder starts a JVM with arguments alone, and takes one that is there
+    from pyspark import SparkContext  # noqa: TID251  # why: only so a builder takes a JVM that runs
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
@@ -74,7 +74,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
-    """Of Spark's start script: *settings* by a file. They precede the user's own, so that those have the last word, as they always had."""
+    """Pass *settings* to Spark's start script in a file. The user's own arguments follow, and override them."""
     before = os.environ.get(_ARGUMENTS)
     own, files = _without_files(shlex.split(before or "pyspark-shell"))
     with tempfile.TemporaryDirectory(prefix="strandline-") as folder:  # made for this user alone
@@ -83,9 +83,8 @@ def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
             for theirs in files:
                 written.write(f"{Path(theirs).read_text(encoding='utf-8')}\n")
             written.write(as_properties(settings))
-        defaults = (
-            [] if files else ["--load-spark-defaults"]
-        )  # as without a file; a user's file has always replaced them
+        # Without a properties file Spark reads spark-defaults.conf; a user's properties file replaces the defaults.
+        defaults = [] if files else ["--load-spark-defaults"]
         os.environ[_ARGUMENTS] = shlex.join([*defaults, "--properties-file", str(file), *own])
         try:
             yield
@@ -97,7 +96,7 @@ def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """*arguments* without ``--properties-file``, of which Spark takes only one, and the last file that they name."""
+    """Return *arguments* without ``--properties-file``, and the last such file: Spark accepts only one."""
     kept: list[str] = []
     files: list[str] = []
     waiting = iter(arguments)
@@ -111,7 +110,7 @@ def _without_files(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
-    """As Java reads properties, whatever keys and values hold. Spark would warn of names that are none of its own: they are left out."""
+    """Return Java properties text. Names outside ``spark.`` are left out, because Spark would warn about them."""
     return "".join(
         f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items() if key.startswith("spark.")
     )
@@ -125,7 +124,7 @@ def _escaped(text: str) -> str:
 
 @contextmanager
 def _filtered() -> Iterator[int]:
-    """Where a JVM may write its standard error: a pipe whose lines a thread hands on for as long as it lives."""
+    """Yield a pipe for the JVM's standard error. A thread filters its lines as long as the JVM lives."""
     reading, writing = os.pipe()
     thread = threading.Thread(target=_hand_on, args=(reading,), name="stderr of Spark", daemon=True)
     thread.start()

@@ -28,7 +28,8 @@ class Merged:
 class Merge:
     """MERGE of *source* (``s``) into *target* (``t``). The first clause that fits a row applies.
 
-        tables.merge(orders, changes, "t._key <=> s._key").update({"total": "s.total"}, when="s.n > t.n").insert_all().execute()
+        merge = tables.merge(orders, changes, "t._key <=> s._key")
+        merge.update({"total": "s.total"}, when="s.n > t.n").insert_all().execute()
 
     Conditions and values are SQL. Delta refuses two source rows for one target row. A source row without a match is
     inserted each time it occurs.

@@ -1,4 +1,4 @@
-"""Rows as one data file of a Delta table in a folder, with the statistics by which Delta skips it. No JVM."""
+"""Write rows as one data file of a Delta table in a folder, with statistics for data skipping. No JVM."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _LONGEST_BOUND: Final = 32
-"""Characters of a text's smallest and largest value, as in Delta's own statistics."""
+"""Maximum length of text bounds in statistics, in characters, as Delta itself does."""
 _ABOVE_ALL: Final = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file that is written, and not yet part of its table."""
+    """A data file that is written, but not yet part of its table."""
 
     name: str
-    """In the table's folder."""
+    """Name in the table's folder."""
     rows: int
     size: int
     """Bytes."""
     modified_ms: int
     statistics: str
-    """JSON, as an ``add`` action has it."""
+    """Statistics as JSON, as in an ``add`` action."""
 
 
 def write_data_file(
@@ -41,12 +41,13 @@ def write_data_file(
     statistics_of: Sequence[str],
     dictionaries: Sequence[str],
 ) -> DataFile:
-    """I/O: writes *parts* as one Parquet file into *folder*; on the disk when this returns but for its name.
-    VACUUM removes what no commit names.
+    """I/O: writes *parts* as one Parquet file into *folder*. Its content is on disk on return, its name is not.
+
+    VACUUM removes files that no commit names.
 
     Args:
-        statistics_of: Columns by which files are skipped: texts or integers.
-        dictionaries: Columns with few different values, nested ones by path.
+        statistics_of: Columns with statistics: texts or integers.
+        dictionaries: Columns with few distinct values. Nested columns by path.
     """
     name, statistics = f"part-00000-{uuid.uuid4()}.c000.zstd.parquet", _Statistics(statistics_of)
     try:
@@ -61,13 +62,13 @@ def write_data_file(
             os.fsync(file.fileno())
             written = os.fstat(file.fileno())
     except BaseException:
-        (folder / name).unlink(missing_ok=True)  # a full disk would fill up with attempts
+        (folder / name).unlink(missing_ok=True)  # failed attempts must not fill the disk
         raise
     return DataFile(name, statistics.rows, written.st_size, int(written.st_mtime * 1000), statistics.to_json())
 
 
 class _Statistics:
-    """Of some columns, part by part."""
+    """Statistics of some columns, collected part by part."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.rows = 0

@@ -34,14 +34,17 @@ _SESSION_CONF = pinned_values() | {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
 }
 
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties").as_uri()
+
 # Settings for a JVM that is started here, wherever its executors run.
 _DRIVER_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.hadoop.parquet.page.size.row.check.min": "1",  # default 100 documents per page: too much memory with documents of 10 MB
+    # default 100 documents a page: too much memory with documents of 10 MB
+    "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
 }
 
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
@@ -49,7 +52,7 @@ _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",  # default 50: small MERGEs are three times slower
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",  # default 10000: VACUUM of a tiny table takes 88 s
-    # default 100 classes: one silver run compiles more, so the next one would compile them all again, the JVM's optimizer after it
+    # default 100 classes: one silver run needs more, and the next run would compile all of them again
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1792m",  # a capture with all its Python processes stays below 3 GiB
@@ -150,7 +153,8 @@ def build_session(
     remote = os.environ.get("SPARK_REMOTE")
     if remote and master is not None:
         raise ConfigurationError(
-            f"SPARK_REMOTE names a Spark that runs elsewhere, and spark.master ({master}) one that would be started here",
+            "SPARK_REMOTE names a Spark that runs elsewhere,"
+            f" and spark.master ({master}) one that would be started here",
             next_step="set spark.master: null (STRANDLINE_SPARK__MASTER=null), or unset SPARK_REMOTE",
         )
     if remote and remote.startswith("sc://"):  # a platform may use other kinds of address

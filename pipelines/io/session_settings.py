@@ -1,7 +1,7 @@
-"""What the session must say for SQL to be read, and results to come out, as Strandline means them.
+"""Session settings on which the meaning of SQL and the results depend.
 
-A cluster, a notebook or `spark-defaults.conf` may say otherwise. One setting is enough to write other keys than silver has, and a MERGE
-that finds no key inserts a second row. Almost all values are Spark's and Delta's own defaults: they are pinned, not chosen.
+A cluster, a notebook or `spark-defaults.conf` may change them. One wrong setting writes other keys than silver has, and
+a MERGE that finds no key inserts a second row. Almost all values are the defaults of Spark and Delta.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _each(reason: str, **groups: tuple[str, ...]) -> dict[str, tuple[str, str]]:
     return {key: (value, reason) for value, keys in groups.items() for key in keys}
 
 
-# Setting → the value it must have, and what would go wrong with another one.
+# Setting → required value, and the damage that another value would do.
 PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
     "spark.sql.session.timeZone": ("UTC", "a document's instant must not depend on where the process runs"),
     "spark.sql.timestampType": ("TIMESTAMP_LTZ", "a column of type TIMESTAMP would hold times without a zone"),
@@ -33,7 +33,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
     "spark.sql.ansi.enabled": (_TRUE, "a number that overflows would become another number without an error"),
     "spark.sql.mapKeyDedupPolicy": ("EXCEPTION", "of two entries with one key, one would be lost"),
     "spark.sql.jsonGenerator.ignoreNullFields": (_TRUE, "a quarantined row would be written in another form"),
-    "spark.sql.timeTravelVersionKey": ("versionAsOf", "a table that is read at one version would be read at its newest"),
+    "spark.sql.timeTravelVersionKey": ("versionAsOf", "a table read at a version would be read at its newest"),
     "spark.sql.crossJoin.enabled": (_TRUE, "views that join without a condition would fail"),
     **_each(
         "SQL text would be read in another way: a key that is written into a statement would be another key",
@@ -43,7 +43,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
             "spark.sql.ansi.doubleQuotedIdentifiers",
             "spark.sql.ansi.enforceReservedKeywords",
             "spark.sql.ansi.relationPrecedence",
-            "spark.sql.variable.substitute",  # true by default: ${env:X} in a path would be replaced from the environment
+            "spark.sql.variable.substitute",  # default true: ${env:X} in a path would be replaced
             f"{_LEGACY}setopsPrecedence.enabled",
             f"{_LEGACY}parser.havingWithoutGroupByAsWhere",
             f"{_LEGACY}exponentLiteralAsDecimal.enabled",
@@ -53,7 +53,12 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
             f"{_LEGACY}interval.enabled",
             f"{_LEGACY}duplicateBetweenInput",
         ),
-        true=("spark.sql.groupByOrdinal", "spark.sql.orderByOrdinal", "spark.sql.groupByAliases", f"{_LEGACY}literal.pickMinimumPrecision"),
+        true=(
+            "spark.sql.groupByOrdinal",
+            "spark.sql.orderByOrdinal",
+            "spark.sql.groupByAliases",
+            f"{_LEGACY}literal.pickMinimumPrecision",
+        ),
         CORRECTED=(f"{_LEGACY}ctePrecedencePolicy",),
     ),
     **_each(
@@ -133,22 +138,25 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
         auto=(f"{_DELTA}merge.materializeSource",),
     ),
     f"{_DELTA}stalenessLimit": ("0ms", "an older state of a table would be read"),
-    f"{_DELTA}changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled": (_FALSE, "changes would be read with other columns"),
+    f"{_DELTA}changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled": (
+        _FALSE,
+        "changes would be read with other columns",
+    ),
 })  # fmt: skip
 
-# What must not be set at all.
+# Settings that must not be set at all, and the damage that they would do.
 UNSET: Final[Mapping[str, str]] = MappingProxyType({
     f"{_DELTA}write.txnAppId": "Delta would take every write for a repetition of the first one, and leave it out",
     f"{_DELTA}write.txnVersion": "as write.txnAppId",
     f"{_DELTA}commitInfo.userMetadata": "a commit could not be told from that of another writer",
-    f"{_DELTA}properties.defaults.setTransactionRetentionDuration": "a writer that was overtaken would no longer be noticed",
+    f"{_DELTA}properties.defaults.setTransactionRetentionDuration": "a fenced writer could commit again",
     f"{_DELTA}properties.defaults.appendOnly": "silver could not be merged",
     f"{_DELTA}properties.defaults.columnMapping.mode": "the native engine could not write bronze",
 })  # fmt: skip
 
 
 def pinned_values() -> dict[str, str]:
-    """What is sent with a new session."""
+    """Return the settings for a new session."""
     return {key: value for key, (value, _) in PINNED.items()}
 
 
@@ -157,7 +165,7 @@ def _differs(value: str | None, wanted: str) -> bool:
 
 
 def _problem(found: Mapping[str, str]) -> str | None:
-    """The first setting of *found* that is not as it must be, with the reason; None where all are."""
+    """Return the first wrong setting of *found* with the reason. None: all are right."""
     for key, (wanted, reason) in PINNED.items():
         if _differs(value := found.get(key), wanted):
             return f"{key} is {value}, and must be {wanted} ({reason})"
@@ -165,19 +173,19 @@ def _problem(found: Mapping[str, str]) -> str | None:
 
 
 def refuse_own(conf: Mapping[str, str]) -> None:
-    """Before anything is started: *conf* is the user's ``spark.conf``.
+    """Check the user's ``spark.conf`` before anything starts.
 
     Raises:
-        ConfigurationError: It asks for a value that would damage tables.
+        ConfigurationError: A value would damage tables.
     """
     if (problem := _problem(conf)) is not None:
-        raise ConfigurationError(f"spark.conf: {problem}", next_step="take it out of spark.conf")
+        raise ConfigurationError(f"spark.conf: {problem}", next_step="remove it from spark.conf")
 
 
 def settle(conf: RuntimeConfig) -> None:
-    """I/O: makes sure of the settings of a session that was just built or joined with `pinned_values`, whatever its surroundings had set.
+    """I/O: checks the settings of a session that was just built or joined with `pinned_values`.
 
-    A platform may refuse to have a setting changed (serverless does); that is no harm as long as the value is the one that is needed.
+    A platform such as serverless may refuse a change. That does no harm if the setting already has the required value.
 
     Raises:
         ConfigurationError: A setting has a harmful value and cannot be changed.

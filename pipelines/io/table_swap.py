@@ -37,11 +37,13 @@ def swap(
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
+    clustering = f"CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
     tables.spark.sql(
-        f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta CLUSTER BY ({', '.join(map(quoted, cluster_by))}) "
-        f"{properties_clause(own)} AS SELECT * FROM {tables.lake.sql(by)}"
+        f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta {clustering} {properties_clause(own)} "
+        f"AS SELECT * FROM {tables.lake.sql(by)}"
     )
-    if feed:  # Delta refuses to replace columns of a table while its feed is on (DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION)
+    # A second commit: DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION forbids to replace columns while the feed is on.
+    if feed:
         tables.set_properties(table, feed)
 
 
@@ -70,5 +72,6 @@ def _remove(tables: Tables, table: TableName) -> None:
     if tables.exists(table):
         raise ConfigurationError(
             f"{table} is not removed: Spark does not remove files of {tables.lake.root} ({reason})",
-            next_step="repeat the command with a Spark whose spark_catalog is its own (no Unity Catalog), or use lake.catalog",
+            next_step="repeat the command with a Spark whose spark_catalog is its own (no Unity Catalog),"
+            " or set lake.catalog",
         )

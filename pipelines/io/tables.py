@@ -68,13 +68,13 @@ class Tables:
         cluster_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
-        """I/O: creates *table* if it is not there; an existing one gets today's format, and is left as it is. Idempotent.
+        """I/O: creates *table* if it is missing. An existing table is migrated to the present format. Idempotent.
 
         Args:
-            properties: The same from everybody who may create it at the same moment.
+            properties: Table properties. Concurrent creators must pass the same ones.
 
         Raises:
-            ConfigurationError: A newer release wrote the table, or its folder holds something that is no table.
+            ConfigurationError: A newer release wrote the table, or its folder contains something else.
         """
         if self.exists(table):
             migrate_table(self, table)
@@ -86,9 +86,8 @@ class Tables:
         create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
 
     def _create_schema(self, table: TableName) -> None:
-        self.spark.sql(
-            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}"
-        )
+        schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}"
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """Return the table at its newest version, or at *version*. Each call plans the read again.
@@ -176,8 +175,10 @@ class Tables:
         return detail
 
     def properties(self, table: TableName) -> dict[str, str]:
-        """Table properties under today's names, its own and some of the catalog's. They stand in the newest commit; ``DESCRIBE DETAIL``
-        counts files, too, and so takes ten times as long, but hides no value that so much as mentions a password."""
+        """I/O: table properties under their present names, with some of the catalog's.
+
+        ``SHOW TBLPROPERTIES`` hides values that mention a password. ``DESCRIBE DETAIL`` shows them, but takes ten
+        times as long."""
         if (found := self._metadata(table)) is not None:
             return current_names(found.properties)
         shown = {
@@ -246,16 +247,14 @@ class Tables:
         return find_commit(proof, self.commits_after(table, since), after=after, anchor=anchor)
 
     def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
-        """I/O: one commit with those *rows* whose *key* the table does not hold; returns how many. Idempotent, also beside others.
+        """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
 
         Args:
             rows: Unique by *key*.
             key: One or more columns, not null.
         """
-        merge = self.merge(
-            table, rows, " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
-        ).insert_all()
-        return retrying()(merge.execute).inserted
+        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
+        return retrying()(self.merge(table, rows, on).insert_all().execute).inserted
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.
@@ -287,9 +286,8 @@ class Tables:
         listed = ", ".join(
             f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items()
         )
-        self.spark.sql(
-            f"CREATE OR REPLACE VIEW {self.lake.sql(table)} ({listed}) COMMENT {literal(comment)} AS {query}"
-        )
+        described = f"({listed}) COMMENT {literal(comment)}"
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} {described} AS {query}")
 
     def names(self, layer: str) -> list[TableName]:
         """I/O: every table of *layer*, sorted by name."""
