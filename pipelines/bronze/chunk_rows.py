@@ -1,4 +1,4 @@
-"""Bronze rows of a snapshot, and of documents that were read by themselves. Pure: bytes in, Arrow out; no Spark, no clock."""
+"""Bronze rows of snapshots and of single documents that were read again. Pure: bytes in, Arrow out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.model.table_schemas import READ_CAPPED
 
 @dataclass(frozen=True)
 class ChunkStamp:
-    """What every READ row of one chunk shares."""
+    """Values shared by all READ rows of one chunk."""
 
     stamp: Stamp
     snapshot_id: str
@@ -28,11 +28,11 @@ class ChunkStamp:
     collection_uuid: str | None
     seconds: int
     increment: int
-    """The cluster time L at which the chunk was read."""
+    """Cluster time L at which the chunk was read."""
     kind: Literal["true", "incremental"] = "true"
-    """What stands in ``source.snapshot``."""
+    """Value of ``source.snapshot``."""
     capped: bool = False
-    """The documents may be newer than L: no server reads the past of a capped collection."""
+    """True if documents may be newer than L: a server cannot read the past of a capped collection."""
 
     @property
     def position(self) -> str:
@@ -40,10 +40,10 @@ class ChunkStamp:
 
 
 def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bool) -> pa.Table:
-    """Rows of snapshot documents, one ``r`` row each.
+    """Return one ``r`` row for each snapshot document.
 
     Raises:
-        MalformedBson: A document has no `_id` (the server stores none such).
+        MalformedBson: A document has no `_id`. A server stores no such document.
     """
     size = len(documents)
     columns = _read_columns(chunk, size) | {
@@ -57,7 +57,7 @@ def read_table(documents: Sequence[bytes], chunk: ChunkStamp, *, stored_json: bo
 
 
 def absent_table(keys: Sequence[str], chunk: ChunkStamp) -> pa.Table:
-    """Rows of documents that were looked for by their `_id` and were not there at the chunk's cluster time: a READ of nothing, a delete."""
+    """Return a delete row for each `_id` that was looked up and missing at the chunk's cluster time."""
     size = len(keys)
     columns = _chunk_columns(chunk, size, "d") | {
         "operation_type": pa.repeat(pa.scalar("absent"), size),
@@ -68,10 +68,10 @@ def absent_table(keys: Sequence[str], chunk: ChunkStamp) -> pa.Table:
 
 
 def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.Table:
-    """One control row of a snapshot: ``plan`` (the chunks that tile a collection), ``chunk`` (what one chunk read), …
+    """Return a control row of a snapshot: ``plan`` (chunks of each collection), ``chunk`` (content of a chunk), …
 
     Args:
-        manifest: JSON; it stands in ``after``.
+        manifest: JSON for the column ``after``.
     """
     said: dict[str, object] = {"operation_type": [operation_type], "after": [manifest]}
     if chunk.seconds:
@@ -81,7 +81,7 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
 
 @lru_cache(maxsize=4)
 def _read_columns(chunk: ChunkStamp, size: int) -> dict[str, object]:
-    """Lists of one chunk have the same number of documents, but for the last; their memory is filled once."""
+    """Return constant columns. Cached: all lists of a chunk except the last have the same number of documents."""
     word = READ_CAPPED if chunk.capped else "read"
     said = {"operation_type": pa.repeat(pa.scalar(word), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
     return _chunk_columns(chunk, size, "r") | said

@@ -1,4 +1,4 @@
-"""Bronze rows as data files: what a worker process of the native engine does. No Spark."""
+"""Write bronze rows as data files, in a worker process of the native engine. No Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.model.table_schemas import SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 20_000
-"""Events of a batch: parsed, they take several times their bytes. Each part is a row group of the file."""
+"""Events of a batch per row group. Parsed events take several times their bytes."""
 
 _FEW_VALUES: Final = (
     *(
@@ -46,17 +46,17 @@ _FEW_VALUES: Final = (
 
 
 def write_batch(folder: Path, batch: Batch) -> DataFile:
-    """I/O: one data file of a streamed batch. Raises as `stream_table`."""
+    """I/O: writes a streamed batch as one data file. Raises as `stream_table`."""
     return _write(folder, (rows for part in batch.parts(_PARSED_AT_ONCE) for rows in stream_table(part).to_batches()))
 
 
 def write_read(folder: Path, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
-    """I/O: one data file of what *read* brings, part by part. Raises what it raises."""
+    """I/O: writes the rows of *read* as one data file, part by part. Raises as *read*."""
     return _write(folder, read())
 
 
 def write_rows(folder: Path, rows: pa.Table) -> DataFile:
-    """I/O: one data file."""
+    """I/O: writes *rows* as one data file."""
     return _write(folder, rows.to_batches())
 
 
@@ -65,7 +65,7 @@ def _write(folder: Path, parts: Iterable[pa.RecordBatch]) -> DataFile:
 
 
 def end_with_parent() -> None:
-    """In a worker: no signal of the terminal ends it in the middle of a file, and it does not outlive its parent, however that ended."""
+    """Set up a worker: Ctrl-C does not interrupt it inside a file, and it ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None  # this is a worker

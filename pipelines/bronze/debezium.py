@@ -1,4 +1,4 @@
-"""Bronze in the shape of Debezium's MongoDB events, for consumers that were written for those. Pure: DataFrame → DataFrame, lazy."""
+"""Bronze in the format of Debezium's MongoDB events, for existing consumers. Pure: DataFrame → DataFrame, lazy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has no type for it
 
 from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transaction_block
@@ -16,7 +16,7 @@ from pipelines.model.bson.extended_json import JsonMode, strict_value
 from pipelines.model.table_schemas import CHANGE_OPS
 
 VALUE: Final = ("before", "after", "updateDescription", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
-"""Columns of Debezium's value; null in a tombstone."""
+"""Columns of Debezium's value. Null in a tombstone."""
 
 
 def debezium_events(
@@ -27,12 +27,12 @@ def debezium_events(
     json_mode: JsonMode = "extended",
     replica_set: str | None = None,
 ) -> DataFrame:
-    """Change events in Debezium's shape, one row each.
+    """Return change events in Debezium's format, one row each.
 
     Args:
         rows: Bronze.
-        prefix: Debezium's ``topic.prefix``; what the topics' names begin with.
-        tombstones: Add after every delete a row with the same key whose value is null (``tombstones.on.delete``).
+        prefix: Debezium's ``topic.prefix``, the beginning of topic names.
+        tombstones: After every delete, add a row with its key and a null value (``tombstones.on.delete``).
         json_mode: Extended JSON of documents (``json.serialization.mode``). The key is strict in every mode.
         replica_set: Name of the replica set, for ``source.rs``. None: a sharded cluster.
 
@@ -41,7 +41,7 @@ def debezium_events(
         Empty in, empty out.
     """
     changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)), json_mode)
-    identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed for the deprecated way alone
+    identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed only for the deprecated form
     events = changes.select(
         "position",
         F.concat_ws(".", F.lit(prefix), "db", "collection").alias("topic"),
@@ -61,7 +61,7 @@ def debezium_events(
 
 
 def _times(micros: Column) -> list[Column]:
-    """One moment in Debezium's three units; no more than microseconds are known."""
+    """Return a time in Debezium's three units. Its precision is microseconds."""
     return [(micros / 1000).cast("BIGINT").alias("ts_ms"), micros.alias("ts_us"), (micros * 1000).alias("ts_ns")]
 
 
@@ -108,7 +108,7 @@ def _identify(op: pa.Array, envelope: pa.Array) -> pa.Array:
 
 
 def event_id(op: str, envelope: bytes) -> str | None:
-    """The `_id` of an envelope as Debezium's key shows it: strict Extended JSON. None: no `_id`, or text that is not UTF-8."""
+    """Return the `_id` of an envelope as strict Extended JSON, as in Debezium's key. None: no `_id`, or no UTF-8."""
     key = (rb.DOCUMENT, 0, len(envelope)) if op == "r" else rb.field(envelope, b"documentKey")
     found = None if key is None else rb.field(envelope, b"_id", key[1])
     if found is None:
@@ -116,5 +116,5 @@ def event_id(op: str, envelope: bytes) -> str | None:
     kind, value, end = found
     try:
         return strict_value(kind, envelope, value, end)
-    except ValueError:  # text that is not UTF-8; `envelope` in bronze holds it
+    except ValueError:  # not UTF-8; `envelope` in bronze has the bytes
         return None

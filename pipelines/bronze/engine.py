@@ -1,6 +1,6 @@
-"""How rows reach bronze: each way appends to the same table, once or not at all.
+"""Engines that append rows to bronze, exactly once or not at all.
 
-What is rare goes through Spark whatever the engine: a new lineage, documents that were read once more.
+Rare appends use Spark with either engine: a new lineage, documents that were read again.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.tables import TableName
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
-"""Reads rows of bronze from somewhere; it can be sent to another process."""
+"""Function that reads rows for bronze. It can be sent to another process."""
 
 
 @dataclass(frozen=True)
 class TransactionId:
-    """By what an append is known that was done before, and by whom."""
+    """Idempotency key of an append, and the proof of its writer."""
 
     app_id: str
     sequence: int
     proof: str
-    """Stands in the commit's ``userMetadata``; no other commit has it."""
+    """Unique text, stored in the commit's ``userMetadata``."""
 
 
 class Engine(Protocol):
-    """I/O: one commit each, proven to be one's own, or none where the sequence is taken."""
+    """I/O: each append is one commit that is proven to be ours, or none if the sequence is taken."""
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
-        """Rows of events."""
+        """Append the events of a batch."""
 
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
-        """A few rows that are there."""
+        """Append a few rows."""
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
-        """Rows that another process reads."""
+        """Append rows that another process reads."""
 
     def alone(self) -> AbstractContextManager[object]:
-        """While something else of this process commits to the table through Spark: no append meets it."""
+        """Block appends of this process while it commits to the table through Spark."""
 
     def close(self) -> None:
-        """Ends what was started."""
+        """Stop the processes of the engine."""
 
 
 @dataclass
 class SparkEngine:
-    """Executors parse, read and write, wherever the lake is.
+    """Executors parse, read and write. The lake may be anywhere.
 
     Args:
         id: The table's, when it was opened.
-        looked_up_to: A version of the table. Every later commit is looked at once at least.
+        looked_up_to: Version of the table. Every later commit is read at least once.
     """
 
     tables: Tables
@@ -67,7 +67,7 @@ class SparkEngine:
     id: str
     looked_up_to: int = -1
     _first_tries: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
-    """The newest sequence of each application, and a version from before its first attempt: a commit whose answer was lost came later."""
+    """By application id: newest sequence, and a version before its first attempt. A commit without answer is later."""
     _anchor: Anchor | None = field(default=None, init=False)
     """The newest commit that was made here."""
 
@@ -127,7 +127,7 @@ class SparkEngine:
             )
 
     def alone(self) -> AbstractContextManager[object]:
-        return nullcontext()  # Delta orders its own commits
+        return nullcontext()  # Delta itself orders commits
 
     def close(self) -> None:
-        """Spark is somebody else's."""
+        """Do nothing: the session belongs to the caller."""

@@ -1,4 +1,4 @@
-"""From raw change events and raw documents to bronze rows. Pure: bytes in, Arrow out; no Spark, no clock."""
+"""Bronze rows from raw change events. Pure: bytes in, Arrow out."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ SCHEMA = pa.schema(
         ("writer", pa.string()),
     ]
 )
-"""Bronze as Arrow; the same columns in the same order as `BRONZE_DDL` (a test holds them together)."""
+"""Arrow schema of bronze: the columns of `BRONZE_DDL` in their order. A test compares the two."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What every row of one commit shares."""
+    """Values shared by all rows of one commit."""
 
     source: str
     writer: str
@@ -79,34 +79,34 @@ class Stamp:
 
 @dataclass(frozen=True)
 class BatchEnd:
-    """What the last row of a streamed batch says besides its event."""
+    """Values that the last row of a streamed batch carries besides its event."""
 
     resume_token: str | None
-    """The token to go on from after the batch (Extended JSON); None after a reset: the next capture starts anew."""
+    """Resume token after the batch, as Extended JSON. None after a reset: the next capture starts at now."""
     snapshot_id: str | None
-    """The snapshot that still runs beside the stream."""
+    """Id of the snapshot that is still running. None: no snapshot runs."""
     lineage: int = 1
-    """Which lineage of offsets the next batch belongs to."""
+    """Lineage of the next batch."""
     last_event: str | None = None
-    """Cluster time in hex of the last event up to here: a source that no longer has it was restored to an earlier time."""
+    """Cluster time of the last event, in hex. A source without that event was restored to an earlier time."""
     whole: bool | None = None
-    """The events up to here end inside no transaction. False or None: that is not known."""
+    """True if the batch is known to end outside a transaction. False or None: unknown."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Events of the stream in its order, as the server sent them; at least one."""
+    """At least one event, in stream order, as the server sent them."""
 
     number: int
     events: Sequence[bytes]
     end: BatchEnd | None
-    """Stands on the last row; None: these are a part of a batch, and not its last."""
+    """Values of the last row. None: this is a part of a batch, and not its last part."""
     stamp: Stamp
     stored_json: bool = False
-    """Fill the JSON columns now (`JSON_COLUMNS`); otherwise they are null, and read from the envelope."""
+    """True: fill `JSON_COLUMNS` now. False: they stay null, and readers derive them from the envelope."""
 
     def parts(self, size: int) -> Iterator[Batch]:
-        """The same events in their order, at most *size* at once."""
+        """Yield the events in order, in parts of at most *size*."""
         for start in range(0, len(self.events), size):
             beyond = start + size
             yield replace(self, events=self.events[start:beyond], end=self.end if beyond >= len(self.events) else None)
@@ -114,22 +114,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class Note:
-    """What a batch without events is for."""
+    """The purpose of a batch without events."""
 
     op: Literal["heartbeat", "offset", "gap"] = "heartbeat"
     operation_type: str | None = None
     content: str | None = None
-    """JSON."""
+    """Details, as JSON."""
 
 
 HEARTBEAT = Note()
 
 
 def stream_table(batch: Batch) -> pa.Table:
-    """Rows of one streamed batch, or of a part of it: one row per event, in stream order.
+    """Return the rows of a streamed batch, or of a part: one row per event, in stream order.
 
     Raises:
-        MalformedBson: An event is damaged beyond its top level.
+        MalformedBson: An event is damaged below its top level.
     """
     events = [parse_event(raw) for raw in batch.events]
     size, stamp, end = len(events), batch.stamp, batch.end
@@ -161,7 +161,7 @@ def stream_table(batch: Batch) -> pa.Table:
 
 
 def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEARTBEAT) -> pa.Table:
-    """The one row of a batch without events, so that every batch has exactly one row that ends it."""
+    """Return the only row of a batch without events. So every batch has exactly one row that ends it."""
     columns: dict[str, object] = {
         "batch": [batch],
         "op": [note.op],
@@ -214,7 +214,7 @@ def constant_time(stamp: Stamp, size: int) -> pa.Array:
 
 
 def filled(columns: dict[str, object], size: int) -> pa.Table:
-    """Complete *columns* with nulls, in the order of `SCHEMA`."""
+    """Return a table with *columns* and nulls for the others, in the order of `SCHEMA`."""
     arrays = []
     for column in SCHEMA:
         values = columns.get(column.name)
@@ -226,10 +226,10 @@ def filled(columns: dict[str, object], size: int) -> pa.Table:
 
 
 def signal_table(stamp: Stamp, key: str, operation_type: str, content: str) -> pa.Table:
-    """The row that says that a signal was acted upon: its *key* stands in ``snapshot_id``, whose statistics find it without a scan.
+    """Return the row that marks a signal as processed. ``snapshot_id`` holds its *key*: statistics find it there.
 
     Args:
-        content: JSON; it stands in ``after``.
+        content: JSON for the column ``after``.
     """
     columns: dict[str, object] = {
         "op": ["signal"],

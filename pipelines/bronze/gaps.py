@@ -1,4 +1,4 @@
-"""Gaps in bronze: each is a ``gap`` row, which ends a batch, and an entry in the table's properties, which silver reads."""
+"""Gaps in bronze. A gap is a ``gap`` row that ends a batch, and a table property that silver reads."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def commit_gap(
     snapshot_id: str | None,
     **said: Any,
 ) -> Committed:
-    """I/O: two commits, the second of which moves the offset past the gap.
+    """I/O: two commits. The second one moves the offset past the gap.
 
     Args:
-        to_token: Where the stream goes on.
-        present: The source's operation time: the gap ends at or before it.
-        snapshot_id: A snapshot that heals the gap, or that ran already.
-        said: More for the row, such as who asked for it and why.
+        to_token: Resume token after the gap.
+        present: Operation time of the source. The gap ends at or before it.
+        snapshot_id: Snapshot that heals the gap, or that is running.
+        said: More content of the row, such as who requested it and why.
 
     Effects on failure:
         After the first commit alone patches wait longer than they need; calling again is safe.
@@ -56,9 +56,9 @@ def commit_gap(
 
 
 def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], present: tuple[int, int]) -> None:
-    """I/O: *collections* were not captured, or not whole, for a while that ends at *present*: a gap for each that bronze knows; one commit.
+    """I/O: one commit that records a gap until *present* for each of *collections* that bronze knows.
 
-    Before the first event of one lands. Calling again is safe.
+    They were not captured completely until now. Call this before their first event is committed. Repeating is safe.
     """
     names = {collection.collection for collection in collections}
     rows = writer.tables.read(writer.table).where(F.col("op").isin(*DOCUMENT_OPS) & F.col("collection").isin(*names))
@@ -73,13 +73,13 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
 
 
 def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -> None:
-    """I/O: one commit where a user's stages begin or cease to leave out changes: an open gap stands as long as they do.
+    """I/O: one commit opens a gap when a user's stages begin to hide changes, or closes it when they stop.
 
-    Before the first event lands that these stages let through. Calling again is safe.
+    Call this before the first event of the new stages is committed. Repeating is safe.
 
     Args:
-        hides: The stages of this run may leave out a change, or a part of one.
-        present: The source's operation time, at which a gap that is open ends.
+        hides: True if the stages of this run may hide a change, or a part of one.
+        present: Operation time of the source, at which an open gap ends.
     """
     known = gaps_of(writer.tables.properties(writer.table))
     if hides and not any(gap.is_open for gap in known):
@@ -89,8 +89,10 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
 
 
 def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
-    """I/O: after a reset the stream begins at the cluster time *begins*: a gap from what bronze knew up to there; one commit, or none where
-    the stream begins before it. Before the first event lands. Calling again is safe."""
+    """I/O: one commit records the gap between bronze's newest event and *begins*, where the stream starts after a reset.
+
+    No commit if the stream starts earlier. Call this before the first event is committed. Repeating is safe.
+    """
     gap = Gap(newest_position(writer.tables, writer.table), snapshot_position(*begins))
     if gap.after < gap.before:
         _remember(writer, [gap])
@@ -101,7 +103,7 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
     commit, or none where it does not go so far. Before that batch is committed. Calling again is safe.
 
     Args:
-        begins: The cluster time at which the stream begins then; None: that is not known.
+        begins: Cluster time at which the stream will start. None: unknown.
     """
     row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.min("position")).first()
     oldest = row[0] if row is not None else None
@@ -125,7 +127,7 @@ def _is_captured(tables: Tables, bronze: TableName, gap: Gap, version: int | Non
 
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
-    """A way back that has not come to its end is cut off by the new gap. One that has is kept, for who looks at an older version."""
+    """Drop unfinished rewinds: the new gap replaces them. Finished ones stay, for readers of older versions."""
     known = gaps_of(writer.tables.properties(writer.table))
     kept = (gap if _is_captured(writer.tables, writer.table, gap) else replace(gap, again_from=None) for gap in known)
     _store(writer, (*kept, *gaps))
@@ -136,7 +138,7 @@ def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:
-    """I/O: how often in a row the source had lost the history, up to now."""
+    """I/O: number of consecutive losses of history, up to now."""
     return losses_in_a_row(newest_ends(writer.tables, writer.table, _ENDS_LOOKED_AT))
 
 
@@ -155,6 +157,6 @@ def losses_in_a_row(newest_first: Sequence[Row]) -> int:
 
 
 def newest_position(tables: Tables, bronze: TableName) -> str:
-    """I/O: the largest position that was ever streamed; empty where none was."""
+    """I/O: largest streamed position. Empty: nothing was streamed yet."""
     row = tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("position")).first()
     return str(row[0]) if row is not None and row[0] is not None else ""

@@ -1,4 +1,4 @@
-"""The JSON columns of bronze, read from the envelope. Pure: used at capture (`stored`) and by the reading view (`derived`) alike."""
+"""The JSON columns of bronze, from the envelope. Pure. Used at capture (`stored`) and by the view (`derived`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def json_columns(
     """Convert envelopes.
 
     Args:
-        rows: ``(op, envelope)`` of each row; a control row's envelope may be None.
-        writers: Form of the JSON.
+        rows: ``(op, envelope)`` of each row. The envelope of a control row may be None.
+        writers: Format of the JSON.
 
     Returns:
         ``document_key``, ``after``, ``before`` and ``update_description``, one entry per row. What libbson refuses (invalid UTF-8) is
@@ -55,7 +55,7 @@ _EVENT_FIELDS = {b"documentKey": "document_key", b"fullDocument": "after", b"ful
 def _json(document: bytes, write: Callable[[bytes], str]) -> str | None:
     try:
         return write(document)
-    except ValueError:  # text that is not UTF-8; `envelope` is the truth and keeps it
+    except ValueError:  # not UTF-8; `envelope` keeps the bytes
         return None
 
 

@@ -1,11 +1,11 @@
-"""Bronze with its documents as Extended JSON, stored by capture or not."""
+"""Bronze with documents as Extended JSON, whether capture stored the JSON or not."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has it, too, but not for type checkers
+from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has no type for it
 
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.json_columns import json_columns
@@ -18,11 +18,11 @@ _ARROW = pa.struct([SCHEMA.field(name) for name in JSON_COLUMNS])
 
 
 def with_json(rows: DataFrame, mode: JsonMode = "extended") -> DataFrame:
-    """Fill `JSON_COLUMNS` from the envelope. Pure, lazy: a query that does not read them does not pay for them.
+    """Fill `JSON_COLUMNS` from the envelope. Pure and lazy: a query that does not read them pays nothing.
 
     Args:
         rows: Bronze.
-        mode: Form of the JSON. In mode ``extended``, which is canonical, a value that capture stored stays.
+        mode: Format of the JSON. In mode ``extended`` (canonical), values that capture stored are kept.
 
     Returns:
         The same rows and columns. Null: a document with text that is not UTF-8; ``envelope`` holds it.
@@ -34,7 +34,7 @@ def with_json(rows: DataFrame, mode: JsonMode = "extended") -> DataFrame:
             [pa.array(columns[field.name], field.type) for field in _ARROW], fields=list(_ARROW)
         )
 
-    written = arrow_udf(derive, _derived_type())  # type: ignore[call-overload]  # why: typed for the deprecated way alone
+    written = arrow_udf(derive, _derived_type())  # type: ignore[call-overload]  # why: typed only for the deprecated form
     filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), written("op", "envelope")))
     stored = JSON_COLUMNS if mode == "extended" else ()
     return filled.withColumns(

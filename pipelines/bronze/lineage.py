@@ -1,7 +1,7 @@
-"""Lineages: a lineage is a sequence of batches with one transaction id. A reset or a RESTORE ends it, and with it each of its writers.
+"""Lineages: a lineage is a sequence of batches with one application id. A reset or a RESTORE ends it and fences its writers.
 
-To end one is to commit the largest sequence there is, so that Delta skips whatever its writers commit later. Chunks of a snapshot have
-transaction ids of their own, one for each lane: they are ended in the same way, before the stream is.
+A lineage ends with a commit of the largest sequence. Delta then skips all later commits of its writers. Each lane of a
+snapshot has an application id of its own. Lanes end in the same way, before the stream does.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ _ATTEMPTS, _PAUSE_SECONDS = 100, 0.5
 _LANES_AT_ONCE: Final = 8
 
 Lane = tuple[str, int]
-"""A snapshot's id, and the number of a lane of it."""
+"""Snapshot id and lane number."""
 
 
 class BronzeRestored(ContractError):
-    """Bronze was restored to an older version: Delta still knows the later transactions, and skips their numbers. Nothing was lost. The
-    next `BronzeWriter.open` opens a new lineage if it is told so."""
+    """Bronze was restored to an older version. Delta still knows the later transactions and skips their numbers.
+
+    Nothing is lost. The next `BronzeWriter.open` with ``restored=True`` opens a new lineage.
+    """
 
 
 def stream_app_id(source: str, lineage: int) -> str:
@@ -50,14 +52,14 @@ def stream_app_id(source: str, lineage: int) -> str:
 
 
 def restored_at(commits: Iterable[Commit]) -> int | None:
-    """The version at which bronze was restored to an older one, if no lineage was opened since. Pure.
+    """Return the version of a RESTORE of bronze, if no lineage was opened since. Pure.
 
-    A capture looks at all commits between two of its batches and ends where it finds a RESTORE. So the look goes back to the last batch but
-    one, however many other commits came later. A RESTORE whose commit the log has forgotten is found by the next batch: its number is
-    taken, and the table does not hold it (`BronzeRestored`).
+    A capture reads all commits between two of its batches, and stops at a RESTORE. So this search ends at the last
+    batch but one. If log clean-up removed the RESTORE, the next batch detects it: its number is taken, but the table
+    does not hold it (`BronzeRestored`).
 
     Args:
-        commits: All of the table, newest first, as far as its log goes back.
+        commits: Commits of the table, newest first, as far as its log goes back.
     """
     batches = 0
     for commit in commits:
@@ -96,22 +98,22 @@ def lanes_at_work(
 
 
 def _lanes_before(tables: Tables, bronze: TableName, lineage: int, restored_at: int) -> set[Lane]:
-    """I/O: the same of the version that a RESTORE replaced, if its files are still there."""
+    """I/O: lanes at work in the version before a RESTORE. Empty if its files are gone."""
     try:
         return lanes_at_work(tables, bronze, lineage, version=restored_at - 1)
-    except Exception as error:  # noqa: BLE001  # why: of whatever class; a version that is too old has many ways to fail
+    except Exception as error:  # noqa: BLE001  # why: a version that is too old fails with many classes
         _log.warning("version %d of %s cannot be read any more (%s)", restored_at - 1, bronze, type(error).__name__)
         return set()
 
 
 def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) -> Appended | AlreadyAppended:
-    """I/O: one commit of *rows* that ends the stream of a lineage, however often its writers commit.
+    """I/O: one commit of *rows* ends the stream of a lineage, even while its writers commit.
 
     Returns:
-        Taken: it had ended before.
+        AlreadyAppended: The lineage had ended before.
 
     Raises:
-        RetriableError: In an object store or a catalog a writer was faster each time. Nothing was written.
+        RetriableError: In an object store or catalog, a writer was faster at every attempt. Nothing was written.
     """
     once = TransactionId(app_id, _LAST_SEQUENCE, proof)
     for _ in range(_ATTEMPTS):
@@ -119,7 +121,7 @@ def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) 
         outcome = engine.try_append(one_file(engine.tables.spark, rows), once)
         if not isinstance(outcome, LostRace):
             return outcome
-        # It had not ended at that version: Delta would have skipped the append.
+        # The lineage had not ended at that version: otherwise Delta would have skipped the append.
         if (landed := append_at_once(engine, rows, once, version)) is not None:
             return landed
         time.sleep(_PAUSE_SECONDS)

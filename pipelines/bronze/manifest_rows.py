@@ -1,4 +1,4 @@
-"""Control rows of a snapshot that are in bronze."""
+"""Read control rows of a snapshot from bronze."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.model.tables import TableName
 
 
 def manifest_row(tables: Tables, bronze: TableName, snapshot_id: str, chunk: int, words: Collection[str]) -> Row | None:
-    """I/O: the row of one chunk (-1: of the snapshot) whose ``operation_type`` is one of *words*; None where it has not landed."""
+    """I/O: control row of a chunk (-1: of the snapshot) with one of *words* as ``operation_type``. None: missing."""
     rows = tables.read(bronze).where(
         (F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot") & (F.col("chunk") == chunk)
     )

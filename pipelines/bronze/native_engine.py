@@ -1,6 +1,6 @@
-"""Bronze without Spark in the way of every batch: worker processes parse, read and write data files, this one commits them.
+"""Append to bronze without Spark: worker processes write data files, and this process commits them.
 
-The same table, the same rows, the same fencing; the lake is a folder of this machine. Decision 25.
+Table, rows and fencing are the same as with Spark. The lake must be a folder of this machine. See decision 25.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from pipelines.io.parquet_file import DataFile
 
 _DELTAS_INTERVAL = 10
 _WRITTEN_HERE = 2_000
-"""Events of a batch that are written before another process would have them."""
+"""Maximum events of a batch that this process writes itself: faster than sending them to a worker."""
 
 
 class ReadFailed(Exception):
-    """What another process met while it read, as Spark wraps what an executor meets: whether it may pass is the caller's question. What a
-    source that did not answer, or that refused, was asked is told as it is."""
+    """A worker failed while it read. The caller decides whether to retry.
+
+    Refusals and missing answers of the source are raised as they are.
+    """
 
 
 @dataclass(frozen=True)
 class NativeEngine:
-    """Appends of several threads; to be closed.
+    """Appends for several threads. Must be closed.
 
     Args:
-        spark: Makes the commits after which there is to be a checkpoint.
-        workers: Processes that end with this one, whatever ends it.
+        spark: Makes each commit that writes a checkpoint.
+        workers: Worker processes. They end with this process.
     """
 
     spark: SparkEngine
@@ -50,19 +52,17 @@ class NativeEngine:
 
     @staticmethod
     def of(spark: SparkEngine, version: int, *, workers: int) -> NativeEngine:
-        """I/O: for a table that is there; processes start when they are needed.
+        """I/O: opens an existing table. Worker processes start when they are needed.
 
         Args:
-            version: Of the table. What this writer will append was not appended up to there.
+            version: Version of the table before any append of this writer.
 
         Raises:
-            ConfigurationError: The table is not in a folder of this machine, or needs a writer that knows more.
+            ConfigurationError: The table is not in a folder of this machine, or needs other writer features.
         """
         log = _log_of(spark, version)
         interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
-        processes = multiprocessing.get_context(
-            "forkserver"
-        )  # a fork of this one would copy locks that its threads hold
+        processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         return NativeEngine(spark, log, pool, interval)
@@ -79,10 +79,10 @@ class NativeEngine:
         return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
-        # Never by Spark: the stream would wait until it is read. In the place of a checkpoint's commit it leaves that to the next hundred.
+        # Never through Spark: the stream would wait for the read. A checkpoint that is due waits for a later commit.
         try:
             file = self._worked(write_read, self.log.folder, read)
-        except (RetriableError, ConfigurationError):  # the source does not answer, or will never; or the worker is gone
+        except (RetriableError, ConfigurationError):  # no answer or a refusal of the source, or the worker is gone
             raise
         except Exception as error:
             raise ReadFailed(type(error).__name__) from error
@@ -103,7 +103,7 @@ class NativeEngine:
     ) -> Appended | AlreadyAppended:
         with self._committing:
             self.log.follow()
-            if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes one after such a commit
+            if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes a checkpoint after this commit
                 return by_spark()
         return self._commit(written(), once)
 
@@ -115,7 +115,7 @@ class NativeEngine:
         return self._committing
 
     def close(self) -> None:
-        """Raises WriterEnded where the last commit did not stay."""
+        """Raise WriterEnded if the last commit was replaced."""
         self.workers.shutdown(cancel_futures=True)
         self.log.check()
 
@@ -123,13 +123,13 @@ class NativeEngine:
 def append_at_once(
     spark: SparkEngine, rows: pa.Table, once: TransactionId, version: int
 ) -> Appended | AlreadyAppended | None:
-    """I/O: one commit of *rows* that no rival can keep from landing: it is prepared, and put in place the moment it may be.
+    """I/O: one commit of *rows* that wins against a busy writer: the commit is prepared first, then put in place.
 
     Args:
-        version: As `NativeEngine.of`.
+        version: As in `NativeEngine.of`.
 
     Returns:
-        None: the table is not in a folder to which this machine can commit.
+        None: this machine cannot commit to the table's folder.
     """
     try:
         log = _log_of(spark, version)
@@ -140,7 +140,7 @@ def append_at_once(
 
 
 def _log_of(spark: SparkEngine, version: int) -> DeltaLog:
-    """Raises as `NativeEngine.of`."""
+    """Open the log. Raises as `NativeEngine.of`."""
     lake, folder = spark.tables.lake, Path(spark.tables.lake.path(spark.table))
     if not lake.by_path or lake.in_object_store or not (folder / "_delta_log").is_dir():
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The position that bronze remembers: the row that ends the highest batch of the newest lineage. There is no other offset store."""
+"""The committed position: the row that ends the highest batch of the newest lineage. The only offset store."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ class Committed:
 
     batch: int
     resume_token: str | None
-    """None after a reset: the next capture starts anew."""
+    """None after a reset: the next capture starts at now."""
     snapshot_id: str | None
-    """The snapshot that was still running then."""
+    """Snapshot that was still running. None: no snapshot ran."""
     lineage: int = 1
     last_event: str | None = None
-    """Cluster time in hex of the last event before the token; None: none is known."""
+    """Cluster time of the last event before the token, in hex. None: unknown."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of one batch, as it stands in bronze."""
+    """The end of one batch in bronze."""
 
     batch: int
     lineage: int
     at: datetime
-    """When it was captured, UTC."""
+    """Capture time, UTC."""
     kind: str
-    """``events``, ``heartbeat``, ``gap``, or what was done to the offset: ``alter``, ``reset``, ``restored``."""
+    """``events``, ``heartbeat``, ``gap``, or a change of the offset: ``alter``, ``reset``, ``restored``."""
     resume_token: str | None
     note: str | None
-    """What a control row says, as JSON."""
+    """Details of a control row, as JSON. None: no control row."""
     writer: str
 
 
 def ends() -> Column:
-    """Whether a bronze row ends a batch."""
+    """Return the condition that a bronze row ends a batch."""
     return F.col("resume_token").isNotNull() | (F.col("op") == "offset")
 
 
 def lineage_of_row() -> Column:
-    """The lineage of a bronze row that ends a batch."""
+    """Return the lineage of a bronze row that ends a batch."""
     return F.coalesce("lineage", F.lit(1))
 
 
 def committed(tables: Tables, bronze: TableName, *, version: int | None = None) -> Committed | None:
-    """I/O: reads the statistics of *bronze*'s files, and those files that hold the newest batch; None before the first batch.
+    """I/O: reads file statistics of *bronze*, and the files of the newest batch. None before the first batch.
 
-    Neither old versions nor the change feed are read: Delta shows both for a limited time. The newest batch is nearly always one of the
-    newest lineage. It is not where a RESTORE left a larger one of an older lineage: then all ends of the newest lineage are read.
+    Old versions and the change feed are not read, because Delta shows both for a limited time only. The newest batch
+    nearly always belongs to the newest lineage. After a RESTORE an older lineage may have a larger batch. Then all ends
+    of the newest lineage are read.
 
     Args:
-        version: As of that version of the table; default: the newest.
+        version: Version of the table to read. Default: the newest.
 
     Raises:
         VersionGone: Delta no longer shows *version*.
     """
     rows = tables.read(bronze, version=version)
-    newest = rows.agg(
-        F.max("batch").alias("batch"), F.max("lineage").alias("lineage")
-    ).first()  # of statistics alone: no file is opened
+    # Delta answers this from statistics, without opening a file.
+    newest = rows.agg(F.max("batch").alias("batch"), F.max("lineage").alias("lineage")).first()
     if newest is None or newest["batch"] is None:
         return None
     lineage, last = newest["lineage"] or 1, None
@@ -83,8 +83,10 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
 
 
 def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
-    """I/O: when the newest streamed event happened (cluster time), and when the newest batch was captured; both UTC. Looks at the newest
-    batches first: only where nothing has happened for long are older ones read."""
+    """I/O: cluster time of the newest streamed event, and capture time of the newest batch, both UTC.
+
+    Reads the newest batches first. Reads older ones only if the newest hold no event.
+    """
     rows = tables.read(bronze).where(F.col("batch").isNotNull())
     for batches in (*_RECENT_BATCHES, last.batch):
         (newest,) = (
@@ -96,34 +98,36 @@ def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[da
 
 
 def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
-    """I/O: the ends of the newest *limit* batches, newest first."""
+    """I/O: ends of the newest *limit* batches, newest first."""
     return [_ended(row) for row in newest_ends(tables, bronze, limit)]
 
 
 def newest_ends(tables: Tables, bronze: TableName, limit: int) -> list[Row]:
-    """I/O: the rows that end the newest *limit* batches, newest first."""
+    """I/O: rows that end the newest *limit* batches, newest first."""
     return _newest_first(tables.read(bronze).where(ends())).limit(limit).collect()
 
 
 def last_token(tables: Tables, bronze: TableName) -> str | None:
-    """I/O: the token up to which bronze was streamed last, though a reset forgot it; None: it never was. Reads all ends."""
+    """I/O: last streamed resume token, also after a reset. None: nothing was streamed. Reads all ends."""
     row = _newest_first(tables.read(bronze).where(F.col("resume_token").isNotNull())).select("resume_token").first()
     return None if row is None else str(row[0])
 
 
 def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
-    """I/O: where bronze is whole up to, after a RESTORE under a running capture may have torn a hole into its batches; None: from its first
-    batch on it is not. Reads all ends."""
+    """I/O: last batch before a hole, which a RESTORE under a running capture may have left. None: no first batch.
+
+    Reads all ends.
+    """
     rows = _committed(tables.read(bronze).where(ends())).orderBy("batch", "lineage")
     return whole_through(Committed(*row) for row in rows.toLocalIterator())
 
 
 def whole_through(found: Iterable[Committed]) -> Committed | None:
-    """The last of the ends without a hole before it. Pure.
+    """Return the last end without a hole before it. Pure.
 
     Args:
-        found: By batch, then by lineage. What a lineage committed behind the hole, before it was fenced, stands beside the batches of the
-            next one.
+        found: Ends, sorted by batch, then by lineage. A lineage may have committed batches after the hole before it was
+            fenced. They have the same numbers as batches of the next lineage.
     """
     last: Committed | None = None
     for end in found:
@@ -136,7 +140,7 @@ def whole_through(found: Iterable[Committed]) -> Committed | None:
 
 
 def _committed(rows: DataFrame) -> DataFrame:
-    """The fields of `Committed`, in their order."""
+    """Return the fields of `Committed` in their order."""
     return rows.select("batch", "resume_token", "snapshot_id", lineage_of_row().alias("lineage"), "last_event")
 
 

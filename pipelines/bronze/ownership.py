@@ -1,4 +1,4 @@
-"""The source that a bronze table belongs to, as the table's properties tell it."""
+"""The source that owns a bronze table, from the table's properties."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STREAM: Final = "strandline.stream"
 
 
 def check_owner(table: TableName, found: Mapping[str, str], source: str, identity: str, stream: str | None) -> None:
-    """Raises ConfigurationError where the table belongs to another source, or to another stream of it. Pure.
+    """Raise ConfigurationError if the table belongs to another source, or to another stream of it. Pure.
 
     Args:
-        found: The table's properties.
+        found: Properties of the table.
     """
     if SOURCE not in found:
         raise ConfigurationError(
-            f"{table} has no property {SOURCE}, so it is not the table that strandline made:"
+            f"{table} has no property {SOURCE}, so Strandline did not create it:"
             " another program created it, perhaps where the old table was moved away",
             next_step="put the old table in its place, or name this source otherwise (source.name)",
         )

@@ -1,4 +1,4 @@
-"""Which signals were acted upon: a ``signal`` row for each, in the commit of what was done."""
+"""Processed signals: one ``signal`` row each, in the same commit as the effect of the signal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.model.tables import TableName
 
 
 def acted_upon(tables: Tables, bronze: TableName, keys: Collection[str]) -> set[str]:
-    """I/O: those of *keys* that bronze has a row of; the statistics of ``snapshot_id`` leave nearly every file out."""
+    """I/O: the *keys* that bronze has a row for. Statistics of ``snapshot_id`` skip nearly every file."""
     if not keys:
         return set()
     rows = tables.read(bronze).where(F.col("snapshot_id").isin(*keys) & (F.col("op") == "signal"))

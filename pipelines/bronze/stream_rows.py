@@ -1,4 +1,4 @@
-"""A streamed batch as a DataFrame: small ones are parsed where they were read, large ones on the executors."""
+"""A streamed batch as a DataFrame. Small batches are parsed in this process, large ones on the executors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pipelines.io.ddl import schema_of
 from pipelines.model.table_schemas import BRONZE_DDL
 
 PARSED_HERE: Final = 4_000
-"""Events of a batch that one thread parses before a Python worker would have begun."""
+"""Maximum events of a batch that this process parses: faster than starting a Python worker."""
 
 SLICE: Final = 25_000
-"""Events of a large batch that one task parses and one file holds."""
+"""Events of a large batch per task and per file."""
 
 _RAW_DDL = "envelope BINARY, last BOOLEAN"
 _RAW = pa.schema([("envelope", pa.binary()), ("last", pa.bool_())])
@@ -29,7 +29,7 @@ _Parse = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @contextmanager
 def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
-    """Bronze rows of one streamed batch; they can be read while the block runs.
+    """Yield the bronze rows of a streamed batch. They can be read inside the block only.
 
     Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices, and each
     is parsed in its task. A slice is broadcast: its worker reads what was pickled here, and the JVM makes no rows of it. Spark Connect
@@ -53,7 +53,7 @@ def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
 
 
 def one_file(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows of bronze that are few enough to be written as one file."""
+    """Return a few rows of bronze as a DataFrame that is written as one file."""
     return spark.createDataFrame(rows, schema=schema_of(BRONZE_DDL)).coalesce(1)
 
 

@@ -1,4 +1,4 @@
-"""Transactions as bronze holds them: which events belong together, in which order, where each begins and ends. Pure.
+"""Transactions in bronze: their events, the order of these, begin and end. Pure.
 
 Nothing is written for them at capture. Session and number (`lsid`, `txnNumber`) stand on every event of a transaction, so the answer is the
 same however batches, restarts and replays have cut it, and it is there for transactions that were captured before anybody asked.
@@ -17,7 +17,7 @@ _SESSION: Final = "$['id']['$binary']['base64']"
 
 
 def transaction_block() -> Column:
-    """Debezium's ``transaction`` of a bronze row: id, total_order, data_collection_order (both from 1); null for an event outside of any.
+    """Return Debezium's ``transaction``: id, total_order, data_collection_order, from 1. Null outside a transaction.
 
     Only a query that reads it pays for the sort. What is filtered away before is not counted; an event that was captured again (a replay)
     has the place that it had.
@@ -25,7 +25,7 @@ def transaction_block() -> Column:
     identifier = transaction_id()
     alone = F.when(
         identifier.isNull(), F.struct("position", "key")
-    )  # everything outside transactions must not be one window
+    )  # otherwise all events outside transactions would be one window
     whole = Window.partitionBy(identifier, alone).orderBy("position")
     in_collection = Window.partitionBy(identifier, alone, "db", "collection").orderBy("position")
     place = F.struct(
@@ -37,7 +37,7 @@ def transaction_block() -> Column:
 
 
 def transactions(rows: DataFrame) -> DataFrame:
-    """Two rows for each transaction, as Debezium's transaction topic has them; its END only once something later has been captured.
+    """Return BEGIN and END of each transaction, as in Debezium's transaction topic. END needs a later captured event.
 
     Args:
         rows: Bronze.
@@ -73,14 +73,14 @@ def transactions(rows: DataFrame) -> DataFrame:
 
 
 def transaction_id() -> Column:
-    """``<session>:<number>`` of a change that was part of a transaction."""
+    """Return ``<session>:<number>`` of a change in a transaction."""
     session = F.coalesce(F.lower(F.hex(F.unbase64(F.get_json_object("source.lsid", _SESSION)))), F.col("source.lsid"))
     inside = F.col("op").isin(*CHANGE_OPS) & F.col("source.txn_number").isNotNull()
     return F.when(inside, F.concat_ws(":", session, F.col("source.txn_number").cast("STRING")))
 
 
 def _token() -> Column:
-    """How far the stream was captured, as far as a row tells: the token that ends a batch, or the row's own."""
+    """Return the stream position that a row proves: the token that ends a batch, or its own."""
     own = F.when(F.col("batch").isNotNull(), F.substring_index("position", ":", -1))
     return F.greatest(F.get_json_object("resume_token", "$._data"), own)
 
