@@ -1,4 +1,4 @@
-"""Rows of bronze that nothing fences: a document that was read once more, whoever lands it and how often."""
+"""Appends to bronze without fencing, for documents that were read again. Repeated rows do no harm."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pipelines.model.tables import TableName
 
 @dataclass
 class BronzeAppender:
-    """Appends to ``bronze.<source>``, beside a running capture or without one. There is nothing to open and nothing to close.
+    """Appends rows to ``bronze.<source>``, with or without a running capture. Needs no open and no close.
 
     Args:
-        writer: Names this run; stands in every row.
+        writer: Id of this run. It is stored in every row.
         clock_us: Microseconds since the epoch, UTC.
         stored_json: Fill the JSON columns at capture.
     """
@@ -40,13 +40,13 @@ class BronzeAppender:
         return Stamp(self.source, self.writer, self.clock_us())
 
     def check_owner(self, identity: str, stream: str | None) -> None:
-        """I/O: raises as `BronzeWriter.open` where the table belongs to another source, or to another stream of it; writes nothing."""
+        """I/O: raises as `BronzeWriter.open` if the table has another owner or stream. Writes nothing."""
         check_owner(self.table, self.tables.properties(self.table), self.source, identity, stream)
 
     def append(self, rows: pa.Table) -> None:
-        """I/O: one commit of a few *rows*. Calling it again appends them again."""
+        """I/O: one commit of a few *rows*. A repeated call appends them again."""
         self.append_frame(one_file(self.tables.spark, rows))
 
     def append_frame(self, rows: DataFrame) -> None:
-        """I/O: the same with rows that executors read."""
+        """I/O: one commit of *rows* that executors compute."""
         self.tables.append(self.table, rows)

@@ -37,8 +37,8 @@ def debezium_events(
         replica_set: Name of the replica set, for ``source.rs``. None: a sharded cluster.
 
     Returns:
-        ``position`` (the order; a tombstone has that of its delete), ``topic``, ``id`` (the key), and `VALUE`. Control rows are left out.
-        Empty in, empty out.
+        ``position`` (the order; a tombstone has the position of its delete), ``topic``, ``id`` (the key), and `VALUE`.
+        Control rows are left out. Empty in, empty out.
     """
     changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)), json_mode)
     identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed only for the deprecated form

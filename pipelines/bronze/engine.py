@@ -93,7 +93,7 @@ class SparkEngine:
                 return outcome
 
     def try_append(self, rows: DataFrame, once: TransactionId) -> Appended | AlreadyAppended | LostRace:
-        """I/O: one attempt."""
+        """I/O: one attempt to append."""
         sequence, after = self._first_tries.get(once.app_id, (-1, -1))
         if sequence != once.sequence:
             after = self.looked_up_to
@@ -115,10 +115,10 @@ class SparkEngine:
         return outcome
 
     def _check_place(self, landed: Appended) -> None:
-        """Raises WriterEnded where the commit went into another table, or into an older copy of this one.
+        """Raise WriterEnded if the commit went into another table, or into an older copy of this one.
 
-        The look for the commit's own proof meets the anchor, too. With no anchor the table is asked for its id, which is a job: at the
-        first commit, and where the log was cleaned up.
+        The search for the commit's proof also meets the anchor. Without an anchor the table's id is read, which is a
+        Spark job: at the first commit, and after log clean-up.
         """
         if not (self.tables.id(self.table) == self.id if landed.anchored is None else landed.anchored):
             raise WriterEnded(

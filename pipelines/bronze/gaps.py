@@ -99,8 +99,9 @@ def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
 
 
 def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_token: str, batch: int) -> None:
-    """I/O: *batch* will move the position back to before all that was ever streamed: what lies between is a gap until it is captured. One
-    commit, or none where it does not go so far. Before that batch is committed. Calling again is safe.
+    """I/O: one commit records a gap before *batch* moves the position back to before everything that was streamed.
+
+    The range between is a gap until it is captured. No commit if *batch* does not go back so far. Repeating is safe.
 
     Args:
         begins: Cluster time at which the stream will start. None: unknown.
@@ -114,8 +115,10 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
 
 
 def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
-    """I/O: the gaps of a *version* (default: the newest). A gap that was captured by then, after the position had been moved back, is none.
-    One short job for each of those."""
+    """I/O: gaps of a *version* (default: the newest), without those that a rewind has captured by then.
+
+    Each gap of a rewind takes one short job.
+    """
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 
@@ -143,8 +146,10 @@ def consecutive_losses(writer: BronzeWriter) -> int:
 
 
 def losses_in_a_row(newest_first: Sequence[Row]) -> int:
-    """Of the rows that end batches: how many are gaps of lost history since the last batch that moved the token on or brought a snapshot to
-    its end, and since an operator moved or reset the offset. Pure."""
+    """Count the newest consecutive gaps of lost history among rows that end batches. Pure.
+
+    The count ends at a batch that moved the token or completed a snapshot, and at a change of the offset.
+    """
     lost = 0
     for end, before in pairwise(newest_first):
         if end["op"] == "gap" and end["operation_type"] in _LOST:

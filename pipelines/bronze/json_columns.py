@@ -19,8 +19,8 @@ def json_columns(
         writers: Format of the JSON.
 
     Returns:
-        ``document_key``, ``after``, ``before`` and ``update_description``, one entry per row. What libbson refuses (invalid UTF-8) is
-        null here; the envelope still holds it.
+        ``document_key``, ``after``, ``before`` and ``update_description``, one entry per row. Text that libbson refuses
+        (invalid UTF-8) is null here. The envelope has its bytes.
     """
     columns: dict[str, list[Any]] = {"document_key": [], "after": [], "before": [], "update_description": []}
     for op, envelope in rows:

@@ -1,4 +1,4 @@
-"""Lineages: a lineage is a sequence of batches with one application id. A reset or a RESTORE ends it and fences its writers.
+"""Lineages: sequences of batches with one application id. A reset or a RESTORE ends a lineage and fences its writers.
 
 A lineage ends with a commit of the largest sequence. Delta then skips all later commits of its writers. Each lane of a
 snapshot has an application id of its own. Lanes end in the same way, before the stream does.
@@ -77,10 +77,11 @@ def restored_at(commits: Iterable[Commit]) -> int | None:
 def lanes_at_work(
     tables: Tables, bronze: TableName, lineage: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
 ) -> set[Lane]:
-    """I/O: the lanes of every snapshot that a batch of *lineage* names and that has not been completed. Reads all control rows.
+    """I/O: lanes of incomplete snapshots that batches of *lineage* name. Reads all control rows.
 
     Args:
-        before: Only batches below this number count.
+        version: Version of the table. Default: the newest.
+        before: Read only batches below this number.
     """
     rows = tables.read(bronze, version=version)
     is_named = ends() & (lineage_of_row() == lineage) & (F.col("batch") < before) & F.col("snapshot_id").isNotNull()
@@ -126,19 +127,20 @@ def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) 
             return landed
         time.sleep(_PAUSE_SECONDS)
     raise RetriableError(
-        f"a capture of {engine.table} committed between all {_ATTEMPTS} attempts to end its lineage; nothing was written",
-        next_step="end that capture (strandline status names its writer), then call this again",
+        f"a capture of {engine.table} committed between all {_ATTEMPTS} attempts to end its lineage;"
+        " nothing was written",
+        next_step="end that capture (strandline status names its writer), then repeat the command",
     )
 
 
 def end_lineage_lanes(
     engine: SparkEngine, app_id: str, lineage: int, proof: str, restored_at: int | None, *, done: Collection[Lane] = ()
 ) -> set[Lane]:
-    """I/O: no chunk of a snapshot of *lineage* lands any more. Returns the lanes.
+    """I/O: ends all lanes of *lineage*, so that no chunk of its snapshots is committed any more. Returns the lanes.
 
     Args:
-        restored_at: The version of a RESTORE, which may have taken back the rows of a snapshot.
-        done: Lanes that are left out.
+        restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
+        done: Lanes that have ended already.
     """
     lanes = lanes_at_work(engine.tables, engine.table, lineage)
     if restored_at is not None:
@@ -148,10 +150,10 @@ def end_lineage_lanes(
 
 
 def end_lanes(engine: SparkEngine, app_id: str, proof: str, lanes: Collection[Lane]) -> None:
-    """I/O: one commit without rows for each of *lanes*, so that a chunk that one of them still has in hand does not land. Idempotent.
+    """I/O: one commit without rows ends each of *lanes*. A chunk that is still being read then fails. Idempotent.
 
     Args:
-        app_id: The transaction id of the lineage's stream.
+        app_id: Application id of the lineage's stream.
     """
 
     def end(lane: Lane) -> None:

@@ -93,7 +93,7 @@ class NativeEngine:
             return self.workers.submit(work, *given).result()
         except BrokenExecutor:
             raise WriterEnded(
-                "a worker process of the native engine is gone (what it wrote to the terminal says why; nothing: want of memory);"
+                "a worker process of the native engine ended (see its message above; without one it ran out of memory);"
                 " nothing is lost",
                 next_step="strandline capture",
             ) from None

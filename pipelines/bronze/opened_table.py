@@ -1,4 +1,4 @@
-"""The bronze table that a writer opened, and the reasons why the writer cannot commit to it any more."""
+"""The bronze table that a writer opened, and the errors if the writer can no longer commit to it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _T = TypeVar("_T")
 
 @dataclass
 class OpenedTable:
-    """One table, by its id.
+    """One table, identified by its id.
 
     Args:
-        version: The newest when it was opened.
-        batch: The newest that is known to be in it.
+        version: Newest version when the table was opened.
+        batch: Newest batch that is known to be in the table.
     """
 
     tables: Tables
@@ -34,15 +34,15 @@ class OpenedTable:
 
     @staticmethod
     def of(tables: Tables, table: TableName, source: str) -> OpenedTable:
-        """I/O: for a table that is there."""
+        """I/O: reads id and version of an existing table."""
         return OpenedTable(tables, table, source, tables.id(table), tables.version(table))
 
     def guarded(self, work: Callable[[], _T]) -> _T:
-        """I/O: the outcome of *work*, which commits to the table or looks at it.
+        """I/O: returns the result of *work*, which commits to the table or reads it.
 
         Raises:
-            BronzeRestored: The table was restored to an older version since it was opened.
-            ContractError: The table is gone, or another one has its place.
+            BronzeRestored: The table was restored to an older version after it was opened.
+            ContractError: The table is gone or was replaced.
         """
         try:
             landed = work()
@@ -55,11 +55,11 @@ class OpenedTable:
         return landed
 
     def refusal(self, what: str, lineage: int, batch: int | None) -> StrandlineError:
-        """I/O: the error that tells why Delta skipped a commit.
+        """I/O: returns the error for a commit that Delta skipped.
 
         Args:
-            lineage: Of the writer that made the commit.
-            batch: None: it was no batch of the stream.
+            lineage: Lineage of the writer.
+            batch: Number of the batch. None: the commit was outside the stream.
         """
         if self._is_gone():
             return self._gone()
@@ -80,10 +80,10 @@ class OpenedTable:
         )
 
     def _is_gone(self) -> bool:
-        """I/O: whether there is no table, or another one. False where the lake does not answer."""
+        """I/O: returns True if the table is missing or has another id. False if the lake does not answer."""
         try:
             return not self.tables.exists(self.table) or self.tables.id(self.table) != self.id
-        except Exception:  # noqa: BLE001  # why: of whatever class; the failure that led here is the one to tell
+        except Exception:  # noqa: BLE001  # why: the failure that led here is the one to report
             return False
 
     def _gone(self) -> ContractError:

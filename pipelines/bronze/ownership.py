@@ -33,5 +33,6 @@ def check_owner(table: TableName, found: Mapping[str, str], source: str, identit
     if stream is not None and found.get(STREAM, stream) != stream:
         raise ConfigurationError(
             f"{table} holds the stream of {found[STREAM]}, and the configuration says {stream}",
-            next_step="set capture.scope and capture.target back, or start anew: strandline stop, then strandline offsets reset",
+            next_step="set capture.scope and capture.target back,"
+            " or start again: strandline stop, then strandline offsets reset",
         )

@@ -31,9 +31,9 @@ _Parse = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def stream_rows(spark: SparkSession, batch: Batch) -> Iterator[DataFrame]:
     """Yield the bronze rows of a streamed batch. They can be read inside the block only.
 
-    Parsing holds the interpreter lock that the stream's reader needs, so a large batch leaves this process as bytes, in slices, and each
-    is parsed in its task. A slice is broadcast: its worker reads what was pickled here, and the JVM makes no rows of it. Spark Connect
-    broadcasts nothing, and gets rows of bytes.
+    Parsing holds the interpreter lock that the stream's reader needs. So a large batch leaves this process as slices of
+    bytes, and tasks parse them. A slice is broadcast: its worker reads the pickled bytes, and the JVM makes no rows of
+    them. Spark Connect has no broadcast, and gets rows of bytes.
     """
     if len(batch.events) <= PARSED_HERE:
         yield one_file(spark, stream_table(batch))

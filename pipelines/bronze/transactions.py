@@ -1,7 +1,7 @@
 """Transactions in bronze: their events, the order of these, begin and end. Pure.
 
-Nothing is written for them at capture. Session and number (`lsid`, `txnNumber`) stand on every event of a transaction, so the answer is the
-same however batches, restarts and replays have cut it, and it is there for transactions that were captured before anybody asked.
+Capture writes nothing for them. Every event of a transaction carries session and number (`lsid`, `txnNumber`). So the
+result does not depend on batches, restarts and replays, and covers everything that was ever captured.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SESSION: Final = "$['id']['$binary']['base64']"
 def transaction_block() -> Column:
     """Return Debezium's ``transaction``: id, total_order, data_collection_order, from 1. Null outside a transaction.
 
-    Only a query that reads it pays for the sort. What is filtered away before is not counted; an event that was captured again (a replay)
-    has the place that it had.
+    Only a query that reads this column pays for the sort. Rows that are filtered away before are not counted. A replayed
+    event has the same place as before.
     """
     identifier = transaction_id()
     alone = F.when(
@@ -43,8 +43,8 @@ def transactions(rows: DataFrame) -> DataFrame:
         rows: Bronze.
 
     Returns:
-        ``status`` (BEGIN, END), ``id``, ``position`` and ``cluster_time`` of its first or last event; of an END also ``event_count`` and
-        ``data_collections`` (name and count of each, by name).
+        ``status`` (BEGIN, END), ``id``, ``position`` and ``cluster_time`` of its first or last event. END also has
+        ``event_count`` and ``data_collections`` (name and count of each, by name).
     """
     events = (
         rows.select(transaction_id().alias("id"), "db", "collection", "position", "cluster_time")

@@ -38,17 +38,17 @@ _Rows = TypeVar("_Rows")
 
 @dataclass
 class BronzeWriter(BronzeAppender):
-    """Appends to ``bronze.<source>`` as the one writer of a source. `open` comes first, `close` last.
+    """The one fenced writer of ``bronze.<source>``. Call `open` first and `close` last.
 
     Args:
-        native_workers: Processes of the native engine; 0: Spark writes.
+        native_workers: Worker processes of the native engine. 0: Spark writes.
     """
 
     native_workers: int = 0
     lineage: int = field(default=1, init=False)
-    """Of the batches that this writer commits: part of every transaction id, so that a new lineage fences the writers of the old one."""
+    """Lineage of this writer's batches. It is part of every application id, so a new lineage fences old writers."""
     filters: str | None = field(default=None, init=False)
-    """As the last run noted them; None: it noted none."""
+    """Filters of the last run. None: it stored none."""
     _opened: OpenedTable = field(init=False)
     _spark: SparkEngine = field(init=False)
     _engine: Engine = field(init=False)
@@ -62,18 +62,19 @@ class BronzeWriter(BronzeAppender):
         *,
         restored: bool = False,
     ) -> Committed | None:
-        """I/O: creates the table if it is not there; returns where the last run ended (None: there was none). Idempotent.
+        """I/O: creates the table if it is missing. Returns the end of the last run (None: first run). Idempotent.
 
         Args:
-            identity: Which MongoDB deployment this is.
-            stream: What of it the change stream covers: a token of one stream is accepted by any other, and loses events there. None: any.
-            filters: What of the stream is captured; a new table notes it.
-            updates: How updates will come; the table notes every kind. None: none will.
-            restored: An earlier writer raised `BronzeRestored`.
+            identity: Identity of the MongoDB deployment.
+            stream: Scope of the change stream. A token of another scope is accepted, but loses events. None: do not
+                check.
+            filters: Filters of this run, stored in a new table.
+            updates: Kind of updates to come. The table stores every kind. None: no updates.
+            restored: True if an earlier writer raised `BronzeRestored`.
 
         Raises:
             ConfigurationError: The table belongs to another source, or to another stream of it.
-            ContractError: It holds rows and no position: to begin anew in silence would lose what happened since.
+            ContractError: The table has rows but no position. A silent new start would lose events.
         """
         properties = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
         properties |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
@@ -94,11 +95,12 @@ class BronzeWriter(BronzeAppender):
             return self._after_restore(restore)
         last = committed(self.tables, self.table)
         if last is None and not self.tables.read(self.table).isEmpty():
-            last = committed(self.tables, self.table)  # a rival may have made the first commit since that was asked
+            last = committed(self.tables, self.table)  # another writer may just have made the first commit
             if last is None:
                 raise ContractError(
-                    f"{self.table} holds rows and none that ends a batch, so nobody knows where its source was",
-                    next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one, or choose another source.name",
+                    f"{self.table} has rows, but none that ends a batch, so its position in the source is unknown",
+                    next_step=f"RESTORE TABLE {self.tables.lake.sql(self.table)} to a version that has one,"
+                    " or choose another source.name",
                 )
         self.lineage = last.lineage if last is not None else 1
         self._opened.batch = last.batch if last is not None else 0
@@ -112,12 +114,12 @@ class BronzeWriter(BronzeAppender):
             self._engine = NativeEngine.of(self._spark, version, workers=self.native_workers)
 
     def change_stream_to(self, stream: str) -> None:
-        """I/O: from now on the table holds another stream; only after a reset, which leaves no token of the old one."""
+        """I/O: stores another scope of the change stream. Allowed only after a reset, which leaves no old token."""
         if self.tables.properties(self.table).get(STREAM) != stream:
             self.set_properties({STREAM: stream})
 
     def change_filters_to(self, filters: str) -> None:
-        """I/O: what this run captures, for the next one to compare with; no commit where nothing changed."""
+        """I/O: stores the filters of this run, for the next run to compare. No commit if they are unchanged."""
         if self.filters != filters:
             self.set_properties({_FILTERS: filters})
             self.filters = filters
@@ -146,17 +148,20 @@ class BronzeWriter(BronzeAppender):
         last_event: str | None = None,
         whole: bool = False,
     ) -> Committed:
-        """I/O: one commit of *events* with the token after them; no events: a heartbeat row. Exactly once by (lineage, *batch*).
+        """I/O: one commit of *events* and the token after them. Exactly once by (lineage, *batch*).
+
+        Without events it is a heartbeat row.
 
         Args:
-            last_event: Cluster time in hex of the last event before *resume_token*, which may be older than *events*; None: none is known.
-            whole: Whether it is certain that *events* end inside no transaction.
+            last_event: Cluster time of the last event before *resume_token*, in hex. It may be older than *events*.
+                None: unknown.
+            whole: True if *events* are known to end outside a transaction.
 
         Raises:
             FencedError: Another writer committed this batch.
 
         Effects on failure:
-            Either the whole batch is there or nothing; the next run goes on from what is there. Calling again is safe.
+            The whole batch is committed, or nothing. The next run continues from there. Calling again is safe.
         """
         end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, whole)
         if not events:
@@ -174,10 +179,10 @@ class BronzeWriter(BronzeAppender):
         last_event: str | None = None,
         extra_rows: Sequence[pa.Table] = (),
     ) -> Committed:
-        """I/O: one batch without events that says something: a gap, or an offset that an operator set. It fences as any batch does.
+        """I/O: one batch without events: a gap, or a change of the offset. It fences like any batch.
 
         Args:
-            beside: More rows of the same commit.
+            extra_rows: More rows of the same commit.
 
         Raises:
             FencedError: Another writer committed this batch.
@@ -210,17 +215,17 @@ class BronzeWriter(BronzeAppender):
         last_event: str | None = None,
         restored_at: int | None = None,
     ) -> Committed:
-        """I/O: one commit ends the lineage and opens the next: every writer of the old one is fenced from then on. The lanes of its
-        snapshots are ended before, by one commit each.
+        """I/O: one commit ends the lineage and opens the next one. This fences every writer of the old lineage.
 
-        A lineage that the log of a restored table still knows as ended is passed over.
+        Before that, one commit each ends the lanes of its snapshots. A lineage number is skipped if the log of a
+        restored table still knows it as ended.
 
         Args:
-            restored_at: The version of a RESTORE, which may have taken back what tells of a snapshot.
+            restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
 
         Raises:
-            FencedError: Another writer opened it.
-            RetriableError: A capture committed again and again; the lineage goes on.
+            FencedError: Another writer opened the next lineage.
+            RetriableError: A capture committed before every attempt. The lineage continues.
         """
         while True:
             ended, app_id = self.lineage, self.app_id()
@@ -229,7 +234,7 @@ class BronzeWriter(BronzeAppender):
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
             landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
             self.lineage = ended + 1
-            if isinstance(landed, Appended):  # of a snapshot that began meanwhile the lanes are ended now
+            if isinstance(landed, Appended):  # also ends lanes of a snapshot that began in the meantime
                 end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
                 self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
@@ -238,11 +243,12 @@ class BronzeWriter(BronzeAppender):
                 raise self._opened.fenced(f"lineage {self.lineage}")
 
     def end_snapshots_before(self, snapshot_id: str) -> None:
-        """I/O: no chunk of an earlier snapshot lands any more, of one that was stopped or replaced: one commit for each of its lanes.
-        Idempotent. What it read stood in no sweep of *snapshot_id*, and could bring a document back.
+        """I/O: one commit ends each lane of earlier snapshots that were stopped or replaced. Idempotent.
+
+        A late chunk of such a snapshot is in no sweep of *snapshot_id*, and could restore a deleted document.
 
         Args:
-            snapshot_id: Named by the last batch. So nobody goes on with one that only earlier batches name.
+            snapshot_id: Snapshot that the last batch names. No writer continues snapshots of earlier batches only.
         """
         if self._opened.batch > 1:
             lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
@@ -251,9 +257,11 @@ class BronzeWriter(BronzeAppender):
                 end_lanes(self._spark, self.app_id(), f"{self.writer}:ended", others)
 
     def _after_restore(self, restored_at: int | None) -> Committed:
-        """Go on from the older token that a RESTORE brought back, in a lineage of its own: Delta still knows the later transactions,
-        and would skip their numbers without a word. What is captured again are replays, which no reader minds. Where it brought back none,
-        the next capture starts as after a reset."""
+        """Continue from the older token that a RESTORE brought back, in a new lineage.
+
+        Delta still knows the later transactions, and would silently skip their numbers. Events that are captured again
+        do no harm. Without a token the next capture starts as after a reset.
+        """
         last = last_before_hole(self.tables, self.table) or Committed(0, None, None)
         self.lineage = last.lineage
         return self.open_lineage(
@@ -266,17 +274,18 @@ class BronzeWriter(BronzeAppender):
         )
 
     def append_once(self, rows: pa.Table, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
-        """I/O: one fenced commit of a few *rows*, proven; or none where the sequence is taken. Unless bronze holds these rows already, the
-        caller raises `refusal` then.
+        """I/O: one fenced and proven commit of a few *rows*, or none if the sequence is taken.
+
+        If it is taken and bronze does not hold these rows, the caller must raise `refusal`.
 
         Raises:
-            BronzeRestored: The table was restored to an older version under this run.
-            ContractError: The table is gone, or another one has its place.
+            BronzeRestored: The table was restored to an older version during this run.
+            ContractError: The table is gone or was replaced.
         """
         return self._once(self._engine.append_rows, rows, app_id=app_id, sequence=sequence)
 
     def append_read(self, read: Reader, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
-        """I/O: the same with rows that another process reads. Raises what that raises, too."""
+        """I/O: as `append_once`, with rows that another process reads. Raises also the errors of *read*."""
         return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
 
     def _once(
@@ -291,9 +300,9 @@ class BronzeWriter(BronzeAppender):
         return self._opened.guarded(lambda: append(rows, once))
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
-        """I/O: the error that tells why Delta skipped a commit of this writer. *batch*: None: it was no batch of the stream."""
+        """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""
         return self._opened.refusal(what, self.lineage, batch)
 
     def close(self) -> None:
-        """Ends what was started since `open`. Raises ContractError where the table is gone."""
+        """Stop the engine. Raises ContractError if the table is gone."""
         self._opened.guarded(self._engine.close)
