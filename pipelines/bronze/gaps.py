@@ -89,7 +89,7 @@ def commit_hiding(writer: BronzeWriter, hides: bool, present: tuple[int, int]) -
 
 
 def commit_beginning(writer: BronzeWriter, begins: tuple[int, int]) -> None:
-    """I/O: one commit records the gap between bronze's newest event and *begins*, where the stream starts after a reset.
+    """I/O: one commit records the gap between bronze's newest event and *begins*, where a reset stream starts.
 
     No commit if the stream starts earlier. Call this before the first event is committed. Repeating is safe.
     """

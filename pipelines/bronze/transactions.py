@@ -19,7 +19,7 @@ _SESSION: Final = "$['id']['$binary']['base64']"
 def transaction_block() -> Column:
     """Return Debezium's ``transaction``: id, total_order, data_collection_order, from 1. Null outside a transaction.
 
-    Only a query that reads this column pays for the sort. Rows that are filtered away before are not counted. A replayed
+    Only queries that read this column pay for its sort. Rows that are filtered away before are not counted. A repeated
     event has the same place as before.
     """
     identifier = transaction_id()
