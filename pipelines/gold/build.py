@@ -1,4 +1,4 @@
-"""Builds one node of gold: a view, a whole table, or the keys of it that may have changed."""
+"""Build one gold node: a view, a whole table, or only the changed keys of an incremental table."""
 
 from __future__ import annotations
 
@@ -11,111 +11,128 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, one_line
-from pipelines.gold.build_decision import Decision, remembered
+from pipelines.gold.build_decision import Decision, build_properties
 from pipelines.gold.graph import Graph, Node
-from pipelines.gold.pinned_inputs import PinnedInputs, visible
+from pipelines.gold.pinned_inputs import PinnedInputs, without_quarantined
 from pipelines.gold.spark_names import Source, spark_sql
-from pipelines.gold.statement import nearest
+from pipelines.gold.statement import suggestion
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
 from pipelines.plain_text import OWN_MESSAGE
 
-_FOUND = "_strandline_found"
+_HAS_ROW = "_strandline_found"
 
 
-class _NotByKeys(Exception):
-    """A table cannot be brought up to date key by key; nothing was written."""
+class _IncrementalNotPossible(Exception):
+    """A table must be rebuilt as a whole. Nothing was written."""
 
 
 def build_view(pinned: PinnedInputs, graph: Graph, node: Node) -> None:
-    """I/O: analyses the query, so that a broken view is reported now and not at its first reader; in a catalog, (re)places the view."""
+    """Create or replace the view of *node*.
+
+    I/O: analyses the query, so a broken view fails here and not at its first reader; in a catalog, writes the view.
+    A folder lake stores no views: readers expand the SQL file.
+    """
     tables = pinned.tables
     frame = tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
     _refuse_unknown_columns(node, frame)
     if not tables.lake.by_path:
         columns = {name: node.header.columns.get(name.lower(), "") for name in frame.columns}
-        sql = spark_sql(tables.lake, graph, node.statement, visible(tables.lake, pinned.quarantines), inline=False)
+        sql = spark_sql(
+            tables.lake, graph, node.statement, without_quarantined(tables.lake, pinned.quarantines), inline=False
+        )
         tables.replace_view(node.table, sql, columns, comment=node.header.description)
 
 
 def build_rows(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
-    """Bring a table up to date, then note in it what it was built from.
+    """Build the table of *node*, then store the versions of its inputs in its table properties.
 
-    I/O: one commit with rows, then one with properties. A crash between the two repeats the first.
+    I/O: writes one commit with rows, then one with properties. Idempotent: after a crash between the two commits,
+    the next run builds the rows again.
 
     Returns:
-        Rows written, by the commit; and how it was done: ``full`` or ``incremental``, with the reason.
+        Number of rows written, from the commit metrics; and the mode (``full`` or ``incremental``) with its reason.
     """
-    rows, how = None, decision.reason
+    rows, reason = None, decision.reason
     if decision.action == "incremental":
         try:
             rows = _merge(pinned, graph, node, decision)
-        except _NotByKeys as why:
-            how = f"{how}; but {why}"
-    done = "full" if rows is None else "incremental"
+        except _IncrementalNotPossible as why:
+            reason = f"{reason}; but {why}"
+    mode = "full" if rows is None else "incremental"
     if rows is None:
-        frame = _commented(
+        frame = _with_comments(
             node, pinned.tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
         )
-        pinned.tables.replace(node.table, _unique(node, frame), comment=node.header.description)
+        pinned.tables.replace(node.table, _with_unique_keys(node, frame), comment=node.header.description)
         rows = int(pinned.tables.history(node.table)[0].metrics["numOutputRows"])
-    pinned.tables.set_properties(node.table, remembered(graph, node, decision))
-    return rows, f"{done}: {how}"
+    pinned.tables.set_properties(node.table, build_properties(graph, node, decision))
+    return rows, f"{mode}: {reason}"
 
 
 def _merge(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> int:
-    """MERGE the rows of all keys that changed driving rows have, or had; keys that have no row any more are deleted."""
-    tables, views = pinned.tables, f"strandline_keys_{uuid.uuid4().hex}"
+    """MERGE the rows of all changed keys, and delete keys that no longer have a row.
+
+    Returns:
+        Number of rows changed by the commit.
+    """
+    tables, keys_view = pinned.tables, f"strandline_keys_{uuid.uuid4().hex}"
     try:
         keys = _changed_keys(pinned, node, decision)
-        keys.createTempView(views)
-        frame = tables.spark.sql(spark_sql(tables.lake, graph, node.statement, _restricted(pinned, node, views)))
-        if _shape(frame) != _shape(tables.read(node.table)):
-            raise _NotByKeys("the columns of the result changed")
-        rows = _unique(node, frame).withColumn(_FOUND, F.lit(True)).alias("r")
+        keys.createTempView(keys_view)
+        frame = tables.spark.sql(
+            spark_sql(tables.lake, graph, node.statement, _restricted_to_keys(pinned, node, keys_view))
+        )
+        if _column_types(frame) != _column_types(tables.read(node.table)):
+            raise _IncrementalNotPossible("the columns of the result changed")
+        rows = _with_unique_keys(node, frame).withColumn(_HAS_ROW, F.lit(True)).alias("r")
         matches = [
-            F.col(f"k.{_key(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
+            F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
             for number, key in enumerate(node.header.keys)
         ]
         source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
-        on = " AND ".join(f"t.{quoted(key)} <=> s.{_key(number)}" for number, key in enumerate(node.header.keys))
+        on = " AND ".join(f"t.{quoted(key)} <=> s.{_key_alias(number)}" for number, key in enumerate(node.header.keys))
         values = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
-        merge = tables.merge(node.table, source, on).delete(when=f"s.{_FOUND} IS NULL").update(values)
-        return merge.insert(values, when=f"s.{_FOUND}").execute().rows
+        merge = tables.merge(node.table, source, on).delete(when=f"s.{_HAS_ROW} IS NULL").update(values)
+        return merge.insert(values, when=f"s.{_HAS_ROW}").execute().rows
     finally:
-        tables.spark.catalog.dropTempView(views)
+        tables.spark.catalog.dropTempView(keys_view)
 
 
 def _changed_keys(pinned: PinnedInputs, node: Node, decision: Decision) -> DataFrame:
-    """The keys of driving rows that changed, before and after, and of those that went into quarantine or came back.
+    """Return the keys of changed driving rows: values before and after the change.
+
+    Includes rows that entered or left the quarantine of the driving table.
+
+    I/O: reads the change data feed of the driving table and of its quarantine.
 
     Raises:
-        _NotByKeys: The feed is off, has ended, or crosses a change of columns that it cannot show.
+        _IncrementalNotPossible: The feed is disabled, expired, or spans a schema change that it cannot read.
     """
     key_lineage = node.key_lineage
-    assert key_lineage is not None  # decide() says incremental only of such a node
-    named = [f"{key} AS {_key(number)}" for number, key in enumerate(key_lineage.keys)]
+    assert key_lineage is not None  # decide() returns "incremental" only for nodes with key lineage
+    key_columns = [f"{key} AS {_key_alias(number)}" for number, key in enumerate(key_lineage.keys)]
     frames = []
     try:
-        for table, after in decision.before.items():
+        for table, after in decision.built_from.items():
             rows = feed(pinned.tables, table, after + 1, decision.inputs[table].version)
             if table != key_lineage.table:
                 now = pinned.tables.read(key_lineage.table, version=decision.inputs[key_lineage.table].version)
                 moved = rows.select("_key").distinct().alias("q")
                 rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
-            frames.append(rows.selectExpr(*named))
+            frames.append(rows.selectExpr(*key_columns))
         keys = reduce(DataFrame.unionByName, frames).distinct()
         require_readable(keys, f"the changed keys of {key_lineage.table}")
     except (PySparkException, FeedLost) as error:
-        raise _NotByKeys(f"its changes cannot be read ({one_line(error)})") from error
+        raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
     return keys
 
 
-def _restricted(pinned: PinnedInputs, node: Node, keys: str) -> Source:
-    """Sources of which the driving one shows only rows whose key stands in the view *keys*."""
+def _restricted_to_keys(pinned: PinnedInputs, node: Node, keys: str) -> Source:
+    """Return table sources in which the driving table has only the rows whose key is in the view *keys*."""
     key_lineage = node.key_lineage
-    assert key_lineage is not None  # as above
-    on = " AND ".join(f"{key} <=> k.{_key(number)}" for number, key in enumerate(key_lineage.keys))
+    assert key_lineage is not None  # see _changed_keys
+    on = " AND ".join(f"{key} <=> k.{_key_alias(number)}" for number, key in enumerate(key_lineage.keys))
 
     def source(table: TableName) -> str:
         if table != key_lineage.table:
@@ -125,26 +142,26 @@ def _restricted(pinned: PinnedInputs, node: Node, keys: str) -> Source:
     return source
 
 
-def _unique(node: Node, rows: DataFrame) -> DataFrame:
-    """The same rows; writing them fails where two have the same keys."""
+def _with_unique_keys(node: Node, rows: DataFrame) -> DataFrame:
+    """Return *rows* with a check: writing them fails if two rows have the same keys."""
     keys = node.header.keys
     if not keys:
         return rows
-    alike = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(
+    same_key = Window.partitionBy(*(quoted(key) for key in keys)).rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing
     )
     message = F.lit(f"{OWN_MESSAGE}keys: {', '.join(keys)} do not identify a row of {node.table}")
     first = next(name for name in rows.columns if name.lower() == keys[0])
-    checked = F.when(F.col("_alike") == 1, F.col(quoted(first))).otherwise(
+    checked = F.when(F.col("_rows_per_key") == 1, F.col(quoted(first))).otherwise(
         F.raise_error(message).cast(rows.schema[first].dataType)
     )
     metadata = rows.schema[first].metadata
-    counted = rows.withColumn("_alike", F.count("*").over(alike))
-    return counted.withColumn(first, checked).withMetadata(first, metadata).drop("_alike")
+    counted = rows.withColumn("_rows_per_key", F.count("*").over(same_key))
+    return counted.withColumn(first, checked).withMetadata(first, metadata).drop("_rows_per_key")
 
 
-def _commented(node: Node, rows: DataFrame) -> DataFrame:
-    """*rows* whose columns carry the comments of the header into the table."""
+def _with_comments(node: Node, rows: DataFrame) -> DataFrame:
+    """Return *rows* with the column comments of the header as metadata."""
     _refuse_unknown_columns(node, rows)
     for name in rows.columns:
         if comment := node.header.columns.get(name.lower()):
@@ -155,7 +172,7 @@ def _commented(node: Node, rows: DataFrame) -> DataFrame:
 def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
     known = {name.lower() for name in rows.columns}
     unknown = [
-        f"{node.file}: there is no column {name}{nearest(name, known)}"
+        f"{node.file}: there is no column {name}{suggestion(name, known)}"
         for name in node.header.columns
         if name not in known
     ]
@@ -163,9 +180,9 @@ def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
         raise ConfigurationError("; ".join(unknown), next_step="correct the header")
 
 
-def _shape(rows: DataFrame) -> Mapping[str, str]:
+def _column_types(rows: DataFrame) -> Mapping[str, str]:
     return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
 
 
-def _key(number: int) -> str:
+def _key_alias(number: int) -> str:
     return f"_strandline_key_{number}"

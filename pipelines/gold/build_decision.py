@@ -1,4 +1,7 @@
-"""Whether a node has to be built, how much of it, and why. What the last build read is remembered by the node's own table."""
+"""Decision to build a gold node: in full, incrementally or not at all, with the reason.
+
+A gold table stores the versions that its last build read in its own table properties.
+"""
 
 from __future__ import annotations
 
@@ -8,74 +11,84 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipelines.gold.graph import Graph, Node
-from pipelines.gold.pinned_inputs import PinnedInputs, PinnedTable, rows_changed
+from pipelines.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
 from pipelines.model.lake_format import STAMP
 from pipelines.model.tables import TableName
 
-_SQL, _INPUTS = "strandline.sql_hash", "strandline.inputs"
+_SQL_PROPERTY, _INPUTS_PROPERTY = "strandline.sql_hash", "strandline.inputs"
 
 Action = Literal["view", "full", "incremental", "unchanged", "missing"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """*reason* is for people. *inputs* are what the build reads; *before* what the last one read, of those that the keys come from."""
+    """Action for one node.
+
+    *reason* is text for people. *inputs* are the tables and versions that the build reads.
+    *built_from* is set for an incremental build: the versions that the last build read of the changed tables.
+    """
 
     action: Action
     reason: str
-    inputs: Mapping[TableName, PinnedTable] = field(default_factory=dict)
-    before: Mapping[TableName, int] = field(default_factory=dict)
+    inputs: Mapping[TableName, TableVersion] = field(default_factory=dict)
+    built_from: Mapping[TableName, int] = field(default_factory=dict)
 
 
-def decide(pinned: PinnedInputs, graph: Graph, node: Node, coming: Collection[TableName] = ()) -> Decision:
-    """Compare what *node* reads with what its table says it was built from.
+def decide(pinned: PinnedInputs, graph: Graph, node: Node, to_be_built: Collection[TableName] = ()) -> Decision:
+    """Compare the current input versions of *node* with the versions that its table was built from.
 
-    I/O: reads properties, and of a table that moved on the history since then.
+    I/O: reads table properties, and the history of each input that has newer commits; writes nothing.
 
     Args:
-        coming: Tables of gold that are going to be built before the node (a plan asks ahead of time).
+        to_be_built: Gold tables that the same run builds before the node. Only a plan passes them.
     """
     names = graph.inputs(node.statement)
     names += [pinned.quarantines[name] for name in names if name in pinned.quarantines]
-    found = {name: pinned.snapshot(name) for name in names}
-    missing = [str(name) for name, snapshot in found.items() if snapshot is None and name not in coming]
+    found = {name: pinned.version_of(name) for name in names}
+    missing = [str(name) for name, version in found.items() if version is None and name not in to_be_built]
     if missing:
         return Decision("missing", f"{', '.join(missing)} not there yet")
-    inputs = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
+    inputs = {name: version for name, version in found.items() if version is not None}
     if node.materialized == "view":
         return Decision("view", "a view holds no rows", inputs)
     if not pinned.tables.exists(node.table):
         return Decision("full", "first build", inputs)
     properties = pinned.tables.properties(node.table)
-    if properties.get(_SQL) != graph.fingerprint(node):
+    if properties.get(_SQL_PROPERTY) != graph.fingerprint(node):
         return Decision("full", "its SQL or header changed", inputs)
     if volatile := graph.volatile(node.statement):
         return Decision("full", f"{volatile[0]} changes by itself", inputs)
-    changes = _changes(pinned, json.loads(properties[_INPUTS]), inputs)
-    changes = [change for change in changes if change.table not in coming]
-    changes += [_Change(name, "is built before it", 0) for name in found if name in coming]
-    return _decided(node, pinned, changes, inputs)
+    changes = _changes(pinned, json.loads(properties[_INPUTS_PROPERTY]), inputs)
+    changes = [change for change in changes if change.table not in to_be_built]
+    changes += [_Change(name, "is built before it", 0) for name in found if name in to_be_built]
+    return _decision(node, pinned, changes, inputs)
 
 
-def remembered(graph: Graph, node: Node, decision: Decision) -> dict[str, str]:
-    """Properties that let the next run decide; they travel with the table, so RESTORE and DROP take them along."""
-    inputs = {str(name): [snapshot.id, snapshot.version] for name, snapshot in sorted(decision.inputs.items())}
-    known = {_SQL: graph.fingerprint(node), _INPUTS: json.dumps(inputs), **STAMP}
-    return {**known, "delta.enableChangeDataFeed": "true"}
+def build_properties(graph: Graph, node: Node, decision: Decision) -> dict[str, str]:
+    """Return the table properties that the next `decide` reads. RESTORE and DROP apply to them as to the rows."""
+    inputs = {str(name): [read.id, read.version] for name, read in sorted(decision.inputs.items())}
+    return {
+        _SQL_PROPERTY: graph.fingerprint(node),
+        _INPUTS_PROPERTY: json.dumps(inputs),
+        "delta.enableChangeDataFeed": "true",
+        **STAMP,
+    }
 
 
 @dataclass(frozen=True)
 class _Change:
+    """Change of one input since the last build."""
+
     table: TableName
-    how: str
+    description: str
     after: int | None
-    """Version after which rows changed; None where that cannot be said."""
+    """Version after which rows changed. None: unknown, so an incremental build is impossible."""
 
 
 def _changes(
-    pinned: PinnedInputs, before: Mapping[str, tuple[str, int]], inputs: Mapping[TableName, PinnedTable]
+    pinned: PinnedInputs, before: Mapping[str, tuple[str, int]], inputs: Mapping[TableName, TableVersion]
 ) -> list[_Change]:
-    changes = [_Change(_named(name), "is gone", None) for name in before if _named(name) not in inputs]
+    changes = [_Change(_table_name(name), "is gone", None) for name in before if _table_name(name) not in inputs]
     for table, now in inputs.items():
         if str(table) not in before:
             changes.append(_Change(table, "is new", -1))
@@ -90,24 +103,26 @@ def _changes(
     return changes
 
 
-def _named(text: str) -> TableName:
+def _table_name(text: str) -> TableName:
     layer, name = text.split(".", 1)
-    return TableName(layer, name)  # type: ignore[arg-type]  # why: it was written from a TableName
+    return TableName(layer, name)  # type: ignore[arg-type]  # why: `build_properties` wrote it from a TableName
 
 
-def _decided(
-    node: Node, pinned: PinnedInputs, changes: list[_Change], inputs: Mapping[TableName, PinnedTable]
+def _decision(
+    node: Node, pinned: PinnedInputs, changes: list[_Change], inputs: Mapping[TableName, TableVersion]
 ) -> Decision:
     if not changes:
         return Decision("unchanged", "nothing that it reads has changed", inputs)
-    reason = "; ".join(f"{change.table} {change.how}" for change in changes)
+    reason = "; ".join(f"{change.table} {change.description}" for change in changes)
     if node.key_lineage is None:
         return Decision("full", reason, inputs)
-    drives = (node.key_lineage.table, pinned.quarantines.get(node.key_lineage.table))
-    stranger = next((change for change in changes if change.table not in drives or change.after is None), None)
-    if stranger is not None:
-        whose = "" if stranger.table in drives else f", and the keys come from {node.key_lineage.table}"
-        return Decision("full", f"{stranger.table} {stranger.how}{whose}", inputs)
+    driving_tables = (node.key_lineage.table, pinned.quarantines.get(node.key_lineage.table))
+    unmergeable = next(
+        (change for change in changes if change.table not in driving_tables or change.after is None), None
+    )
+    if unmergeable is not None:
+        cause = "" if unmergeable.table in driving_tables else f", and the keys come from {node.key_lineage.table}"
+        return Decision("full", f"{unmergeable.table} {unmergeable.description}{cause}", inputs)
     return Decision(
         "incremental", reason, inputs, {change.table: change.after for change in changes if change.after is not None}
     )

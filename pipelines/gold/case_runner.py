@@ -1,4 +1,4 @@
-"""Runs YAML cases: the given rows as temporary views, the node's own SQL over them, the result beside what was expected."""
+"""Run YAML cases: query temporary views of the given rows with the SQL of the node, then compare the result."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pipelines.errors import one_line
 from pipelines.gold.cases import Case, Given
 from pipelines.gold.graph import Graph
 from pipelines.gold.spark_names import spark_sql
-from pipelines.gold.statement import nearest
+from pipelines.gold.statement import suggestion
 from pipelines.io.ddl import schema_of
 from pipelines.model.tables import Lake, TableName
 
-_MOST_SHOWN = 3
+_MAX_ROWS_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """*difference* says in one line what was not as expected; empty where all was."""
+    """Result of one case. *difference* describes in one line what was not as expected; empty: the case passed."""
 
     node: str
     case: str
@@ -40,15 +40,18 @@ class CaseResult:
 
 
 def run_case(spark: SparkSession, graph: Graph, case: Case) -> CaseResult:
-    """I/O: runs the node's query in Spark, over temporary views that are gone afterwards; touches no lake."""
+    """Run one case and compare its rows with the expected rows.
+
+    I/O: runs the query of the node in Spark; creates temporary views and drops them; reads and writes no table.
+    """
     views: dict[TableName, str] = {}
     try:
         node = graph.nodes.get(case.node)
         if node is None:
-            raise ValueError(f"there is no gold.{case.node}{nearest(case.node, graph.nodes)}")
+            raise ValueError(f"there is no gold.{case.node}{suggestion(case.node, graph.nodes)}")
         for table, given in case.given.items():
             views[table] = f"strandline_given_{uuid.uuid4().hex}"
-            _frame(spark, table, given).createTempView(views[table])
+            _given_rows(spark, table, given).createTempView(views[table])
         flat = Graph({name: inner for name, inner in graph.nodes.items() if inner.table not in views})
         sql = spark_sql(Lake(), flat, node.statement, lambda table: _view(views, table))
         difference = _difference(spark.sql(sql), case.expect)
@@ -66,12 +69,15 @@ def _view(views: Mapping[TableName, str], table: TableName) -> str:
     return views[table]
 
 
-def _frame(spark: SparkSession, table: TableName, given: Given) -> DataFrame:
-    """The rows as a table. A silver one has a key and is not deleted, where a row does not say otherwise."""
+def _given_rows(spark: SparkSession, table: TableName, given: Given) -> DataFrame:
+    """Return the given rows as a DataFrame. Rows of a silver table get default values for ``_key`` and ``_deleted``."""
     ddl = given.ddl()
     known = [field.name for field in schema_of(ddl).fields]
     unknown = [
-        f"{table} has no column {name}{nearest(name, known)}" for row in given.rows for name in row if name not in known
+        f"{table} has no column {name}{suggestion(name, known)}"
+        for row in given.rows
+        for name in row
+        if name not in known
     ]
     if unknown:
         raise ValueError(unknown[0])
@@ -86,46 +92,48 @@ def _frame(spark: SparkSession, table: TableName, given: Given) -> DataFrame:
 
 
 def _difference(result: DataFrame, expected: Sequence[Mapping[str, Any]]) -> str:
-    """Compare the columns that *expected* names, rows in any order."""
+    """Compare the columns named in *expected*, in any row order. Return the differences in one line; empty: none."""
     columns = list(dict.fromkeys(name for row in expected for name in row))
     unknown = [name for name in columns if name not in result.columns]
     if unknown:
-        return f"the result has no column {unknown[0]}{nearest(unknown[0], result.columns)}"
-    found = [_plain(row.asDict(recursive=True)) for row in (result.select(*columns) if columns else result).collect()]
+        return f"the result has no column {unknown[0]}{suggestion(unknown[0], result.columns)}"
+    found = [
+        _comparable(row.asDict(recursive=True)) for row in (result.select(*columns) if columns else result).collect()
+    ]
     missing = []
     for row in expected:
-        wanted = _plain({name: row.get(name) for name in columns})
-        match = next((number for number, actual in enumerate(found) if _alike(actual, wanted)), None)
+        wanted = _comparable({name: row.get(name) for name in columns})
+        match = next((number for number, actual in enumerate(found) if _equal(actual, wanted)), None)
         if match is None:
             missing.append(wanted)
         else:
             found.pop(match)
-    return "; ".join(_shown("expected", missing) + _shown("found instead" if missing else "not expected", found))
+    return "; ".join(_listed("expected", missing) + _listed("found instead" if missing else "not expected", found))
 
 
-def _shown(what: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    more = f" and {len(rows) - _MOST_SHOWN} more" if len(rows) > _MOST_SHOWN else ""
-    return [f"{what} {', '.join(json.dumps(row, default=str) for row in rows[:_MOST_SHOWN])}{more}"] if rows else []
+def _listed(what: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    more = f" and {len(rows) - _MAX_ROWS_SHOWN} more" if len(rows) > _MAX_ROWS_SHOWN else ""
+    return [f"{what} {', '.join(json.dumps(row, default=str) for row in rows[:_MAX_ROWS_SHOWN])}{more}"] if rows else []
 
 
-def _plain(value: Any) -> Any:
-    """Decimals as numbers, tuples as lists."""
+def _comparable(value: Any) -> Any:
+    """Return *value* with decimals as floats and tuples as lists."""
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _comparable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_comparable(inner) for inner in value]
     if isinstance(value, Decimal):
         return float(value)
     return value
 
 
-def _alike(actual: Any, wanted: Any) -> bool:
+def _equal(actual: Any, wanted: Any) -> bool:
     if isinstance(actual, dict) and isinstance(wanted, dict):
-        return actual.keys() == wanted.keys() and all(_alike(actual[key], wanted[key]) for key in actual)
+        return actual.keys() == wanted.keys() and all(_equal(actual[key], wanted[key]) for key in actual)
     if isinstance(actual, list) and isinstance(wanted, list):
-        return len(actual) == len(wanted) and all(map(_alike, actual, wanted))
+        return len(actual) == len(wanted) and all(map(_equal, actual, wanted))
     if isinstance(actual, datetime.datetime) and isinstance(wanted, datetime.datetime):
-        # Spark hands instants out in the process's zone; a case means UTC where it names none
+        # Spark returns timestamps in the local zone of the process; a case without a zone means UTC
         return actual.astimezone(datetime.UTC) == (wanted if wanted.tzinfo else wanted.replace(tzinfo=datetime.UTC))
     if isinstance(actual, int | float) and isinstance(wanted, int | float) and bool not in (type(actual), type(wanted)):
         return math.isclose(actual, wanted, rel_tol=1e-9, abs_tol=1e-9)

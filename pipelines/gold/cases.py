@@ -1,4 +1,4 @@
-"""Tests of gold's SQL as YAML: given these rows, expect those. No lake and no Python are needed.
+"""Test cases of gold SQL in YAML: given rows, expected rows. They need no lake and no Python.
 
 # tests/fleet_age.yml: cases of gold.fleet_age
 - name: a plane without a year has no age
@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pipelines.errors import ConfigurationError
-from pipelines.gold.statement import LAYERS, nearest
+from pipelines.gold.statement import LAYERS, suggestion
 from pipelines.model.tables import TableName, quoted
 from pipelines.model.yaml_input import parse_yaml
 
@@ -27,22 +27,22 @@ _TABLE_KEYS = ("columns", "rows")
 
 @dataclass(frozen=True)
 class Given:
-    """Rows of one table; *columns* is DDL, None: whatever the rows hold."""
+    """Rows of one table. *columns* is DDL; None: inferred from the rows."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: str | None = None
 
     def ddl(self) -> str:
-        """The columns as DDL.
+        """Return the columns as DDL.
 
         Raises:
-            ValueError: There are no rows to tell them.
+            ValueError: There are neither columns nor rows.
         """
         if self.columns is not None:
             return self.columns
         if not self.rows:
             raise ValueError("a table without rows needs columns")
-        return _members([dict(row) for row in self.rows], " ")
+        return _fields_ddl([dict(row) for row in self.rows], " ")
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,12 @@ class Case:
 
 
 def load_cases(folder: Path) -> list[Case]:
-    """I/O: reads every ``*.yml`` of *folder*; no folder, no cases.
+    """Read every ``*.yml`` file of *folder*. A missing folder has no cases.
+
+    I/O: reads the files; writes nothing.
 
     Raises:
-        ConfigurationError: A file cannot be read; or all problems of all files at once.
+        ConfigurationError: A file cannot be read or is invalid. The message lists the problems of all files.
     """
     problems: list[str] = []
     cases: list[Case] = []
@@ -80,7 +82,7 @@ def load_cases(folder: Path) -> list[Case]:
 
 
 def parse_cases(file: str, text: str, problems: list[str]) -> list[Case]:
-    """Read the cases of one file, whose name is the node's. Pure; what is wrong is added to *problems*."""
+    """Parse the cases of one file. The file name is the node name. Pure, except that it appends to *problems*."""
     try:
         content = parse_yaml(text)
     except ValueError as error:
@@ -100,7 +102,7 @@ def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None
     ):
         problems.append(f"case {number}: a mapping with given (tables) and expect (a list of rows) is expected")
         return None
-    problems += [f"case {number}: unknown key {key}{nearest(str(key), _KEYS)}" for key in item if key not in _KEYS]
+    problems += [f"case {number}: unknown key {key}{suggestion(str(key), _KEYS)}" for key in item if key not in _KEYS]
     given = {}
     for name, rows in item["given"].items():
         layer, _, table = str(name).partition(".")
@@ -118,7 +120,9 @@ def _given(where: str, content: Any, problems: list[str]) -> Given:
     columns = None
     if isinstance(content, dict):
         problems += [
-            f"{where}: unknown key {key}{nearest(str(key), _TABLE_KEYS)}" for key in content if key not in _TABLE_KEYS
+            f"{where}: unknown key {key}{suggestion(str(key), _TABLE_KEYS)}"
+            for key in content
+            if key not in _TABLE_KEYS
         ]
         columns, content = content.get("columns"), content.get("rows", [])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
@@ -127,9 +131,9 @@ def _given(where: str, content: Any, problems: list[str]) -> Given:
     return Given(content, columns)
 
 
-def _members(rows: Sequence[Mapping[str, Any]], between: str) -> str:
+def _fields_ddl(rows: Sequence[Mapping[str, Any]], separator: str) -> str:
     names = dict.fromkeys(str(name) for row in rows for name in row)
-    return ", ".join(f"{quoted(name)}{between}{_type([row.get(name) for row in rows])}" for name in names)
+    return ", ".join(f"{quoted(name)}{separator}{_inferred_type([row.get(name) for row in rows])}" for name in names)
 
 
 _TYPES = (
@@ -141,12 +145,12 @@ _TYPES = (
 )
 
 
-def _type(values: Sequence[Any]) -> str:
-    """The narrowest type that holds all *values*, as DDL; text, where nothing else does."""
-    held = [value for value in values if value is not None]
-    kinds = {type(value) for value in held}
-    if kinds == {dict}:
-        return f"STRUCT<{_members(held, ': ')}>"
-    if kinds == {list}:
-        return f"ARRAY<{_type([item for value in held for item in value])}>"
-    return next((name for types, name in _TYPES if kinds and kinds <= types), "STRING")
+def _inferred_type(values: Sequence[Any]) -> str:
+    """Return the narrowest type that holds all *values*, as DDL. STRING if no other type does."""
+    present = [value for value in values if value is not None]
+    python_types = {type(value) for value in present}
+    if python_types == {dict}:
+        return f"STRUCT<{_fields_ddl(present, ': ')}>"
+    if python_types == {list}:
+        return f"ARRAY<{_inferred_type([item for value in present for item in value])}>"
+    return next((name for types, name in _TYPES if python_types and python_types <= types), "STRING")

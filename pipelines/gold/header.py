@@ -1,4 +1,4 @@
-"""The comment lines at the top of a gold file: how the node is kept, and what people are told about it."""
+"""Comment lines at the top of a gold SQL file: materialization, keys and descriptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
-from pipelines.gold.statement import Problem, nearest
+from pipelines.gold.statement import Problem, suggestion
 
 Materialized = Literal["view", "table", "incremental"]
 
@@ -18,7 +18,10 @@ _NAMES = ("materialized", "description", "keys")
 
 @dataclass(frozen=True)
 class Header:
-    """``-- materialized: incremental``, ``-- keys: carrier, day``, ``-- description: …``, ``-- column carrier: …``."""
+    """Header of a gold file.
+
+    ``-- materialized: incremental``, ``-- keys: carrier, day``, ``-- description: …``, ``-- column carrier: …``.
+    """
 
     materialized: Materialized = "view"
     description: str = ""
@@ -28,11 +31,17 @@ class Header:
 
 
 def parse_header(text: str) -> tuple[Header, list[Problem]]:
-    """Read the comment lines above the query. Pure. Whatever is wrong is a problem, and the header goes without it."""
+    """Parse the comment lines above the query. Pure.
+
+    Returns:
+        The header without its invalid entries, and one problem per invalid entry.
+    """
     entries, problems = _entries(text)
     line, materialized = entries.get("materialized", (1, "view"))
     if materialized not in get_args(Materialized):
-        problems.append(Problem(line, f"materialized: {materialized}{nearest(materialized, get_args(Materialized))}"))
+        problems.append(
+            Problem(line, f"materialized: {materialized}{suggestion(materialized, get_args(Materialized))}")
+        )
         materialized = "view"
     keys_line, listed = entries.get("keys", (line, ""))
     keys = tuple(key.strip().lower() for key in listed.split(",") if key.strip())
@@ -47,7 +56,11 @@ def parse_header(text: str) -> tuple[Header, list[Problem]]:
 
 
 def _entries(text: str) -> tuple[dict[str, tuple[int, str]], list[Problem]]:
-    """``-- key: value`` of the comment lines at the top; a line indented by two blanks goes on with the value before it."""
+    """Parse ``-- key: value`` lines. A line indented by two spaces continues the previous value.
+
+    Returns:
+        Line number and value by key, and the problems found.
+    """
     entries: dict[str, tuple[int, str]] = {}
     problems: list[Problem] = []
     key = ""
@@ -66,6 +79,6 @@ def _entries(text: str) -> tuple[dict[str, tuple[int, str]], list[Problem]]:
             entries[key] = (entries[key][0], f"{entries[key][1]} {continued[1]}".strip())
         else:
             key = ""
-            if match and "did you mean" in (hint := nearest(name, _NAMES)):
+            if match and "did you mean" in (hint := suggestion(name, _NAMES)):
                 problems.append(Problem(number, f"unknown header {match[2]}{hint}"))
     return entries, problems

@@ -1,4 +1,7 @@
-"""The versions that one run of gold reads: looked up once, so that every node sees the same tables, without the rows in quarantine."""
+"""Table versions that one gold run reads.
+
+They are looked up once, so all nodes read the same versions. Rows in quarantine are left out.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from pipelines.io.tables import Tables
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
 
-# A reader that has fallen behind by more commits than these does not look through them one by one.
-_MOST_COMMITS = 1000
-_QUIET = ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "OPTIMIZE", "VACUUM START", "VACUUM END")
-_ROWS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+# Maximum commits to check one by one. Beyond it, the rows count as changed.
+_MAX_COMMITS_READ = 1000
+_OPERATIONS_WITHOUT_CHANGES = ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "OPTIMIZE", "VACUUM START", "VACUUM END")
+_MERGE_ROW_COUNTS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 @dataclass(frozen=True)
-class PinnedTable:
-    """One table at one version; *id* tells it from a table that was made anew under its name."""
+class TableVersion:
+    """One version of a table. *id* differs if a table is dropped and created again under the same name."""
 
     id: str
     version: int
@@ -27,87 +30,98 @@ class PinnedTable:
 
 @dataclass(frozen=True)
 class PinnedInputs:
-    """Snapshots of all tables below gold that a run reads, and of their quarantines."""
+    """Versions of the input tables of one gold run, other than gold, and of their quarantine tables."""
 
     tables: Tables
-    snapshots: Mapping[TableName, PinnedTable]
+    versions: Mapping[TableName, TableVersion]
     quarantines: Mapping[TableName, TableName]
-    """By silver table. They are among the snapshots."""
+    """Quarantine table by silver table. Their versions are in *versions*."""
 
     @staticmethod
     def take(
         tables: Tables, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
     ) -> PinnedInputs:
-        """I/O: two short reads for each of *names*.
+        """Look up the version of each table in *names*.
+
+        I/O: two short reads per table; writes nothing.
 
         Args:
-            versions: Tables to be read at these versions: those that a quality gate has checked. Others: the newest.
+            versions: Versions that the quality gate has checked. Other tables are read at their newest version.
         """
-        wanted = [
-            name for name in dict.fromkeys(names) if name.layer != "gold"
-        ]  # gold's own change while the run goes on
-        beside = [quarantine_of(name) for name in wanted if name.layer == "silver"]
+        # Gold tables are not pinned: they change during the run.
+        wanted = [name for name in dict.fromkeys(names) if name.layer != "gold"]
+        quarantines = [quarantine_of(name) for name in wanted if name.layer == "silver"]
         with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-cut") as pool:
             found = dict(
-                zip([*wanted, *beside], pool.map(lambda name: _look(tables, name), [*wanted, *beside]), strict=True)
+                zip(
+                    [*wanted, *quarantines],
+                    pool.map(lambda name: _newest_version(tables, name), [*wanted, *quarantines]),
+                    strict=True,
+                )
             )
-        snapshots = {
-            name: PinnedTable(seen.id, versions.get(name, seen.version))
-            for name in [*wanted, *beside]
-            if (seen := found[name]) is not None
+        pinned = {
+            name: TableVersion(newest.id, versions.get(name, newest.version))
+            for name in [*wanted, *quarantines]
+            if (newest := found[name]) is not None
         }
         return PinnedInputs(
-            tables, snapshots, quarantines_of(tables, [name for name in wanted if quarantine_of(name) in snapshots])
+            tables, pinned, quarantines_of(tables, [name for name in wanted if quarantine_of(name) in pinned])
         )
 
-    def snapshot(self, table: TableName) -> PinnedTable | None:
-        """None: it is not there. A table of gold is looked at now."""
-        return _look(self.tables, table) if table.layer == "gold" else self.snapshots.get(table)
+    def version_of(self, table: TableName) -> TableVersion | None:
+        """Return the version to read; None if the table does not exist. A gold table is looked up now."""
+        return _newest_version(self.tables, table) if table.layer == "gold" else self.versions.get(table)
 
     def sql(self, table: TableName) -> str:
-        """What stands for *table* in a query that builds rows: its version, less the rows in quarantine."""
-        if table not in self.snapshots:
+        """Return the SQL that replaces *table* in a build query: its pinned version without quarantined rows."""
+        if table not in self.versions:
             return self.tables.lake.sql(table)
-        pinned = f"{self.tables.lake.sql(table)} VERSION AS OF {self.snapshots[table].version}"
+        pinned = f"{self.tables.lake.sql(table)} VERSION AS OF {self.versions[table].version}"
         quarantine = self.quarantines.get(table)
-        return _less(pinned, self.sql(quarantine)) if quarantine is not None else pinned
+        return _anti_join(pinned, self.sql(quarantine)) if quarantine is not None else pinned
 
 
 def quarantines_of(tables: Tables, names: Iterable[TableName]) -> dict[TableName, TableName]:
-    """I/O: the quarantine of each silver table among *names* that has one."""
-    beside = {name: quarantine_of(name) for name in names if name.layer == "silver"}
+    """Return the quarantine table of each silver table in *names* that has one.
+
+    I/O: reads table properties; writes nothing.
+    """
+    candidates = {name: quarantine_of(name) for name in names if name.layer == "silver"}
     return {
-        name: held
-        for name, held in beside.items()
-        if tables.exists(held) and is_quarantine_of(name, tables.properties(held))
+        name: quarantine
+        for name, quarantine in candidates.items()
+        if tables.exists(quarantine) and is_quarantine_of(name, tables.properties(quarantine))
     }
 
 
-def visible(lake: Lake, quarantines: Mapping[TableName, TableName]) -> Callable[[TableName], str]:
-    """Tables as they are now, less the rows in quarantine, by name."""
+def without_quarantined(lake: Lake, quarantines: Mapping[TableName, TableName]) -> Callable[[TableName], str]:
+    """Return a source of tables at their newest version, without the rows in quarantine."""
 
     def source(table: TableName) -> str:
-        return _less(lake.sql(table), lake.sql(quarantines[table])) if table in quarantines else lake.sql(table)
+        return _anti_join(lake.sql(table), lake.sql(quarantines[table])) if table in quarantines else lake.sql(table)
 
     return source
 
 
-def _less(table: str, quarantine: str) -> str:
+def _anti_join(table: str, quarantine: str) -> str:
     return f"(SELECT t.* FROM {table} AS t LEFT ANTI JOIN {quarantine} AS q ON t._key <=> q._key)"
 
 
 def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> bool:
-    """I/O: whether a commit of *table* in (after, through] may have changed rows; reads the history of those commits only."""
-    if tables.version(table) - after > _MOST_COMMITS:
+    """Return True if a commit of *table* after version *after*, up to and including *through*, may have changed rows.
+
+    I/O: reads the history of these commits only; writes nothing.
+    """
+    if tables.version(table) - after > _MAX_COMMITS_READ:
         return True
     commits = tables.commits_between(table, after, through)
-    return commits is None or not all(_is_quiet(commit) for commit in commits)
+    return commits is None or not all(_leaves_rows_unchanged(commit) for commit in commits)
 
 
-def _is_quiet(commit: Commit) -> bool:
-    merged_nothing = commit.operation == "MERGE" and all(commit.metrics.get(name) == "0" for name in _ROWS)
-    return commit.operation in _QUIET or merged_nothing
+def _leaves_rows_unchanged(commit: Commit) -> bool:
+    merged_nothing = commit.operation == "MERGE" and all(commit.metrics.get(name) == "0" for name in _MERGE_ROW_COUNTS)
+    return commit.operation in _OPERATIONS_WITHOUT_CHANGES or merged_nothing
 
 
-def _look(tables: Tables, table: TableName) -> PinnedTable | None:
-    return PinnedTable(tables.id(table), tables.version(table)) if tables.exists(table) else None
+def _newest_version(tables: Tables, table: TableName) -> TableVersion | None:
+    return TableVersion(tables.id(table), tables.version(table)) if tables.exists(table) else None

@@ -1,4 +1,4 @@
-"""Builds gold in the lake: what changed, in the order of references, independent nodes side by side."""
+"""Build the gold nodes that changed, in dependency order. Independent nodes are built in parallel."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pipelines.model.tables import TableName
 
 @dataclass(frozen=True)
 class GoldResult:
-    """What became of one node.
+    """Result of one node.
 
-    *rows* were written by this run; None for a view (nothing is written) and for what was not built. *reason* says in one line how and why
-    it was built, or why not.
+    *rows* is the number of rows written by this run; None for a view and for a node that was not built.
+    *reason* says in one line how and why the node was built, or why not.
     """
 
     name: str
@@ -37,13 +37,13 @@ class GoldResult:
 
     @property
     def blocks(self) -> bool:
-        """Whether what reads it cannot be built."""
+        """Return True if nodes that read this node cannot be built."""
         return self.status in ("skipped", "failed")
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What would be done to one node, and why."""
+class PlannedBuild:
+    """Action that `publish` would take for one node, and the reason."""
 
     name: str
     materialized: str
@@ -52,10 +52,12 @@ class Planned:
 
 
 def load_graph(sql_dir: Path | None) -> Graph:
-    """I/O: reads every ``*.sql`` file of *sql_dir*. None: no folder, and so an empty graph.
+    """Read and parse every ``*.sql`` file of *sql_dir*. None: an empty graph.
+
+    I/O: reads the files; writes nothing.
 
     Raises:
-        ConfigurationError: The folder or a file cannot be read; or whatever `parse` finds.
+        ConfigurationError: The folder or a file cannot be read, or `parse` finds a problem.
     """
     if sql_dir is None:
         return parse({})
@@ -79,20 +81,21 @@ def publish(
 ) -> list[GoldResult]:
     """Build the gold nodes whose inputs or SQL changed.
 
-    I/O: reads the tables that the SQL names, all nodes the same versions; writes one table or view per node. Idempotent.
+    I/O: reads the tables named in the SQL, at the same versions for all nodes; writes one table or view per node.
+    Idempotent.
 
     Args:
-        tables: The lake.
-        graph: From `load_graph`.
-        names: Only these and what they read in gold; empty: all.
-        versions: Tables to be read at these versions; others: the newest.
-        max_threads: Nodes that are built at the same time.
+        tables: Tables of the lake.
+        graph: Result of `load_graph`.
+        names: Nodes to build, together with the gold nodes that they read. Empty: all.
+        versions: Versions to read. Other tables are read at their newest version.
+        max_threads: Maximum nodes built at the same time.
 
     Returns:
-        One result per node, in dependency order. A node that failed or whose table is missing blocks its descendants and nothing else.
+        One result per node, in dependency order. A failed node blocks its descendants only; so does a missing input.
 
     Raises:
-        VersionGone: Delta no longer shows a version that a node reads. The other nodes are built.
+        VersionGone: VACUUM or log retention removed a version that a node reads. The other nodes are built.
 
     Effects on failure:
         A failed node keeps its last good rows. Calling again is safe.
@@ -100,36 +103,39 @@ def publish(
     order = graph.order(names)
     if not order:
         return []
-    pinned = _pinned(tables, graph, order, versions or {}, max_threads)
+    pinned = _pin_inputs(tables, graph, order, versions or {}, max_threads)
     futures: dict[str, Future[GoldResult]] = {}
 
     def build(node: Node) -> GoldResult:
-        below = [futures[name].result() for name in node.gold_references()]
-        blocking = next((result for result in below if result.blocks), None)
+        upstream = [futures[name].result() for name in node.gold_references()]
+        blocking = next((result for result in upstream if result.blocks), None)
         return _build(pinned, graph, node) if blocking is None else _blocked(node, blocking)
 
-    # A node waits in its thread for those that it reads. They were submitted before it, so the oldest in the pool never waits for long.
+    # A node waits in its thread for its inputs. No deadlock: its inputs were submitted first, so they start first.
     with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
         for node in order:
             futures[node.name] = pool.submit(build, node)
         return [futures[node.name].result() for node in order]
 
 
-def plan(tables: Tables, graph: Graph, names: Sequence[str] = (), *, max_threads: int = 1) -> list[Planned]:
-    """What `publish` would do now, and why. I/O: reads properties and histories only; writes nothing."""
+def plan(tables: Tables, graph: Graph, names: Sequence[str] = (), *, max_threads: int = 1) -> list[PlannedBuild]:
+    """Return the action that `publish` would take for each node, and the reason.
+
+    I/O: reads table properties and histories; writes nothing.
+    """
     order = graph.order(names)
-    pinned = _pinned(tables, graph, order, {}, max_threads)
-    planned: list[Planned] = []
-    coming: set[TableName] = set()
+    pinned = _pin_inputs(tables, graph, order, {}, max_threads)
+    planned: list[PlannedBuild] = []
+    to_be_built: set[TableName] = set()
     for node in order:
-        decision = decide(pinned, graph, node, coming)
+        decision = decide(pinned, graph, node, to_be_built)
         if decision.action in ("full", "incremental"):
-            coming.add(node.table)
-        planned.append(Planned(node.name, node.materialized, decision.action, decision.reason))
+            to_be_built.add(node.table)
+        planned.append(PlannedBuild(node.name, node.materialized, decision.action, decision.reason))
     return planned
 
 
-def _pinned(
+def _pin_inputs(
     tables: Tables, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int
 ) -> PinnedInputs:
     return PinnedInputs.take(
@@ -157,8 +163,8 @@ def _build(pinned: PinnedInputs, graph: Graph, node: Node) -> GoldResult:
                 build_view(pinned, graph, node)
             else:
                 rows, reason = build_rows(pinned, graph, node, decision)
-    except VersionGone:  # another run can choose the newest version; this one cannot
+    except VersionGone:  # the caller runs again with newer versions
         raise
-    except Exception as error:  # noqa: BLE001  # why: whatever is wrong with one node must not stop the others; the reason is reported
+    except Exception as error:  # noqa: BLE001  # why: the error of one node must not stop the others
         return GoldResult(node.name, node.materialized, "failed", None, one_line(error), time.monotonic() - started)
     return GoldResult(node.name, node.materialized, "built", rows, reason, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Answers queries that name tables by layer."""
+"""Run queries that name tables by layer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark.sql import DataFrame
 
 from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.graph import Graph
-from pipelines.gold.pinned_inputs import quarantines_of, visible
+from pipelines.gold.pinned_inputs import quarantines_of, without_quarantined
 from pipelines.gold.spark_names import spark_sql
-from pipelines.gold.statement import Statement, nearest, parse_statement
+from pipelines.gold.statement import Statement, parse_statement, suggestion
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 
 Reader = Callable[[DataFrame], DataFrame]
-Shown = Callable[[], DataFrame]
+VirtualTable = Callable[[], DataFrame]
 
 
 def query(
@@ -25,19 +25,22 @@ def query(
     graph: Graph,
     sql: str,
     readers: Mapping[str, Reader] | None = None,
-    shown: Mapping[TableName, Shown] | None = None,
+    virtual_tables: Mapping[TableName, VirtualTable] | None = None,
 ) -> DataFrame:
     """Run one query whose tables are named by layer: ``select * from gold.on_time_performance join silver.airlines …``.
 
-    Args:
-        readers: By layer, how its tables look to a query; a layer without one shows them as they are.
-        shown: Names that are no tables, and what they show. A table of the name goes before.
+    I/O: reads tables; creates temporary views; writes no table. Rejects any statement that is not a query.
 
-    I/O: reads only; a statement that is no query is refused. A gold view of a folder lake is expanded from its SQL file, and does not
-    show rows in quarantine; a silver table that the query names itself does.
+    A gold view of a folder lake is expanded from its SQL file and leaves out rows in quarantine. A silver table that
+    the query names itself includes them.
+
+    Args:
+        readers: Transformation of the tables of a layer before the query reads them. Other layers are read unchanged.
+        virtual_tables: Rows for names without a table. An existing table of the same name takes precedence.
 
     Raises:
-        ConfigurationError: Not one query, a table that is not there (with the nearest name), or Spark refuses it (its own first line).
+        ConfigurationError: Not exactly one query; a missing table (with the nearest name); or Spark rejects the query
+            (with the first line of its error).
     """
     statement, problems = parse_statement(sql)
     if problems or statement is None:
@@ -46,40 +49,49 @@ def query(
     inline = tables.lake.by_path
     read = graph.inputs(statement) if inline else list(statement.tables())
     missing = [table for table in read if not tables.exists(table)]
-    shown = {table: show for table, show in (shown or {}).items() if table in missing}
-    missing = [table for table in missing if table not in shown]
+    virtual = {table: rows for table, rows in (virtual_tables or {}).items() if table in missing}
+    missing = [table for table in missing if table not in virtual]
     if missing:
         known = {str(table) for layer in {item.layer for item in missing} for table in _known(tables, graph, layer)}
-        text = "; ".join(f"there is no {table}{nearest(str(table), known)}" for table in missing)
+        text = "; ".join(f"there is no {table}{suggestion(str(table), known)}" for table in missing)
         raise ConfigurationError(text, next_step="correct the name, or build the table first")
-    stand_ins = _stand_ins(tables, graph, statement, readers or {}, shown)
-    through_views = visible(tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ()))
+    temporary_views = _temporary_views(tables, graph, statement, readers or {}, virtual)
+    view_source = without_quarantined(
+        tables.lake, quarantines_of(tables, graph.inputs_of_views(statement) if inline else ())
+    )
     resolved = spark_sql(
         tables.lake,
         graph,
         statement,
-        through_views,
-        own=lambda table: stand_ins.get(table) or tables.lake.sql(table),
+        view_source,
+        direct_source=lambda table: temporary_views.get(table) or tables.lake.sql(table),
         inline=inline,
     )
     try:
         rows = tables.spark.sql(resolved)
-        _ = rows.schema  # a remote session has not looked at the query yet
+        _ = rows.schema  # forces the analysis: a Spark Connect session is lazy
     except (ParseException, AnalysisException) as error:
         raise ConfigurationError(one_line(error), next_step="correct the query") from error
     return rows
 
 
-def _stand_ins(
-    tables: Tables, graph: Graph, statement: Statement, readers: Mapping[str, Reader], shown: Mapping[TableName, Shown]
+def _temporary_views(
+    tables: Tables,
+    graph: Graph,
+    statement: Statement,
+    readers: Mapping[str, Reader],
+    virtual: Mapping[TableName, VirtualTable],
 ) -> dict[TableName, str]:
-    """Temporary views over the tables of *statement* whose layer has a reader; a view cannot travel in time, so such tables stay."""
+    """Create temporary views for virtual tables and for tables whose layer has a reader. Return the view by table.
+
+    A table that the query reads at an older version is left out, because a view does not support time travel.
+    """
     views: dict[TableName, str] = {}
-    travelling = {reference.table for reference in statement.references if reference.travels}
+    versioned = {reference.table for reference in statement.references if reference.is_versioned}
     for table in statement.tables():
-        if table in shown:
-            rows = shown[table]()
-        elif table not in travelling and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
+        if table in virtual:
+            rows = virtual[table]()
+        elif table not in versioned and (reader := readers.get(table.layer)) is not None and graph.view(table) is None:
             rows = reader(tables.read(table))
         else:
             continue

@@ -1,4 +1,4 @@
-"""Gold's SQL in Spark's names."""
+"""Translate the table names of gold SQL to names that Spark can read."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from pipelines.gold.statement import Statement
 from pipelines.model.tables import Lake, TableName
 
 Source = Callable[[TableName], str]
-"""What stands for a table that holds rows: a name, or a query in brackets."""
+"""SQL that replaces the name of a stored table: another name, or a query in brackets."""
 
 
 def spark_sql(
-    lake: Lake, graph: Graph, statement: Statement, source: Source, *, own: Source | None = None, inline: bool = True
+    lake: Lake,
+    graph: Graph,
+    statement: Statement,
+    source: Source,
+    *,
+    direct_source: Source | None = None,
+    inline: bool = True,
 ) -> str:
-    """*statement* with every table replaced. Pure. A table that it reads at a version of its own choosing stands under its plain name.
+    """Return the text of *statement* with every table name replaced. Pure.
+
+    A table with time travel in the query keeps its plain name.
 
     Args:
-        source: For tables.
-        own: The same for the tables that *statement* names itself, and not through a view. Default: *source*.
-        inline: Views of gold stand in brackets in their place; else they are tables like others.
+        source: SQL of a stored table.
+        direct_source: SQL of a table that *statement* names itself, not through a view. None: *source*.
+        inline: True: expand gold views as subqueries. False: read gold views by name, like tables.
     """
 
     def target(table: TableName) -> str:
         view = graph.view(table) if inline else None
-        return f"(\n{spark_sql(lake, graph, view.statement, source)}\n)" if view else (own or source)(table)
+        return f"(\n{spark_sql(lake, graph, view.statement, source)}\n)" if view else (direct_source or source)(table)
 
-    return statement.rewrite(target, travelling=lake.sql)
+    return statement.rewrite(target, versioned_target=lake.sql)

@@ -1,4 +1,4 @@
-"""One SQL query: which tables of the lake it reads, and the same text with other names in their places."""
+"""Parse one SQL query: find the tables that it reads, and replace their names in its text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pipelines.model.tables import Layer, TableName, quoted
 
 LAYERS: tuple[str, ...] = get_args(Layer)
 
-DIALECT = "databricks"  # Spark's, and the few words that Databricks adds
-_CHANGING_WORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp")
-_CHANGING_CALLS = (
+DIALECT = "databricks"  # Spark SQL, plus the few keywords that Databricks adds
+_VOLATILE_KEYWORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp")
+_VOLATILE_FUNCTIONS = (
     "now",
     "curdate",
     "rand",
@@ -36,14 +36,14 @@ _CHANGING_CALLS = (
     "read_files",
 )
 _TIME_TYPES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
-_CHANGING_TIMES = ("now", "today", "tomorrow", "yesterday")
-"""Spark's special values of a typed literal."""
-logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its "falling back to Command" is reported here as a refusal
+_VOLATILE_TIME_LITERALS = ("now", "today", "tomorrow", "yesterday")
+"""Special values of typed literals in Spark."""
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warning "falling back to Command" is an error here
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and in which line of the text (from 1)."""
+    """Problem in a text, with its line number. The first line is 1."""
 
     line: int
     text: str
@@ -51,46 +51,52 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reference:
-    """A table that a query reads; *start* and *end* (exclusive) are where its name stands in the text."""
+    """Table that a query reads. *start* and *end* (exclusive) are the offsets of its name in the text."""
 
     table: TableName
     line: int
     start: int
     end: int
     needs_alias: bool = False
-    travels: bool = False
-    """Reads another version than the newest, so only the table itself can stand there."""
+    is_versioned: bool = False
+    """True: read with time travel. Only a table name can replace it, not a subquery."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A parsed query. *body* is the query without the comments around it and the semicolon behind it."""
+    """Parsed query.
+
+    *body*: start and end offset of the query, without surrounding comments and the final semicolon.
+    *qualifiers*: offsets of layer prefixes in column names, such as ``silver.`` in ``silver.flights.carrier``.
+    """
 
     text: str
     body: tuple[int, int]
     references: tuple[Reference, ...] = ()
     qualifiers: tuple[tuple[int, int], ...] = ()
     volatile: tuple[Problem, ...] = ()
-    """Functions whose result changes by itself: the time, a random number. Each with its line."""
+    """Non-deterministic functions, such as the current time or random numbers, with their lines."""
 
     def tables(self) -> tuple[TableName, ...]:
-        """Every table once, in the order of the text."""
+        """Return each table once, in text order."""
         return tuple(dict.fromkeys(reference.table for reference in self.references))
 
-    def rewrite(self, target: Callable[[TableName], str], travelling: Callable[[TableName], str] | None = None) -> str:
-        """The query's text with every reference replaced by ``target(table)``, a name or a query in brackets.
+    def rewrite(
+        self, target: Callable[[TableName], str], versioned_target: Callable[[TableName], str] | None = None
+    ) -> str:
+        """Return the query text with every table name replaced by ``target(table)``.
+
+        Only table names and column qualifiers change. Comments, strings and all other text stay as written.
+        A table without an alias gets its own name as alias: ``flights.carrier`` and ``silver.flights.carrier`` resolve.
 
         Args:
-            target: What stands for a table.
-            travelling: The same for a reference to another version than the newest, where only a name can stand. Default: *target*.
-
-        Only the places that the parser found are touched: comments, strings and everything else reach Spark as they were written.
-        A reference without an alias is given its own name as one, so ``flights.carrier`` and ``silver.flights.carrier`` still resolve.
+            target: Replacement of a table: a name, or a query in brackets.
+            versioned_target: Replacement of a table with time travel, always a name. None: *target*.
         """
         edits = [(start, end, "") for start, end in self.qualifiers]
         for reference in self.references:
             alias = f" AS {quoted(reference.table.name)}" if reference.needs_alias else ""
-            replaced = (travelling or target) if reference.travels else target
+            replaced = (versioned_target or target) if reference.is_versioned else target
             edits.append((reference.start, reference.end, replaced(reference.table) + alias))
         pieces, position = [], self.body[0]
         for start, end, replacement in sorted(edits):
@@ -103,7 +109,7 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
     """Parse one query. Pure.
 
     Returns:
-        The statement, and every problem of its references; no statement where the text is not one query.
+        The statement and the problems of its table references. No statement if the text is not exactly one query.
     """
     try:
         tokens = sqlglot.tokenize(text, dialect=DIALECT)
@@ -113,12 +119,12 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
             if tree is not None and not isinstance(tree, exp.Semicolon)
         ]
     except ParseError as error:
-        return None, [Problem(int(item.get("line") or 1), _sentence(item)) for item in error.errors] or [
+        return None, [Problem(int(item.get("line") or 1), _parse_error_text(item)) for item in error.errors] or [
             Problem(1, "not SQL")
         ]
     except SqlglotError:
         return None, [Problem(1, "not SQL: a quote or a comment is not closed")]
-    except AttributeError:  # sqlglot's own, of a pipe operator that it does not know
+    except AttributeError:  # a defect of sqlglot: unknown pipe operators
         return None, [Problem(1, "not SQL that can be read here; write it as SELECT … FROM …")]
     except RecursionError:
         return None, [Problem(1, "nested too deeply")]
@@ -137,14 +143,14 @@ def parse_statement(text: str) -> tuple[Statement | None, list[Problem]]:
 
 
 def parse_tree(statement: Statement) -> exp.Query:
-    """The parsed query; its lines count from the start of the file."""
+    """Return the syntax tree of *statement*. Line numbers count from the start of the file."""
     tree = sqlglot.parse_one(statement.text, dialect=DIALECT)
-    assert isinstance(tree, exp.Query)  # parse_statement has seen to it
+    assert isinstance(tree, exp.Query)  # checked by parse_statement
     return tree
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: what the reader may have meant, or all there is."""
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message: the known name nearest to *name*, or a list of known names."""
     names = sorted(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if match:
@@ -165,7 +171,7 @@ def _references(query: exp.Query) -> tuple[list[Reference], list[Problem]]:
 
 
 def _reference(table: exp.Table) -> Reference | Problem | None:
-    """The table's place in the lake; None for what is no table: a CTE, a table function."""
+    """Return the reference of a lake table; None for a CTE or a table function."""
     parts = table.parts
     if not all(isinstance(part, exp.Identifier) for part in parts):
         hidden = isinstance(table.this, exp.Func) and table.this.name.lower() == "identifier"
@@ -181,16 +187,19 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
         return Problem(line_of(table), f"{shown} has too many parts, write layer.name")
     layer, name = (part.name.lower() for part in parts)  # Spark's names are not case-sensitive
     if layer not in LAYERS:
-        return Problem(line_of(table), f"{shown}: there is no layer {parts[0].name}{nearest(layer, LAYERS)}")
-    # Time travel and sampling stand before an alias, so none can be put behind the name; such a table needs one of its own to be qualified.
-    travels = any(table.args.get(key) for key in ("version", "when"))
-    needs_alias = not table.alias and not travels and not table.args.get("sample")
+        return Problem(line_of(table), f"{shown}: there is no layer {parts[0].name}{suggestion(layer, LAYERS)}")
+    # Time travel and sampling precede an alias in SQL, so no alias can follow the name here.
+    is_versioned = any(table.args.get(key) for key in ("version", "when"))
+    needs_alias = not table.alias and not is_versioned and not table.args.get("sample")
     start, end = _span(parts[0])[0], _span(parts[1])[1]
-    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, travels)  # type: ignore[arg-type]  # why: checked above
+    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, is_versioned)  # type: ignore[arg-type]  # why: checked above
 
 
 def _is_cte(table: exp.Table) -> bool:
-    """Whether a WITH that *table* can see defines its name: an outer one, or an earlier (recursive: the same) entry of its own."""
+    """Return True if *table* is the name of a CTE in scope.
+
+    In scope are all CTEs of an outer WITH, and earlier CTEs of its own WITH. With RECURSIVE, also its own CTE.
+    """
     name = table.name.lower()
     node: exp.Expr = table
     inside: exp.Expr | None = None
@@ -199,14 +208,14 @@ def _is_cte(table: exp.Table) -> bool:
         if isinstance(below, exp.CTE):
             inside = below
         with_ = node if isinstance(node, exp.With) else node.args.get("with_")
-        if isinstance(with_, exp.With) and any(cte.alias.lower() == name for cte in _visible(with_, inside)):
+        if isinstance(with_, exp.With) and any(cte.alias.lower() == name for cte in _visible_ctes(with_, inside)):
             return True
         if not isinstance(node, exp.With):
             inside = None
     return False
 
 
-def _visible(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr]:
+def _visible_ctes(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr]:
     for cte in with_.expressions:
         own = cte is inside
         if not own or with_.args.get("recursive"):
@@ -216,7 +225,7 @@ def _visible(with_: exp.With, inside: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def _qualifiers(query: exp.Query, references: list[Reference]) -> Iterator[tuple[int, int]]:
-    """Where a column is qualified with a layer (``silver.flights.carrier``): the layer and its dot, which no alias can have."""
+    """Yield the offsets of layer prefixes in columns such as ``silver.flights.carrier``. An alias has no layer."""
     known = {(reference.table.layer, reference.table.name) for reference in references}
     aliases = {alias.name.lower() for alias in query.find_all(exp.TableAlias)}
     for column in query.find_all(exp.Column):
@@ -235,9 +244,13 @@ def _volatile(tokens: Sequence[sqlglot.Token]) -> Iterator[Problem]:
             continue
         called = following is not None and following.token_type == sqlglot.TokenType.L_PAREN
         bare = called and after is not None and after.token_type == sqlglot.TokenType.R_PAREN
-        if name in _TIME_TYPES and following is not None and following.text.strip().lower() in _CHANGING_TIMES:
+        if name in _TIME_TYPES and following is not None and following.text.strip().lower() in _VOLATILE_TIME_LITERALS:
             yield Problem(token.line, f"{name} '{following.text}'")
-        if name in _CHANGING_WORDS or (called and name in _CHANGING_CALLS) or (bare and name == "unix_timestamp"):
+        if (
+            name in _VOLATILE_KEYWORDS
+            or (called and name in _VOLATILE_FUNCTIONS)
+            or (bare and name == "unix_timestamp")
+        ):
             yield Problem(token.line, f"{name}()")
 
 
@@ -246,15 +259,15 @@ def _span(part: exp.Expr) -> tuple[int, int]:
 
 
 def line_of(node: exp.Expr) -> int:
-    """The line of the first word of *node* whose place the parser kept."""
+    """Return the line of the first token of *node* with a known position; 1 if there is none."""
     for inner in node.walk():
         if "line" in inner.meta:
             return int(inner.meta["line"])
     return 1
 
 
-def _sentence(item: dict[str, Any]) -> str:
-    """sqlglot's description, short enough for one line: without the token's inner life and with the word it stumbled over."""
+def _parse_error_text(item: dict[str, Any]) -> str:
+    """Return a parse error of sqlglot in one line: its description and the unexpected token."""
     description = re.sub(r" but got <Token.*", "", str(item.get("description") or "not SQL"), flags=re.DOTALL).rstrip(
         "."
     )

@@ -24,7 +24,7 @@ from pipelines.io.session import SHORT_LIVED
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.gold.job import run_gold
-from pipelines.jobs.gold.quality import guard_gold
+from pipelines.jobs.gold.quality import run_gold_gate
 from pipelines.jobs.operations.sql import run_sql
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.source_connection import connection_options
@@ -147,7 +147,7 @@ def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
 
 def _look(ctx: JobContext, stages: Stages) -> None:
     with stages.step("Quality: expectations on silver.flights"):
-        report = guard_gold(ctx)
+        report = run_gold_gate(ctx)
     stages.say(report.summary())
     with stages.step("Gold: three pieces"):
         results = run_gold(ctx, versions=report.versions)

@@ -1,7 +1,7 @@
-"""The look of the Data Docs: Great Expectations' content in templates of our own, in which every text is escaped.
+"""Templates of the Data Docs pages. They show the content of Great Expectations with every text escaped.
 
-The library's own templates escape some texts only, so markup in a document's value would run in the browser of a reader. Here Jinja
-escapes every text. Each page forbids scripts and other hosts (Content-Security-Policy), and needs neither.
+The templates of the library escape only some texts, so markup in a document value would run in the browser.
+Here Jinja escapes every text. A Content-Security-Policy on each page forbids scripts and other hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEMA: Final = "formatted_json"
 
 
 def site_config(folder: Path) -> dict[str, object]:
-    """The configuration of a Data Docs site in *folder*."""
+    """Return the Great Expectations configuration of a Data Docs site in *folder*."""
     view = {"class_name": Page.__name__, "module_name": __name__}
     return {
         "class_name": "SiteBuilder",
@@ -43,22 +43,22 @@ def site_config(folder: Path) -> dict[str, object]:
 
 
 class Results(ValidationResultsPageRenderer):  # type: ignore[misc]  # why: the library is published without types
-    """The content of a page of results."""
+    """Renderer of a page with validation results."""
 
     def render(
         self, validation_results: ExpectationSuiteValidationResult, suite_parameters: Any = None
     ) -> RenderedDocumentContent:
-        """Complete the results that the library's own renderer cannot show, then render them."""
+        """Complete the results that the renderer of the library cannot show, then render the page."""
         for result in validation_results.results:
-            _complete(result.result)
+            _fill_missing_percentage(result.result)
         return super().render(validation_results, suite_parameters)
 
 
-def _complete(found: dict[str, Any] | None) -> None:
-    """Show the number of unexpected values as the observed value where the result has no percentage of rows.
+def _fill_missing_percentage(found: dict[str, Any] | None) -> None:
+    """Move the count of unexpected values to the observed value if the result has no percentage of rows.
 
-    ``expect_column_distinct_values_to_be_in_set`` counts values, not rows. The library's renderer needs the percentage wherever there is a
-    count. Without it the page lost the section (KeyError: 'unexpected_percent').
+    ``expect_column_distinct_values_to_be_in_set`` counts values, not rows. The library renderer requires a percentage
+    for every count. Without it, the page lacks the section (KeyError: 'unexpected_percent').
     """
     if found and found.get("unexpected_count") and not {"unexpected_percent", "element_count"} <= found.keys():
         if found.get("observed_value") is None:
@@ -67,19 +67,19 @@ def _complete(found: dict[str, Any] | None) -> None:
 
 
 class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is published without types
-    """Every page, the index too. A text is data unless one of our templates says otherwise."""
+    """View of every page, including the index. Every text is escaped unless a project template marks it as markup."""
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        ours = FileSystemLoader(Path(__file__).with_name("pages"))
-        self.env.loader = ChoiceLoader([ours, self.env.loader])
+        project_templates = FileSystemLoader(Path(__file__).with_name("pages"))
+        self.env.loader = ChoiceLoader([project_templates, self.env.loader])
         self.env.autoescape = True
 
     @pass_context
     def render_content_block(
         self, jinja_context: Context, content_block: Any, index: Any = None, content_block_id: Any = None
     ) -> Any:
-        """A part of a page: markup where a template made it, else a text, which the calling template escapes."""
+        """Render a part of a page: markup made by a template, or plain text that the calling template escapes."""
         if isinstance(content_block, list):
             parts = (self.render_content_block(jinja_context, each, index, content_block_id) for each in content_block)
             return Markup("\n").join(Markup("<div>{}</div>").format("" if part is None else part) for part in parts)
@@ -88,27 +88,27 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
         return Markup(super().render_content_block(jinja_context, content_block, index, content_block_id))
 
     def render_string_template(self, template: Any) -> Any:
-        """A text with parameters, each in an element of its own where the template styles it."""
+        """Render a text with parameters. A parameter with a style gets its own HTML element."""
         if not isinstance(template, Mapping):
             return template
         styling = template.get("styling") or {}
-        looks, default = styling.get("params") or {}, styling.get("default")
+        styles, default = styling.get("params") or {}, styling.get("default")
         parameters = {}
         for name, value in (template.get("params") or {}).items():
-            look = looks.get(name, default)
-            parameters[name] = escape(_text(name, value)) if look is None else self._element(look, _text(name, value))
-        content = _filled(str(template.get("template") or ""), parameters)
+            style = styles.get(name, default)
+            parameters[name] = escape(_text(name, value)) if style is None else self._element(style, _text(name, value))
+        content = _substituted(str(template.get("template") or ""), parameters)
         if "tooltip" in template:
             content += Markup('<span class="tooltip">{}</span>').format(template["tooltip"].get("content", ""))
         return self._element({**styling, "tag": template.get("tag", "span")}, content)
 
-    def _element(self, look: Mapping[str, Any], content: object) -> Markup:
-        tag = str(look.get("tag", "span"))
+    def _element(self, style: Mapping[str, Any], content: object) -> Markup:
+        tag = str(style.get("tag", "span"))
         known = tag if _TAG.fullmatch(tag) else "span"
-        return Markup("<{} {}>{}</{}>").format(Markup(known), self.render_styling(look), content, Markup(known))
+        return Markup("<{} {}>{}</{}>").format(Markup(known), self.render_styling(style), content, Markup(known))
 
     def render_styling(self, styling: Mapping[str, Any]) -> Markup:
-        """Attributes of an element: class, style and others that are no event handlers."""
+        """Render the attributes of an element: class, style and others. Event handlers are left out."""
         wanted = {
             str(name): value
             for name, value in (styling.get("attributes") or {}).items()
@@ -126,12 +126,15 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # why: the library is p
         )
 
     def render_markdown(self, markdown: Any) -> Any:
-        """Notes of a suite, as they are written."""
+        """Return the notes of a suite unchanged. The template escapes them."""
         return markdown
 
 
 def _text(name: str, value: Any) -> object:
-    """A parameter as text. The library hands over two as markup: an icon, and a JSON schema that is escaped already."""
+    """Return a parameter as text.
+
+    The library passes two parameters as markup: the icon of a result, and a JSON schema that is already escaped.
+    """
     if name == _ICON:
         return Markup('<span class="{}"></span>').format("passed" if "text-success" in str(value) else "failed")
     if name == _SCHEMA:
@@ -139,8 +142,8 @@ def _text(name: str, value: Any) -> object:
     return value
 
 
-def _filled(template: str, parameters: Mapping[str, Markup]) -> Markup:
-    """*template* with its parameters in it, everything else escaped."""
+def _substituted(template: str, parameters: Mapping[str, Markup]) -> Markup:
+    """Return *template* with its parameters inserted and all other text escaped."""
     filled, end = Markup(), 0
     for match in _PARAMETER.finditer(template):
         found = parameters.get(match["name"] or match["braced"])

@@ -1,4 +1,4 @@
-"""Runs suites over the lake's tables, keeps what they found in ``control.quality``, and sets rows aside."""
+"""Run suites, store their results in ``control.quality``, and put failing rows into quarantine."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
+from pipelines.quality.check_scope import CheckScope, check_scope
 from pipelines.quality.expectations import Checker, known_expectations
-from pipelines.quality.extent import Extent, extent_of
 from pipelines.quality.quarantine import Quarantine
-from pipelines.quality.results import Check, QualityReport, checked, rows
-from pipelines.quality.rules import Expectation, Kind, Suite, parse_suites
+from pipelines.quality.results import Check, QualityReport, new_check, report_rows
+from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites
 from pipelines.quality.table_checks import TABLE_KINDS, check_table
 
 
-def known_kinds() -> dict[str, Kind]:
-    """Every expectation that a suite may name: Great Expectations' own, and the built-in ones about a table as a whole."""
+def known_kinds() -> dict[str, ExpectationKind]:
+    """Return every expectation that a suite may use: those of Great Expectations and the built-in table checks."""
     return {**known_expectations(), **TABLE_KINDS}
 
 
 def load_suites(folder: Path) -> list[Suite]:
-    """I/O: reads ``*.yml`` of *folder*. No folder, no suites.
+    """Read and parse every ``*.yml`` file of *folder*. A missing folder has no suites.
+
+    I/O: reads the files; writes nothing.
 
     Raises:
-        ConfigurationError: A file cannot be read; or whatever `parse_suites` finds.
+        ConfigurationError: A file cannot be read, or `parse_suites` finds a problem.
     """
     try:
         files = {str(file): file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.yml"))}
@@ -46,8 +48,12 @@ def load_suites(folder: Path) -> list[Suite]:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One call: all its suites see the same version of a table. *accept*: what is seen is the new usual, drift and volume pass."""
+class QualityRun:
+    """One quality run. All its suites check the same version of a table.
+
+    *versions*: table id and version by table. *accept*: True: take current volume and columns as the new baseline.
+    *replay*: True: check only rows in quarantine.
+    """
 
     tables: Tables
     checker: Checker
@@ -58,85 +64,93 @@ class Run:
     replay: bool = False
 
     def check(self, suite: Suite) -> list[Check]:
-        """Check one suite, and set its failing rows aside or take them back where it asks for that.
+        """Check one suite. With ``on_failure: quarantine``, also update the quarantine of its table.
 
-        I/O: reads one pinned version, so that all expectations see the same rows while silver goes on being written; writes the quarantine.
+        I/O: reads one pinned version, so all expectations see the same rows; writes the quarantine.
 
         Returns:
-            One result per expectation; all are ``error`` where the table is not there or Spark refuses the condition.
+            One result per expectation. All are ``error`` if the table is missing or Spark rejects the condition.
         """
         if suite.table not in self.versions:
             return [
-                checked(suite, item, "error", {"error": f"{suite.table} is not there yet"})
+                new_check(suite, item, "error", {"error": f"{suite.table} is not there yet"})
                 for item in suite.expectations
             ]
         table_id, version = self.versions[suite.table]
         try:
-            extent = extent_of(self.tables, suite, table_id, version, replay=self.replay)
-            oldest, newest = _positions(extent)
+            scope = check_scope(self.tables, suite, table_id, version, replay=self.replay)
+            oldest, newest = _position_range(scope)
         except PySparkException as error:
-            broken = [checked(suite, item, "error", {"error": one_line(error)}) for item in suite.expectations]
+            broken = [new_check(suite, item, "error", {"error": one_line(error)}) for item in suite.expectations]
             return [replace(check, table_id=table_id, table_version=version) for check in broken]
         checks = [
             replace(
                 check,
                 table_id=table_id,
                 table_version=version,
-                scope=extent.scope,
-                version_from=extent.version_from,
-                position_from=oldest if extent.scope != "all" else None,
+                scope=scope.kind,
+                version_from=scope.version_from,
+                position_from=oldest if scope.kind != "all" else None,
                 position_to=newest,
             )
-            for check in self._checks(suite, extent)
+            for check in self._checks(suite, scope)
         ]
         if suite.on_failure == "quarantine":
-            self._set_aside(suite, extent, checks)
+            self._update_quarantine(suite, scope, checks)
         return checks
 
-    def _checks(self, suite: Suite, extent: Extent) -> list[Check]:
-        theirs = iter(self.checker.check(suite, extent.rows))
+    def _checks(self, suite: Suite, scope: CheckScope) -> list[Check]:
+        library_checks = iter(self.checker.check(suite, scope.rows))
         return [
-            self._table_check(suite, item, extent) if item.type in TABLE_KINDS else next(theirs)
+            self._table_check(suite, item, scope) if item.type in TABLE_KINDS else next(library_checks)
             for item in suite.expectations
         ]
 
-    def _table_check(self, suite: Suite, expectation: Expectation, extent: Extent) -> Check:
-        before = None if self.accept else _last_passed(self.tables, suite, expectation)
-        seen = check_table(expectation, extent.rows, before, self.now)
-        return checked(suite, expectation, seen.outcome, seen.observed)
+    def _table_check(self, suite: Suite, expectation: Expectation, scope: CheckScope) -> Check:
+        before = None if self.accept else _last_passed_observation(self.tables, suite, expectation)
+        seen = check_table(expectation, scope.rows, before, self.now)
+        return new_check(suite, expectation, seen.outcome, seen.observed)
 
-    def _set_aside(self, suite: Suite, extent: Extent, checks: Sequence[Check]) -> None:
+    def _update_quarantine(self, suite: Suite, scope: CheckScope, checks: Sequence[Check]) -> None:
         if any(check.outcome == "error" for check in checks):
-            return  # which rows are good is not known, so none comes in and none is let go; the gate is closed
+            return  # good rows are unknown: keep the quarantine as it is; the gate closes
         failing: dict[str, list[str]] = {}
         for check in checks:
             for key in check.failing:
                 failing.setdefault(key, []).append(check.reason)
-        whole = self.tables.read(suite.table, version=extent.version)
-        Quarantine(self.tables, suite.table).hold(
-            suite.name, failing, whole, version=extent.version, run_id=self.id, at=self.now
+        all_rows = self.tables.read(suite.table, version=scope.version)
+        Quarantine(self.tables, suite.table).replace_rows(
+            suite.name, failing, all_rows, version=scope.version, run_id=self.id, at=self.now
         )
 
 
 def versions_of(tables: Tables, names: Sequence[TableName]) -> dict[TableName, tuple[str, int]]:
-    """I/O: id and newest version of those tables that are there."""
+    """Return the id and newest version of each existing table in *names*.
+
+    I/O: reads table metadata; writes nothing.
+    """
     return {name: (tables.id(name), tables.version(name)) for name in dict.fromkeys(names) if tables.exists(name)}
 
 
 def record(tables: Tables, report: QualityReport) -> None:
-    """I/O: one commit that appends the report's rows to ``control.quality``, which is created empty first."""
+    """Append the results of *report* to ``control.quality``. Create the empty table first.
+
+    I/O: writes one commit. Not idempotent: a second call appends the rows again.
+    """
     schema = schema_of(QUALITY_DDL)
     tables.create(QUALITY, schema, comment="Outcome of every expectation of every quality run")
     if report.checks:
-        found = tables.spark.createDataFrame(rows(report), schema)
-        tables.append(QUALITY, found, options={"mergeSchema": "true"})  # a lake of an earlier version has fewer columns
+        found = tables.spark.createDataFrame(report_rows(report), schema)
+        tables.append(QUALITY, found, options={"mergeSchema": "true"})  # tables of earlier releases have fewer columns
 
 
 def latest_run(recorded: DataFrame) -> DataFrame:
-    """The rows of every suite's newest run: one for each of its expectations. Pure, lazy.
+    """Return the rows of the newest run of each suite: one row per expectation. Pure, lazy.
+
+    Runs over quarantined rows only (replays) are left out.
 
     Args:
-        recorded: As ``control.quality``.
+        recorded: Rows with the schema of ``control.quality``.
     """
     newest_first = Window.partitionBy("table", "suite").orderBy(F.col("ran_at").desc(), F.col("run_id"))
     ranked = recorded.where("NOT scope <=> 'quarantined'").withColumn("_rank", F.rank().over(newest_first))
@@ -144,23 +158,26 @@ def latest_run(recorded: DataFrame) -> DataFrame:
 
 
 def release_orphans(tables: Tables, suites: Sequence[Suite], names: Iterable[TableName]) -> None:
-    """I/O: of each silver table among *names*, takes back what only suites hold that are no more."""
+    """Release rows from quarantine if their suite no longer exists or no longer quarantines rows.
+
+    I/O: writes at most one commit per silver table in *names*. Idempotent.
+    """
     for name in sorted({name for name in names if name.layer == "silver"}):
         keeping = {suite.name for suite in suites if suite.table == name and suite.on_failure == "quarantine"}
-        Quarantine(tables, name).keep_only(keeping)
+        Quarantine(tables, name).release_other_suites(keeping)
 
 
-def _positions(extent: Extent) -> tuple[str | None, str | None]:
-    """The oldest and the newest position among the rows."""
-    if "_position" not in extent.rows.columns:
+def _position_range(scope: CheckScope) -> tuple[str | None, str | None]:
+    """Return the smallest and largest position of the rows to check. None: no rows, or no ``_position`` column."""
+    if "_position" not in scope.rows.columns:
         return None, None
-    row = extent.rows.agg(F.min("_position"), F.max("_position")).first()
+    row = scope.rows.agg(F.min("_position"), F.max("_position")).first()
     assert row is not None  # an aggregate has one row
     return row[0], row[1]
 
 
-def _last_passed(tables: Tables, suite: Suite, expectation: Expectation) -> Mapping[str, Any] | None:
-    """What the expectation saw when it last passed."""
+def _last_passed_observation(tables: Tables, suite: Suite, expectation: Expectation) -> Mapping[str, Any] | None:
+    """Return the observation of the last run in which the expectation passed. None: it never passed."""
     if not tables.exists(QUALITY):
         return None
     same = (

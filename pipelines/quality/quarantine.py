@@ -1,7 +1,7 @@
-"""``silver.<table>_quarantine``: for each suite exactly the rows that do not meet it, as of the version that was checked.
+"""Quarantine table ``silver.<table>_quarantine``: the failing rows of each suite, as of the version that was checked.
 
-Silver itself stays whole, because its MERGE converges by the positions of all keys; gold leaves the quarantined keys out. A row is taken
-back by the first check that it passes, be it that the source, the suite or the data around it was corrected.
+Silver keeps all rows, because its MERGE needs the position of every key. Gold leaves quarantined keys out.
+A row is released by the first check that it passes, after a correction of the source, the suite or related data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.model.tables import TableName, literal, literals, quoted
 
 @dataclass(frozen=True)
 class Quarantine:
-    """The quarantine of one silver table."""
+    """Quarantine of one silver table."""
 
     tables: Tables
     table: TableName
@@ -36,17 +36,20 @@ class Quarantine:
         return self.tables.exists(self.name) and is_quarantine_of(self.table, self.tables.properties(self.name))
 
     def count(self, suite: str | None = None) -> int:
-        """I/O: rows held, by one suite or by any."""
+        """Return the number of quarantined rows: of *suite*, or of all suites if None.
+
+        I/O: reads the quarantine table.
+        """
         if not self.exists():
             return 0
         rows = self.tables.read(self.name)
         return (rows if suite is None else rows.where(F.col("suite") == suite)).count()
 
     def keys(self, suite: str) -> DataFrame:
-        """``_key`` of the rows that *suite* holds. The quarantine exists."""
+        """Return the ``_key`` of each row quarantined by *suite*. Lazy. The quarantine table must exist."""
         return self.tables.read(self.name).where(F.col("suite") == suite).select("_key")
 
-    def hold(
+    def replace_rows(
         self,
         suite: str,
         failing: Mapping[str, Sequence[str]],
@@ -56,36 +59,46 @@ class Quarantine:
         run_id: str,
         at: datetime,
     ) -> None:
-        """Make *failing* what the suite holds: new rows come in, those that still fail are noted again, all others are let go.
+        """Replace the quarantined rows of *suite* by the rows in *failing*. All other rows of the suite are released.
 
-        I/O: one MERGE, or none where nothing is held before and after. Idempotent.
+        I/O: writes one MERGE; none if the suite has no rows before and after. Idempotent.
 
         Args:
-            failing: Key to the expectations that it does not meet.
-            rows: The silver table at *version*.
+            suite: Name of the suite.
+            failing: Failed expectations by ``_key``.
+            rows: Silver table at *version*.
+            version: Table version that was checked.
+            run_id: Identifier of the quality run.
+            at: Time of the quality run, with time zone.
 
         Raises:
-            ContractError: A collection has a silver table of the quarantine's name.
+            ContractError: The silver table of a collection has the name of the quarantine table.
         """
         if not failing and not self.count(suite):
             return
         if not self.exists():
             self._create()
         named = [(key, suite, list(reasons), version, at, run_id) for key, reasons in sorted(failing.items())]
-        ddl = "_key STRING, suite STRING, reasons ARRAY<STRING>, table_version BIGINT, quarantined_at TIMESTAMP, run_id STRING"
+        ddl = (
+            "_key STRING, suite STRING, reasons ARRAY<STRING>, table_version BIGINT, "
+            "quarantined_at TIMESTAMP, run_id STRING"
+        )
         found = self.tables.spark.createDataFrame(named, ddl)
         fields = [quoted(name) for name in rows.columns if name not in BOOKKEEPING]
         shown = rows.select(F.col("_key"), F.col("_position"), F.to_json(F.struct(*fields)).alias("row"))
         source = found.join(shown, "_key")  # a key is never null: it is the MERGE key
         merge = self.tables.merge(self.name, source, "t._key <=> s._key AND t.suite <=> s.suite")
         renewed = ("reasons", "_position", "table_version", "run_id", "row")
-        # What is held as before is not written: gold would take it for news.
+        # Unchanged rows are not written: gold would see them as changes.
         differs = "NOT (t.reasons <=> s.reasons AND t._position <=> s._position)"
         merge = merge.update({name: f"s.{name}" for name in renewed}, when=differs).insert_all()
         merge.delete_unmatched(when=f"t.suite = {literal(suite)}").execute()
 
-    def keep_only(self, suites: Collection[str]) -> None:
-        """I/O: lets go what is held by a suite that is no more; one commit, or none."""
+    def release_other_suites(self, suites: Collection[str]) -> None:
+        """Release all rows that are not quarantined by one of *suites*.
+
+        I/O: writes at most one commit. Idempotent.
+        """
         orphans = f"suite NOT IN ({literals(suites)})" if suites else "true"
         if self.exists() and not self.tables.read(self.name).where(orphans).isEmpty():
             self.tables.delete(self.name, orphans)
@@ -105,6 +118,9 @@ class Quarantine:
 
 
 def tables_with_quarantine(tables: Tables) -> list[TableName]:
-    """I/O: every silver table that has one."""
+    """Return every silver table with a quarantine table, sorted.
+
+    I/O: lists silver tables and reads table properties.
+    """
     found = set(tables.names("silver"))
     return sorted(name for name in found if quarantine_of(name) in found and Quarantine(tables, name).exists())

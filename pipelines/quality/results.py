@@ -1,4 +1,4 @@
-"""What a run of suites found: rows for ``control.quality``, and whether the gate stays open."""
+"""Results of a quality run: rows for ``control.quality``, and the decision to close the gate."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from pipelines.model.bson.merge_key import key_name
 from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import TableName
 from pipelines.quality.rules import Expectation, Suite
-from pipelines.quality.table_checks import short
+from pipelines.quality.table_checks import observation_summary
 
 Outcome = Literal["passed", "failed", "error"]
 
-_MOST_ROWS = 3  # named in a message; control.quality and the pages show more
+_MAX_KEYS_SHOWN = 3  # named in a message; control.quality and the pages show more
 
 
 @dataclass(frozen=True)
 class Check:
-    """One expectation, checked. ``error``: the check itself broke (a missing column, a wrong type), so nothing is known about the rows.
+    """Result of one expectation.
 
-    *kwargs* and *observed* are JSON. What was checked is told by the fields from *table_id* on, as columns of ``control.quality``.
+    Outcome ``error``: the check itself broke (a missing column, a wrong type), so nothing is known about the rows.
+    *kwargs* and *observed* are JSON. The fields from *table_id* on describe the checked rows: columns of
+    ``control.quality``.
     """
 
     table: TableName
@@ -38,7 +40,7 @@ class Check:
     unexpected_count: int | None
     on_failure: str
     failing: tuple[str, ...] = ()
-    """Keys of all rows at fault; known only where they go into quarantine."""
+    """Keys of all failing rows. Empty unless the suite quarantines rows."""
     suite_hash: str = ""
     table_id: str | None = None
     table_version: int | None = None
@@ -49,7 +51,10 @@ class Check:
 
     @property
     def closes_gate(self) -> bool:
-        """A check that broke closes the gate, too, unless it only warns: it has not shown which rows are good."""
+        """Return True if the check blocks gold: a blocking expectation failed, or a check broke.
+
+        A broken check does not show which rows are good. With ``on_failure: warn`` it does not close the gate.
+        """
         unknown = self.outcome == "error" and self.on_failure != "warn"
         return unknown or (self.outcome == "failed" and self.on_failure == "block")
 
@@ -57,20 +62,24 @@ class Check:
     def reason(self) -> str:
         return f"{self.expectation}{f'({self.column})' if self.column else ''}"
 
-    def short(self, *, show_keys: bool) -> str:
-        """Table, expectation, column, outcome and the first rows at fault in a few words; rows as `key_name` names them."""
+    def observation_summary(self, *, show_keys: bool) -> str:
+        """Return one line of text: table, expectation, column, outcome and the first failing rows, named by `key_name`."""
         rows = json.loads(self.observed).get("rows") or ()
-        seen = short(self.expectation, self.observed) if self.outcome == "failed" else ""
+        seen = observation_summary(self.expectation, self.observed) if self.outcome == "failed" else ""
         if rows:
             count = self.unexpected_count or len(rows)
-            which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MOST_ROWS else ':'} "
-            seen = f"for {which}{', '.join(key_name(str(row), show=show_keys) for row in rows[:_MOST_ROWS])}"
+            which = "1 row: " if count == 1 else f"{count:,} rows{', such as' if count > _MAX_KEYS_SHOWN else ':'} "
+            seen = f"for {which}{', '.join(key_name(str(row), show=show_keys) for row in rows[:_MAX_KEYS_SHOWN])}"
         return f"{self.table} {self.reason} {self.outcome} {seen}".rstrip()
 
 
 @dataclass(frozen=True)
 class QualityReport:
-    """One run. *docs* is the index page of its Data Docs (None where no suite was run); *held*: rows that are in quarantine after it."""
+    """Result of one quality run.
+
+    *docs*: index page of the Data Docs; None: no suite ran, or the pages could not be written.
+    *held*: number of rows in quarantine after the run.
+    """
 
     run_id: str
     ran_at: datetime
@@ -82,7 +91,7 @@ class QualityReport:
 
     @property
     def versions(self) -> dict[TableName, int]:
-        """The version of each table that was checked."""
+        """Return the checked version of each table."""
         return {check.table: check.table_version for check in self.checks if check.table_version is not None}
 
     @property
@@ -90,19 +99,19 @@ class QualityReport:
         return all(check.outcome == "passed" for check in self.checks)
 
     def summary(self) -> str:
-        """One line: how many passed, what did not, where the pages are."""
+        """Return one line of text: number of passed expectations, all other results, and the path of the pages."""
         others = [check for check in self.checks if check.outcome != "passed"]
         text = f"{len(self.checks) - len(others)} of {len(self.checks)} expectations passed"
-        shown = "; ".join(check.short(show_keys=self.show_keys) for check in others)
+        shown = "; ".join(check.observation_summary(show_keys=self.show_keys) for check in others)
         shown = f": {shown}" if shown else ""
         held = f"; {self.held:,} rows in quarantine" if self.held else ""
         return text + shown + held + (f"; pages: {self.docs}" if self.docs else "")
 
 
-def checked(
+def new_check(
     suite: Suite, expectation: Expectation, outcome: Outcome, observed: Mapping[str, Any], count: int | None = None
 ) -> Check:
-    """What became of one expectation of *suite*."""
+    """Return the result of one expectation of *suite*."""
     return Check(
         table=suite.table,
         suite=suite.name,
@@ -117,8 +126,8 @@ def checked(
     )
 
 
-def broken(check: Check, reason: str) -> Check:
-    """*check* as one that has not shown which rows are good."""
+def as_error(check: Check, reason: str) -> Check:
+    """Return *check* with outcome ``error`` and *reason*."""
     return replace(check, outcome="error", observed=_json({"error": reason}))
 
 
@@ -126,11 +135,11 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), default=str, sort_keys=True, ensure_ascii=False)
 
 
-def rows(report: QualityReport) -> list[dict[str, object]]:
-    """The report as rows of ``control.quality``, by column."""
-    told = {"run_id": report.run_id, "ran_at": report.ran_at}
+def report_rows(report: QualityReport) -> list[dict[str, object]]:
+    """Return the results as rows of ``control.quality``: values by column name."""
+    run = {"run_id": report.run_id, "ran_at": report.ran_at}
     return [
-        {**_values(check), "table": str(check.table), "success": check.outcome == "passed", **told}
+        {**_values(check), "table": str(check.table), "success": check.outcome == "passed", **run}
         for check in report.checks
     ]
 
@@ -139,11 +148,11 @@ def _values(check: Check) -> dict[str, object]:
     return {field.name: getattr(check, field.name) for field in fields(check) if field.name != "failing"}
 
 
-def hold_gate(report: QualityReport) -> None:
+def raise_if_gate_closed(report: QualityReport) -> None:
     """Raise if a blocking expectation did not pass.
 
     Raises:
-        QualityGateClosed: Names the first ones. Rows and Data Docs are written by then; gold is to stay as it is.
+        QualityGateClosed: Names the first three. Results and Data Docs are already written; gold must stay unchanged.
     """
     closed = [check for check in report.checks if check.closes_gate]
     if closed:
@@ -154,5 +163,6 @@ def hold_gate(report: QualityReport) -> None:
 
 
 def _summary(closed: Sequence[Check], *, show_keys: bool) -> str:
-    shown = ", ".join(check.short(show_keys=show_keys) for check in closed[:3])
-    return f"{len(closed)} blocking expectation{'s' if len(closed) > 1 else ''} did not pass: {shown}{', …' if len(closed) > 3 else ''}"
+    shown = ", ".join(check.observation_summary(show_keys=show_keys) for check in closed[:3])
+    more = ", …" if len(closed) > 3 else ""
+    return f"{len(closed)} blocking expectation{'s' if len(closed) > 1 else ''} did not pass: {shown}{more}"

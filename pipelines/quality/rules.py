@@ -1,4 +1,4 @@
-"""What ``conf/quality/*.yml`` may say, and what it says: suites of expectations, validated."""
+"""Parse and validate the suites of expectations in ``conf/quality/*.yml``."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ _TABLE = re.compile(r"([a-z]+)\.([a-z0-9_]+)\Z")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What may be asked of an expectation: its arguments, those that it cannot do without, and what it judges.
+class ExpectationKind:
+    """Definition of an expectation: its arguments, its required arguments and the level that it checks.
 
-    ``row``: each row by itself. ``rows``: rows, by comparing them with others. ``table``: the table as a whole, so that no row is at fault.
+    Level ``row``: each row on its own. ``rows``: rows compared with each other. ``table``: the table as a whole, so it
+    names no failing rows.
     """
 
     arguments: tuple[str, ...]
-    judges: Literal["row", "rows", "table"] = "table"
+    level: Literal["row", "rows", "table"] = "table"
     required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation in Great Expectations' words: its name and its arguments."""
+    """One expectation: its Great Expectations name and its arguments."""
 
     type: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def column(self) -> str | None:
-        """The column it is about; None where it is about several or the table."""
+        """Return the column that it checks. None: several columns or the whole table."""
         column = self.arguments.get("column")
         return column if isinstance(column, str) else None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """One file: ``conf/quality/flights.yml`` is the suite ``flights``."""
+    """Expectations of one file. ``conf/quality/flights.yml`` is the suite ``flights``."""
 
     name: str
     file: str
@@ -62,25 +63,28 @@ class Suite:
 
     @property
     def fingerprint(self) -> str:
-        """Differs whenever the suite would judge the same rows differently."""
-        asked = [[item.type, dict(item.arguments)] for item in self.expectations]
-        text = json.dumps([str(self.table), self.where, self.rows, self.on_failure, asked], default=str, sort_keys=True)
+        """Return a hash of everything that affects the result: table, condition, options and expectations."""
+        expectations = [[item.type, dict(item.arguments)] for item in self.expectations]
+        text = json.dumps(
+            [str(self.table), self.where, self.rows, self.on_failure, expectations], default=str, sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def parse_suites(files: Mapping[str, str], known: Mapping[str, Kind]) -> list[Suite]:
-    """Read suites. Pure.
+def parse_suites(files: Mapping[str, str], known: Mapping[str, ExpectationKind]) -> list[Suite]:
+    """Parse suites. Pure.
 
     Args:
-        files: File name to its YAML text.
+        files: YAML text by file name.
         known: Every expectation by name (`pipelines.quality.gate.known_kinds`).
 
     Returns:
-        Suites by name.
+        Suites in file name order.
 
     Raises:
-        ConfigurationError: All problems at once, each with its file: not YAML, an unknown key, expectation or argument (with the nearest
-            name), a table that is not ``layer.name``, an ``on_failure`` that does not exist, or one that the expectations cannot serve.
+        ConfigurationError: Lists all problems, each with its file: invalid YAML; an unknown key, expectation or
+            argument (with the nearest name); a table that is not ``layer.name``; an unknown ``on_failure``, or an
+            ``on_failure`` that an expectation does not support.
     """
     problems: list[str] = []
     suites = []
@@ -98,19 +102,19 @@ def parse_suites(files: Mapping[str, str], known: Mapping[str, Kind]) -> list[Su
 
 
 def select(suites: Sequence[Suite], names: Sequence[str]) -> list[Suite]:
-    """Suites whose name or table is among *names*; all, where none is given.
+    """Return the suites whose name or table is in *names*. Empty *names*: all suites.
 
     Raises:
-        ConfigurationError: A name fits no suite.
+        ConfigurationError: A name matches no suite.
     """
     known = {key for suite in suites for key in (suite.name, str(suite.table))}
-    unknown = [f"no suite {name}{_nearest(name, known)}" for name in names if name not in known]
+    unknown = [f"no suite {name}{_suggestion(name, known)}" for name in names if name not in known]
     if unknown:
         raise ConfigurationError("; ".join(unknown), next_step="correct the names, or add the file to conf/quality")
     return [suite for suite in suites if not names or suite.name in names or str(suite.table) in names]
 
 
-def _suite(file: str, text: str, known: Mapping[str, Kind], problems: list[str]) -> Suite | None:
+def _suite(file: str, text: str, known: Mapping[str, ExpectationKind], problems: list[str]) -> Suite | None:
     try:
         content = parse_yaml(text)
     except ValueError as error:
@@ -119,7 +123,7 @@ def _suite(file: str, text: str, known: Mapping[str, Kind], problems: list[str])
     if not isinstance(content, dict):
         problems.append("a mapping with table and expectations is expected")
         return None
-    problems += [f"unknown key {key}{_nearest(str(key), _KEYS)}" for key in content if key not in _KEYS]
+    problems += [f"unknown key {key}{_suggestion(str(key), _KEYS)}" for key in content if key not in _KEYS]
     table = _table(content.get("table"), problems)
     where = content.get("where")
     if where is not None and not (isinstance(where, str) and where.strip()):
@@ -127,17 +131,17 @@ def _suite(file: str, text: str, known: Mapping[str, Kind], problems: list[str])
     on_failure, rows = content.get("on_failure", "warn"), content.get("rows", "all")
     for key, value, allowed in (("on_failure", on_failure, get_args(OnFailure)), ("rows", rows, get_args(Rows))):
         if value not in allowed:
-            problems.append(f"{key}: {value}{_nearest(str(value), allowed)}")
+            problems.append(f"{key}: {value}{_suggestion(str(value), allowed)}")
     expectations = _expectations(content.get("expectations"), known, problems)
     if table is None or problems:
         return None
     suite = Suite(PurePath(file).stem, file, table, on_failure, expectations, where, rows)
-    problems += _beyond(suite, known)
+    problems += _unsupported_options(suite, known)
     return suite
 
 
-def _beyond(suite: Suite, known: Mapping[str, Kind]) -> Iterator[str]:
-    """What a suite over changed rows, or one that sets rows aside, cannot do."""
+def _unsupported_options(suite: Suite, known: Mapping[str, ExpectationKind]) -> Iterator[str]:
+    """Yield a problem for each option that the table or an expectation of *suite* does not support."""
     for key, used in (
         ("rows: changed", suite.rows == "changed"),
         ("on_failure: quarantine", suite.on_failure == "quarantine"),
@@ -145,10 +149,10 @@ def _beyond(suite: Suite, known: Mapping[str, Kind]) -> Iterator[str]:
         if used and suite.table.layer != "silver":
             yield f"{key} is for silver tables, {suite.table} has no keys and no change feed"
     for number, item in enumerate(suite.expectations, start=1):
-        judges, where = known[item.type].judges, f"expectations, {number} ({item.type})"
-        if suite.rows == "changed" and judges != "row":
+        level, where = known[item.type].level, f"expectations, {number} ({item.type})"
+        if suite.rows == "changed" and level != "row":
             yield f"{where}: it looks at more than one row, so it needs a suite with rows: all"
-        if suite.on_failure == "quarantine" and judges == "table":
+        if suite.on_failure == "quarantine" and level == "table":
             yield f"{where}: it is about the table, no row is at fault; put it into a suite with warn or block"
         if suite.on_failure == "quarantine" and "mostly" in item.arguments:
             yield f"{where}: mostly is about all rows, in quarantine each stands for itself"
@@ -160,12 +164,12 @@ def _table(value: Any, problems: list[str]) -> TableName | None:
         problems.append("table: layer.name is expected, such as silver.orders")
         return None
     if match[1] not in get_args(Layer):
-        problems.append(f"table: there is no layer {match[1]}{_nearest(match[1], get_args(Layer))}")
+        problems.append(f"table: there is no layer {match[1]}{_suggestion(match[1], get_args(Layer))}")
         return None
     return TableName(match[1], match[2])  # type: ignore[arg-type]  # why: checked above
 
 
-def _expectations(value: Any, known: Mapping[str, Kind], problems: list[str]) -> tuple[Expectation, ...]:
+def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: list[str]) -> tuple[Expectation, ...]:
     if not isinstance(value, list) or not value:
         problems.append("expectations: a list of at least one is expected")
         return ()
@@ -176,11 +180,11 @@ def _expectations(value: Any, known: Mapping[str, Kind], problems: list[str]) ->
             continue
         kind = item["type"]
         if kind not in known:
-            problems.append(f"expectations, {number}: unknown expectation {kind}{_nearest(kind, known)}")
+            problems.append(f"expectations, {number}: unknown expectation {kind}{_suggestion(kind, known)}")
             continue
         arguments = {str(key): argument for key, argument in item.items() if key != "type"}
         problems += [
-            f"expectations, {number} ({kind}): unknown argument {key}{_nearest(key, known[kind].arguments)}"
+            f"expectations, {number} ({kind}): unknown argument {key}{_suggestion(key, known[kind].arguments)}"
             for key in arguments
             if key not in known[kind].arguments
         ]
@@ -191,7 +195,7 @@ def _expectations(value: Any, known: Mapping[str, Kind], problems: list[str]) ->
     return tuple(found)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f" (did you mean {match[0]}?)" if match else f" (there is: {', '.join(names[:20])})" if names else ""

@@ -9,16 +9,16 @@ import pytest
 from pipelines.errors import ConfigurationError, QualityGateClosed
 from pipelines.model.table_schemas import QUALITY_DDL
 from pipelines.model.tables import TableName
-from pipelines.quality.results import Check, QualityReport, hold_gate, rows
-from pipelines.quality.rules import Expectation, Kind, Suite, parse_suites, select
+from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed, report_rows
+from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
 from pipelines.quality.table_checks import TABLE_KINDS
 from scripts.reference import columns_of
 
 KNOWN = {
-    "expect_column_values_to_not_be_null": Kind(("column", "mostly"), "row"),
-    "expect_column_values_to_be_in_set": Kind(("column", "value_set"), "row"),
-    "expect_column_values_to_be_unique": Kind(("column",), "rows"),
-    "expect_table_row_count_to_be_between": Kind(("min_value", "max_value")),
+    "expect_column_values_to_not_be_null": ExpectationKind(("column", "mostly"), "row"),
+    "expect_column_values_to_be_in_set": ExpectationKind(("column", "value_set"), "row"),
+    "expect_column_values_to_be_unique": ExpectationKind(("column",), "rows"),
+    "expect_table_row_count_to_be_between": ExpectationKind(("min_value", "max_value")),
     **TABLE_KINDS,
 }
 NOT_NULL = "expectations: [{type: expect_column_values_to_not_be_null, column: a}]"
@@ -146,15 +146,15 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(
     passed = "2 of 2" if outcome == "passed" else "1 of 2"
     assert report.summary().startswith(f"{passed} expectations passed")
     assert report.summary().endswith("; pages: docs")
-    assert {name for row in rows(report) for name in row} == {name for name, _, _ in columns_of(QUALITY_DDL)}
+    assert {name for row in report_rows(report) for name in row} == {name for name, _, _ in columns_of(QUALITY_DDL)}
     if not closed:
-        hold_gate(report)
+        raise_if_gate_closed(report)
         return
     with pytest.raises(
         QualityGateClosed,
         match=rf"1 blocking expectation did not pass: silver\.a expect_x\(c\) {outcome} for 1 row: key #[0-9a-f]{{12}} → see docs",
     ) as caught:
-        hold_gate(report)
+        raise_if_gate_closed(report)
     assert caught.value.exit_code == 5
     assert "k1" not in str(caught.value)
     with pytest.raises(QualityGateClosed, match="for 1 row: key k1 →"):

@@ -10,10 +10,10 @@ from typing import Final
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
-from pipelines.gold.publish import GoldResult, Planned, load_graph, plan, publish
+from pipelines.gold.publish import GoldResult, PlannedBuild, load_graph, plan, publish
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.quality import guard_gold
+from pipelines.jobs.gold.quality import run_gold_gate
 from pipelines.model.tables import TableName
 from pipelines.settings.output import GoldSettings
 
@@ -33,7 +33,7 @@ def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]
     Raises:
         QualityGateClosed: Gold stays as it is. Everything that `run_gold` raises, too.
     """
-    return with_fresh_versions(lambda: _build(ctx, names, guard_gold(ctx).versions))
+    return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
 
 
 def run_gold(
@@ -72,7 +72,7 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     return results
 
 
-def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[Planned]:
+def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[PlannedBuild]:
     """What `run_gold` would do, and why. I/O: reads; writes nothing."""
     return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
 

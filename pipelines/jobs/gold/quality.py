@@ -18,9 +18,9 @@ from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.quality.expectations import Checker
-from pipelines.quality.gate import Run, latest_run, load_suites, record, release_orphans, versions_of
+from pipelines.quality.gate import QualityRun, latest_run, load_suites, record, release_orphans, versions_of
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
-from pipelines.quality.results import QualityReport, hold_gate
+from pipelines.quality.results import QualityReport, raise_if_gate_closed
 from pipelines.quality.rules import Suite, select
 from pipelines.settings.output import QualitySettings
 
@@ -30,7 +30,17 @@ NO_SUITES: Final = (
 """Advice for a project without suites."""
 
 _log = logging.getLogger("strandline.quality")
-_SHOWN = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure", "observed")
+_SHOWN_COLUMNS = (
+    "ran_at",
+    "table",
+    "suite",
+    "expectation",
+    "column",
+    "outcome",
+    "unexpected_count",
+    "on_failure",
+    "observed",
+)
 
 
 def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = False) -> QualityReport:
@@ -51,17 +61,19 @@ def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = Fa
     suites = suites_of(ctx.settings.quality)
     wanted = select(suites, names)
     release_orphans(ctx.tables, suites, (suite.table for suite in wanted))
-    return _run(ctx, wanted, accept=accept)
+    return _run_with_fresh_versions(ctx, wanted, accept=accept)
 
 
-def guard_gold(ctx: JobContext) -> QualityReport:
+def run_gold_gate(ctx: JobContext) -> QualityReport:
     """The gate in front of gold: all suites but those on gold itself and on tables that are not there yet, which nothing can be built from.
 
     I/O, raises: as `run_quality`. The report tells the versions that were checked, from which gold is then to be built.
     """
     suites = suites_of(ctx.settings.quality)
     release_orphans(ctx.tables, suites, (suite.table for suite in suites))
-    return _run(ctx, [suite for suite in suites if suite.table.layer != "gold" and ctx.tables.exists(suite.table)])
+    return _run_with_fresh_versions(
+        ctx, [suite for suite in suites if suite.table.layer != "gold" and ctx.tables.exists(suite.table)]
+    )
 
 
 def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityReport:
@@ -75,27 +87,31 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
     if not names:
         release_orphans(ctx.tables, suites, tables_with_quarantine(ctx.tables))
     held = [suite for suite in select(suites, names) if suite.on_failure == "quarantine"]
-    return _run(ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True)
+    return _run_with_fresh_versions(
+        ctx, [suite for suite in held if Quarantine(ctx.tables, suite.table).count(suite.name)], replay=True
+    )
 
 
 def latest_checks(ctx: JobContext) -> DataFrame:
     """I/O: reads ``control.quality``: what every suite found when it last checked its table; no rows where none ever has."""
     if not ctx.tables.exists(QUALITY):
-        return ctx.spark.createDataFrame([], schema_of(QUALITY_DDL)).select(*_SHOWN)
-    return latest_run(ctx.tables.read(QUALITY)).select(*_SHOWN)
+        return ctx.spark.createDataFrame([], schema_of(QUALITY_DDL)).select(*_SHOWN_COLUMNS)
+    return latest_run(ctx.tables.read(QUALITY)).select(*_SHOWN_COLUMNS)
 
 
-def _run(ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False) -> QualityReport:
-    return with_fresh_versions(lambda: _checked(ctx, suites, accept=accept, replay=replay))
+def _run_with_fresh_versions(
+    ctx: JobContext, suites: Sequence[Suite], *, accept: bool = False, replay: bool = False
+) -> QualityReport:
+    return with_fresh_versions(lambda: _run_suites(ctx, suites, accept=accept, replay=replay))
 
 
-def _checked(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: bool) -> QualityReport:
+def _run_suites(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: bool) -> QualityReport:
     run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
     if not suites:
         return QualityReport(run_id, now, ())
-    checker = Checker(Path(settings.docs_dir), most_failing=settings.max_quarantined_rows)
+    checker = Checker(Path(settings.docs_dir), max_failing_rows=settings.max_quarantined_rows)
     versions = versions_of(ctx.tables, [suite.table for suite in suites])
-    run = Run(ctx.tables, checker, run_id, now, versions, accept, replay)
+    run = QualityRun(ctx.tables, checker, run_id, now, versions, accept, replay)
     report = QualityReport(
         run_id,
         now,
@@ -104,12 +120,12 @@ def _checked(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, replay: 
     )
     record(ctx.tables, report)
     held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
-    report = replace(report, docs=_pages(checker, settings), held=held)
-    hold_gate(report)
+    report = replace(report, docs=_write_pages(checker, settings), held=held)
+    raise_if_gate_closed(report)
     return report
 
 
-def _pages(checker: Checker, settings: QualitySettings) -> Path | None:
+def _write_pages(checker: Checker, settings: QualitySettings) -> Path | None:
     """The index page; None where the folder cannot be written: gold need not wait for pages, since the results stand in a table."""
     try:
         return checker.write_docs()
