@@ -1,4 +1,4 @@
-"""``make bench``: what Strandline lands, beside the limit of the same server in the same run; and what its work costs as tables grow."""
+"""``make bench``: throughput compared with the limit of the same server, and the cost of a run as tables grow."""
 
 from __future__ import annotations
 
@@ -48,29 +48,25 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--events", type=int, default=400_000, help="backlog of the capture; 0 leaves it out")
-    parser.add_argument("--documents", type=int, default=2_000_000, help="size of the snapshot; 0 leaves it out")
-    parser.add_argument("--warm-up", type=int, default=400_000, help="documents of each run before anything counts")
+    parser.add_argument("--events", type=int, default=400_000, help="events in the capture backlog; 0: skip")
+    parser.add_argument("--documents", type=int, default=2_000_000, help="documents in the snapshot; 0: skip")
     parser.add_argument(
-        "--large", type=int, default=100, help="documents of 10 MB, for the memory that they take; 0 leaves it out"
+        "--warm-up", type=int, default=400_000, help="documents of each warm-up run, which is not counted"
     )
-    parser.add_argument("--trickle", type=int, default=60, help="seconds of a hundred changes each; 0 leaves it out")
+    parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, to measure peak memory; 0: skip")
+    parser.add_argument("--trickle", type=int, default=60, help="seconds with 100 changes per second; 0: skip")
     parser.add_argument(
-        "--recovery", type=int, default=10_000_000, help="rows of the large bronze to recover from; 0 leaves it out"
+        "--recovery", type=int, default=10_000_000, help="rows of the large bronze table in the recovery test; 0: skip"
     )
-    parser.add_argument(
-        "--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0 leaves it out"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds of recovery and silver, of which the median counts"
-    )
+    parser.add_argument("--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0: skip")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and silver; the median is reported")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="for machines, on standard output")
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     return parser.parse_args()
 
 
 def session(folder: Path, console: Console) -> SparkSession:
-    """I/O: starts the session; how long that took."""
+    """Start the Spark session and print its start time."""
     console.print("starting Spark …")
     started = time.perf_counter()
     spark = Landing("mongodb://nowhere", "nothing", folder / "session").context().spark
@@ -80,7 +76,7 @@ def session(folder: Path, console: Console) -> SparkSession:
 
 
 def throughput(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
-    """I/O: capture and snapshot, each beside its limit, on one server."""
+    """Measure capture and snapshot, each compared with the limit of the same server. Return the measurements."""
     pairs: list[list[Measurement]] = []
     with EmbeddedMongod(oplog_size_mb=4000) as server, Client(server.uri) as client:
         console.print("warming up …")
@@ -97,7 +93,7 @@ def throughput(options: argparse.Namespace, folder: Path, console: Console) -> d
 
 
 def extremes(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
-    """I/O: documents that are as large as they come, and changes that come one by one."""
+    """Measure 10 MB documents, and a slow stream of single changes. Return the measurements."""
     record: dict[str, Any] = {}
     with EmbeddedMongod(oplog_size_mb=4000) as server, Client(server.uri) as client:
         if options.large:
@@ -123,7 +119,7 @@ def extremes(options: argparse.Namespace, folder: Path, console: Console) -> dic
 
 
 def warmed(client: Client, uri: str, folder: Path, count: int, seed: int) -> list[Measurement]:
-    """I/O: lets the JVM compile what both ways use."""
+    """Warm up the JVM with one capture and one snapshot. Return both measurements."""
     start = now(client)
     insert(client, "warm", count, seed=seed)
     return [

@@ -1,5 +1,4 @@
-"""What a team writes in a notebook instead of a silver job: the newest change of each key, decoded into columns that are
-known, and MERGEd."""
+"""Hand-written alternative to a silver job: decode the newest change of each key into fixed columns, then MERGE."""
 
 from __future__ import annotations
 
@@ -31,13 +30,15 @@ _KEPT_DDL = "key STRING, position STRING, op STRING, cluster_time TIMESTAMP"
 
 
 def merge_by_hand(tables: Tables, bronze: DataFrame) -> int:
-    """I/O: one commit to the orders of *tables*. Knows their columns, trusts their types, and keeps no progress.
+    """Merge new changes into the orders table, with fixed columns and types and without stored progress.
+
+    I/O: writes one commit.
 
     Args:
-        bronze: What is new: rows of the collection, changes alone.
+        bronze: New change rows of the collection.
 
     Returns:
-        How many rows were updated.
+        Number of updated rows.
     """
     by_key = Window.partitionBy("key").orderBy(F.col("position").desc())
     newest = bronze.withColumn("place", F.row_number().over(by_key)).where("place = 1").select(*_KEPT, "envelope")

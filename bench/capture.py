@@ -1,4 +1,4 @@
-"""The change stream's drain limit beside bronze capture of the same backlog."""
+"""Throughput of bronze capture, compared with a plain read of the same change stream backlog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.measure import Measurement, timed
 
 
 def compare(client: Client, uri: str, folder: Path, *, events: int, seed: int) -> list[Measurement]:
-    """I/O: makes a backlog of *events* insertions, then drains it three times: raw, and into bronze by each engine."""
+    """Insert *events* documents, then read the backlog three times: raw, and into bronze with each engine."""
     start = now(client)
     insert(client, "events", events, seed=seed)
     limit = timed("change stream, raw batches", lambda: drain_limit(client, "events", start, events))
@@ -30,7 +30,7 @@ def capture(
     *,
     engine: str = ENGINES[0],
 ) -> Measurement:
-    """I/O: captures what *database* saw since *start*, with no snapshot."""
+    """Capture all changes of *database* since *start*, without a snapshot."""
     begun = datetime.fromtimestamp(start.time, UTC).isoformat()
     landing = Landing(uri, database, folder / f"stream-{database}-{engine}")
     named = f"{name}, {engine}"

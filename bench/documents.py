@@ -1,4 +1,7 @@
-"""Documents of about 840 bytes (a change event of about 1,150): twelve fields, nested, with arrays of six. Deterministic by seed."""
+"""Generated documents of about 840 bytes (change event: about 1,150 bytes): twelve fields, nested, arrays of six.
+
+Deterministic for a seed.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from typing import Any
 from bson import Decimal128, ObjectId
 
 LARGE = 10_000_000
-"""Bytes."""
+"""Size of a large document, in bytes."""
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """*count* documents, the same ones for the same *seed*; their ObjectIds rise, as those of a driver do."""
+    """Yield *count* documents, equal for equal *seed*. ObjectIds increase, as those of a driver."""
     chance = random.Random(seed)
     process = chance.randbytes(5)
     for number in range(count):
@@ -44,7 +47,7 @@ def documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
 
 
 def large_documents(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """*count* documents of `LARGE` bytes that hardly compress."""
+    """Yield *count* documents of `LARGE` bytes that hardly compress."""
     chance = random.Random(seed)
     for number in range(count):
         yield {"_id": number, "text": chance.randbytes(LARGE // 2 - 20).hex()}

@@ -1,4 +1,4 @@
-"""One capture run into an empty lake, measured, and proven to be whole."""
+"""Measured capture run into an empty lake, with a check that every document arrived once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ENGINES = ("spark", "native")
 
 @dataclass(frozen=True)
 class Landing:
-    """What is to land: a database of the server at *uri*, in the folder *root*."""
+    """Capture target: a database of the server at *uri*, and the lake folder *root*."""
 
     uri: str
     database: str
     root: Path
 
     def context(self, **capture: Any) -> JobContext:
-        """I/O: the first one starts the Spark session, later ones join it."""
+        """Open a job context. The first call starts the Spark session; later calls reuse it."""
         settings = Settings(
             source={"name": SOURCE, "uri": self.uri},
             capture={"scope": "database", "target": self.database, **capture},
@@ -37,14 +37,14 @@ class Landing:
         return open_context(settings)
 
     def measured(self, name: str, *, op: str, expected: int, lanes: int, **capture: Any) -> Measurement:
-        """I/O: runs ``capture --once`` to its end; then counts, outside the measured time, that each of *expected* landed once.
+        """Measure one ``capture --once``. Then check, outside the measured time, that *expected* rows arrived once.
 
         Raises:
-            RuntimeError: Something is missing, or there twice: the figure would be worth nothing.
+            RuntimeError: Rows are missing or duplicated, so the measurement is invalid.
         """
         ctx = self.context(**capture)
         marks = Marks()
-        ctx.spark.sparkContext._jvm.System.gc()  # what an earlier run has left in the JVM is not this one's
+        ctx.spark.sparkContext._jvm.System.gc()  # frees memory of earlier runs, so it is not measured here
         with MemoryWatch() as memory:
             run_capture(ctx, once=True, report=marks)
             seconds = time.perf_counter() - marks.started

@@ -1,4 +1,4 @@
-"""What the driver can take from this server at most: raw batches, split into documents and thrown away, nothing decoded."""
+"""Read limits of the driver on this server: raw batches, split into documents and discarded without decoding."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _INSERT = 5_000
 
 
 def now(client: Client) -> Timestamp:
-    """The operation time of the server."""
+    """Return the current operation time of the server."""
     found: Timestamp = client.admin.command("ping")["operationTime"]
     return found
 
 
 def insert(client: Client, database: str, count: int, *, seed: int) -> None:
-    """I/O: fills a collection."""
+    """Insert *count* generated documents."""
     insert_all(client, database, documents(count, seed=seed), _INSERT)
 
 
-def insert_all(client: Client, database: str, remaining: Iterator[dict[str, Any]], at_once: int) -> None:
-    """I/O: fills a collection."""
-    while batch := list(islice(remaining, at_once)):
+def insert_all(client: Client, database: str, remaining: Iterator[dict[str, Any]], batch_size: int) -> None:
+    """Insert all documents of *remaining*, *batch_size* per request."""
+    while batch := list(islice(remaining, batch_size)):
         client[database][COLLECTION].insert_many(batch, ordered=False)
 
 
 def drain_limit(client: Client, database: str, start: Timestamp, count: int) -> tuple[int, int]:
-    """I/O: the change stream of one collection from *start*, until *count* events have come. Returns events and bytes."""
+    """Read the change stream of one collection from *start* until *count* events. Return events and bytes."""
     found = size = 0
     pipeline = [{"$changeStream": {"startAtOperationTime": start, "fullDocument": "updateLookup"}}]
     batches = cast(
@@ -51,7 +51,7 @@ def drain_limit(client: Client, database: str, start: Timestamp, count: int) -> 
 
 
 def find_limit(client: Client, database: str) -> tuple[int, int]:
-    """I/O: one scan of the collection by one cursor. Returns documents and bytes."""
+    """Scan the collection with one cursor. Return documents and bytes."""
     found = size = 0
     batches = cast(
         "Iterator[bytes]", client[database][COLLECTION].find_raw_batches(batch_size=_BATCH)

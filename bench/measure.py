@@ -1,4 +1,4 @@
-"""What one measurement is: documents, bytes, seconds, the steady state in it, peak memory."""
+"""Measurement of one run: documents, bytes, seconds, steady-state rate and peak memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import psutil
 
 _SAMPLE_SECONDS = 0.1
 _EXACT_EVERY = 10
-"""Samples. To tell what processes share the kernel walks all their pages: in each sample, that took a tenth of both cores of a snapshot."""
+"""Samples between two exact readings.
+
+For shared memory the kernel walks all pages of the processes. In every sample, that took 10 % of both cores.
+"""
 _GROWN = 1.05
-"""Times the most resident memory at which it was asked: beyond that it is asked at once."""
+"""Factor of resident memory growth that triggers an exact reading at once."""
 
 
 @dataclass
 class Marks:
-    """When how much had landed: called with the number of documents after each commit. Threads may call it."""
+    """Recorder of commits. Called after each commit with its number of documents; thread-safe."""
 
     started: float = field(default_factory=time.perf_counter)
     landings: list[tuple[float, int]] = field(default_factory=list)
@@ -31,7 +34,10 @@ class Marks:
             self.landings.append((time.perf_counter() - self.started, count))
 
     def steady(self, lanes: int) -> float | None:
-        """Documents a second between the first landing of each of *lanes* and the last of all; None where that is too little to say."""
+        """Return documents per second in steady state: from the first commits of all *lanes* to the last commit.
+
+        None: too few commits.
+        """
         begun, counted = self.landings[:lanes], self.landings[lanes:]
         if len(counted) < lanes:
             return None
@@ -40,8 +46,10 @@ class Marks:
 
 @dataclass(frozen=True)
 class Peak:
-    """Highest memory in use, in bytes: of this process and its Python children, of the JVM, and of both at the same moment. What
-    processes share counts once."""
+    """Peak memory in bytes: this process and its Python children, the JVM, and both together at one moment.
+
+    Memory shared between processes counts once.
+    """
 
     python: int
     jvm: int
@@ -50,7 +58,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Measurement:
-    """*size* in bytes of BSON as the server sends it; *stored* in bytes on disk, where something was stored."""
+    """Result of one run. *size*: bytes of BSON from the server. *stored*: bytes on disk; None: nothing was stored."""
 
     name: str
     documents: int
@@ -62,13 +70,16 @@ class Measurement:
 
     @property
     def rate(self) -> float:
-        """Documents a second, from the call to its return."""
+        """Documents per second, from the call to its return."""
         return self.documents / self.seconds
 
 
 class MemoryWatch:
-    """Samples the memory of this process and everything below it, while the block runs; but not of mongod, nor of what an earlier run left
-    behind and this one has not used: Spark keeps its Python workers. A peak of less than a second may be told too low."""
+    """Sampler of the memory of this process and its child processes while the block runs.
+
+    Left out: mongod, and idle Python workers that Spark kept from an earlier run. A peak shorter than a second may be
+    reported too low.
+    """
 
     def __init__(self) -> None:
         self._peaks = {"python": 0, "java": 0, "both": 0}
@@ -109,15 +120,18 @@ class MemoryWatch:
 def _in_use(
     this: psutil.Process, before: Mapping[int, tuple[float, float]], memory: Callable[[psutil.Process], int]
 ) -> dict[str, int]:
-    """Bytes of *this* process and of those below it, by kind, as *memory* tells of each; without those that have not run since *before*."""
+    """Return the bytes of *this* process and its children, by kind, as measured by *memory*.
+
+    Children without CPU time since *before* are left out.
+    """
     found = {"python": memory(this), "java": 0}
     for child in this.children(recursive=True):
         try:
             name, size = Path(child.exe()).name, memory(child)
             is_left_over = child.cpu_times()[:2] == before.get(child.pid)
-        except psutil.NoSuchProcess:  # ended between being listed and being asked
+        except psutil.NoSuchProcess:  # the process ended after it was listed
             continue
-        if name == "java":  # a process that it begins shares all of its memory until it runs something else
+        if name == "java":  # a child forked by the JVM shares its memory until exec
             found["java"] = max(found["java"], size)
         elif name != "mongod" and not is_left_over:
             found["python"] += size
@@ -125,17 +139,17 @@ def _in_use(
 
 
 def _resident(process: psutil.Process) -> int:
-    """Bytes in use, shared ones in full."""
+    """Return the resident bytes. Shared memory counts in full."""
     return int(process.memory_info().rss)
 
 
 def _proportional(process: psutil.Process) -> int:
-    """Bytes in use; what processes share, as forks of one do, is divided among them."""
+    """Return the proportional bytes. Shared memory is divided among its processes."""
     return int(getattr(process.memory_full_info(), "pss", 0) or _resident(process))
 
 
 def timed(name: str, run: Callable[[], tuple[int, int]]) -> Measurement:
-    """Run once; *run* returns documents and bytes."""
+    """Measure one call of *run*, which returns documents and bytes."""
     started = time.perf_counter()
     documents, size = run()
     return Measurement(name, documents, size, time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""A silver table of orders, of any size, and changes to it: a few of many."""
+"""Silver table of orders of any size, with changes to some of its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROWS_OF_A_FILE = 250_000
 
 
 def document(number: int, revision: int = 0) -> dict[str, Any]:
-    """An order of about 200 bytes. The `_id`s rise with the number, as those of a driver do with time."""
+    """Return an order of about 200 bytes. Its `_id` increases with the number, as driver ids do with time."""
     return {
         "_id": ObjectId(f"{_START + number:08x}{number:016x}"),
         "number": number,
@@ -47,7 +47,7 @@ def document(number: int, revision: int = 0) -> dict[str, Any]:
 
 
 def chosen(rows: int, changed: int, where: Where, turn: int = 0) -> Sequence[int]:
-    """Numbers of *changed* of *rows* orders: the newest ones, or ones from everywhere. Another *turn* scatters to others."""
+    """Return the numbers of *changed* of *rows* orders: the newest, or scattered. Each *turn* scatters differently."""
     if where == "recent":
         return range(rows - changed, rows)
     step = rows // changed
@@ -56,12 +56,12 @@ def chosen(rows: int, changed: int, where: Where, turn: int = 0) -> Sequence[int
 
 @dataclass
 class Orders:
-    """A lake with the orders 0 to *rows*, and the stream that changes them."""
+    """Lake with *rows* orders, and a bronze stream that changes them."""
 
     ctx: JobContext
     rows: int
     batch: int = 0
-    """Of bronze; the revision of the orders that it changes, too."""
+    """Number of the last bronze batch, also used as revision of the orders changed in it."""
 
     @property
     def folder(self) -> Path:
@@ -69,8 +69,10 @@ class Orders:
 
     @staticmethod
     def built(spark: SparkSession, root: Path, rows: int) -> Orders:
-        """I/O: a lake in which a real run made the table for one order; the others are put beside it, in files that follow the key as
-        ``strandline maintain`` leaves them."""
+        """Create a lake. A real run creates the table with one order; the others are appended.
+
+        Their files are sorted by key, as after ``strandline maintain``.
+        """
         settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)})
         orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)
         orders.writer().open("bench", None)
@@ -84,14 +86,14 @@ class Orders:
         return BronzeWriter(self.ctx.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000)
 
     def change(self, numbers: Sequence[int], operation: Literal["insert", "replace"] = "replace") -> None:
-        """I/O: one batch of bronze, a change of each of the orders *numbers*, committed by the real writer."""
+        """Commit one bronze batch with the real writer: one change for each order in *numbers*."""
         self.batch += 1
         events = [self._event(number, place, operation) for place, number in enumerate(numbers)]
         token = f'{{"_data": "82{self.batch:08X}FF"}}'
         self.writer().commit(events, batch=self.batch, resume_token=token, snapshot_id=None, whole=True)
 
     def newest_batch(self) -> DataFrame:
-        """Bronze rows of the newest change."""
+        """Return the bronze rows of the newest commit."""
         bronze = bronze_table(_SOURCE)
         newest = self.ctx.tables.version(bronze)
         return inserted(self.ctx.tables, bronze, newest, newest).where(F.col("op").isin(*CHANGE_OPS))
@@ -110,7 +112,7 @@ class Orders:
         )
 
     def others(self) -> DataFrame:
-        """The orders 1 to *rows*, as a snapshot would have brought them; documents are noise of the same length."""
+        """Return orders 1 to *rows* - 1 as rows of a snapshot. Documents are random bytes of realistic length."""
         number = F.col("id")
         identifier = F.format_string("%08x%016x", number + _START, number)
         values: dict[str, Column] = {

@@ -1,4 +1,4 @@
-"""Which files were read: what inotify (Linux) says of folders while a block runs. Whoever reads, and however, is seen."""
+"""Files read while a block runs, as reported by inotify (Linux only). Covers every process and every kind of read."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _BUFFER = 1 << 20
 
 
 class ReadWatch:
-    """Notes every file in *folders* (not below them) that was opened for reading and closed again, and how often a folder was listed.
+    """Recorder of files in *folders* (without subfolders) that were read, and of listings of these folders.
 
     Raises:
-        OSError: Linux refuses to watch, or this is no Linux.
+        OSError: The system is not Linux, or inotify failed.
     """
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
         self.files: set[Path] = set()
-        """Filled at the end of the block."""
+        """Files that were read. Set at the end of the block."""
         self.listings = 0
-        """As *files*."""
+        """Number of times that a folder was listed. Set at the end of the block."""
 
     def __enter__(self) -> ReadWatch:
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "inotify_init1"):
-            raise OSError("files that are read are counted by inotify, which only Linux has")
+            raise OSError("reads are counted by inotify, which needs Linux")
         self._queue = _checked(libc.inotify_init1(os.O_NONBLOCK))
         self._watched = {
             _checked(libc.inotify_add_watch(self._queue, bytes(folder), _CLOSE_NOWRITE)): folder

@@ -1,4 +1,4 @@
-"""From nothing to "position known", for a small bronze table and for one a thousand times as large: it should not matter."""
+"""Time to recover the position from a small bronze table and from one 1,000 times larger. It should be equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.model.tables import Lake
 
 SOURCE, _IDENTITY = "bench", "bench"
 _COLLECTIONS = 20
-_FILES = 2  # of a batch of 50,000 events: one for each slice
+_FILES = 2  # per batch of 50,000 events
 _FILLS_STATED = (
     "batch",
     "position",
@@ -36,20 +36,23 @@ _FILLS_STATED = (
 
 @dataclass(frozen=True)
 class Size:
-    """A bronze table: *rows* in *batches* of one commit each."""
+    """Size of a bronze table: *rows* in *batches*, one commit per batch."""
 
     rows: int
     batches: int
 
 
 def sizes(rows: int) -> tuple[Size, Size]:
-    """Ten thousand rows, and *rows*. Both are equally many commits behind the last checkpoint of the log, which comes every hundred."""
+    """Return the sizes of both tables: 10,000 rows and *rows*.
+
+    Both end equally many commits after the last log checkpoint, which is written every 100 commits.
+    """
     return Size(10_000, 50), Size(rows, 50 + 100 * max(1, round(rows / 5_000_000)))
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """Seconds of each round; the table's files at the end, and those that one round read."""
+    """Recovery result: seconds per round, number of files of the table, and files read in the last round."""
 
     rows: int
     commits: int
@@ -65,13 +68,16 @@ class Recovered:
 
 
 def compare(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> list[Recovered]:
-    """I/O: builds both tables, then recovers from each in turn. The first round of each warms up and does not count."""
+    """Build both tables, then recover from each in turn. The first round is a warm-up and is not counted."""
     tables = [built(spark, folder / f"bronze-{size.rows}", size) for size in sizes(rows)]
     return measured(spark, tables, folder, rounds)
 
 
 def built(spark: SparkSession, root: Path, size: Size) -> tuple[Path, Size]:
-    """I/O: the lake *root* with a bronze of that size, by the writer's own schema, properties and file sizes; one that is there stays."""
+    """Create lake *root* with a bronze table of *size*. An existing lake is kept.
+
+    Schema, table properties and file sizes are those of the real writer.
+    """
     tables = Tables(spark, Lake(root=str(root)))
     if not root.exists():
         _writer(tables).open(_IDENTITY, None)
@@ -82,7 +88,7 @@ def built(spark: SparkSession, root: Path, size: Size) -> tuple[Path, Size]:
 
 
 def measured(spark: SparkSession, built: list[tuple[Path, Size]], folder: Path, rounds: int) -> list[Recovered]:
-    """I/O: recovers *rounds* + 1 times from each table, in turn."""
+    """Recover *rounds* + 1 times from each table, in turn. The first round is not counted."""
     taken: dict[Path, list[tuple[float, ReadWatch]]] = {root: [] for root, _ in built}
     for number in range(rounds + 1):
         for root, size in built:
@@ -91,10 +97,10 @@ def measured(spark: SparkSession, built: list[tuple[Path, Size]], folder: Path, 
 
 
 def recovered(spark: SparkSession, root: Path, alias: Path, *, expected: int) -> tuple[float, ReadWatch]:
-    """I/O: one recovery. By a name (*alias*, a link) that the session has never heard, so nothing of the table is known to it.
+    """Measure one recovery. It uses a new symbolic link (*alias*), so Spark has nothing of the table in its cache.
 
     Raises:
-        RuntimeError: It found another batch than the last one.
+        RuntimeError: The recovered batch is not the last batch.
     """
     alias.symlink_to(root)
     writer = _writer(Tables(spark, Lake(root=str(alias))))
@@ -110,7 +116,7 @@ def recovered(spark: SparkSession, root: Path, alias: Path, *, expected: int) ->
 
 
 def batch_rows(spark: SparkSession, batch: int, first: int, last: int) -> DataFrame:
-    """Rows *first* to *last* (exclusive) of a stream of insertions into twenty collections, as one batch."""
+    """Return rows *first* to *last* (exclusive) of inserts into twenty collections, as one batch."""
     number = F.col("id")
     position = F.concat(F.lpad(F.lower(F.hex(number)), 16, "0"), F.lit(":82"), F.upper(F.sha1(number.cast("STRING"))))
     known = [

@@ -1,4 +1,4 @@
-"""What was measured, as tables for people. Pure."""
+"""Measurements as terminal tables. Pure."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _SILVER = (
 
 
 def throughput_table(title: str, pairs: Sequence[Sequence[Measurement]]) -> Table:
-    """One row a measurement; ratios are to the first of each pair."""
+    """One row per measurement. Ratios are to the first measurement of each group."""
     return _by_group(title, _THROUGHPUT, pairs, _throughput)
 
 
 def trickle_table(found: Sequence[Trickle]) -> Table:
-    """One row an engine."""
+    """One row per engine."""
     result = _table(
         "From the source to bronze, a hundred changes a second",
         ("engine", "changes", "commits", "median s", "95 % within s", "all within s"),
@@ -78,7 +78,7 @@ def trickle_table(found: Sequence[Trickle]) -> Table:
 
 
 def recovery_table(found: Sequence[Recovered]) -> Table:
-    """One row a table."""
+    """One row per bronze table."""
     result = _table('Recovery: from nothing to "position known"', _RECOVERY)
     for one in found:
         result.add_row(
@@ -96,7 +96,7 @@ def recovery_table(found: Sequence[Recovered]) -> Table:
 
 
 def silver_tables(compared: Sequence[Compared]) -> list[Table]:
-    """The cost by the change at each size of table, then by the table at each size of change. Every case is in both."""
+    """Two tables: cost by number of changes for each table size, and cost by table size for each number of changes."""
     by_change = sorted(compared, key=lambda one: (one.case.rows, one.case.where, one.case.changed))
     by_table = sorted(compared, key=lambda one: (one.case.changed, one.case.where, one.case.rows))
     return [
@@ -132,7 +132,7 @@ def _silver(one: Compared, first: Compared) -> list[str]:
 
 
 def _grouped(ordered: Sequence[Compared], key: Callable[[Compared], object]) -> list[list[Compared]]:
-    """Only groups that have something to compare."""
+    """Group the results by *key*. Groups with a single result are left out."""
     groups = (list(group) for _, group in groupby(ordered, key))
     return [group for group in groups if len(group) > 1]
 
@@ -140,7 +140,7 @@ def _grouped(ordered: Sequence[Compared], key: Callable[[Compared], object]) -> 
 def _by_group(
     title: str, headings: Sequence[str], groups: Sequence[Sequence[T]], cells: Callable[[T, T], list[str]]
 ) -> Table:
-    """One section a group; *cells* writes a row beside the first of its group."""
+    """One section per group. *cells* formats a row, given the result and the first result of its group."""
     result = _table(title, headings)
     for group in groups:
         for one in group:

@@ -1,5 +1,7 @@
-"""What a silver run costs, by the change and by the table; beside a pipeline written by hand, a bare MERGE of the same rows, and the table
-written anew."""
+"""Cost of a silver run by number of changes and by table size.
+
+Compared with a hand-written pipeline, a plain MERGE of the same rows, and a rewrite of the table.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _GUARD = "s._position > t._position"
 
 @dataclass(frozen=True)
 class Case:
-    """*changed* of *rows* documents change."""
+    """Benchmark case: *changed* of *rows* documents change."""
 
     rows: int
     changed: int
@@ -36,7 +38,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Cost:
-    """The median seconds of some rounds; files of the table that the last one opened, bytes that the JVM read and wrote in it."""
+    """Cost of several rounds.
+
+    Median seconds; from the last round, files opened, and bytes read and written by the JVM.
+    """
 
     seconds: float
     files: int
@@ -46,7 +51,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Compared:
-    """One case: a silver run, what is written by hand, the bare MERGE, and (for one case of each table) the table written anew."""
+    """Costs of one case: silver run, hand-written pipeline, plain MERGE, and table rewrite.
+
+    The rewrite is measured once per table; None in all other cases.
+    """
 
     case: Case
     silver: Cost
@@ -56,8 +64,11 @@ class Compared:
 
 
 def cases(rows: int) -> list[Case]:
-    """Changes of growing size to one table, and one change to tables of growing size, the largest of them *rows*: four million make tables
-    of 10,000, 100,000, one million and four, of which 1, 1,000 and 100,000 rows change."""
+    """Return the cases: growing changes to one table, and one change to growing tables up to *rows*.
+
+    Four million *rows* give tables of 10,000, 100,000, one million and four million rows, with changes of 1, 1,000 and
+    100,000 rows.
+    """
     tables = [size for size in (rows // 400, rows // 40, rows // 4, rows) if size >= 1_000]
     middle = tables[-2] if len(tables) > 1 else rows
     by_change = {(middle, changed) for changed in (1, 1_000, middle // 10)}
@@ -66,7 +77,7 @@ def cases(rows: int) -> list[Case]:
 
 
 def compare(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> Iterator[Compared]:
-    """I/O: builds tables of up to *rows*, changes them, and measures."""
+    """Build tables of up to *rows*, change them and yield the costs of each case."""
     wanted = cases(rows)
     for size in sorted({case.rows for case in wanted}):
         bench = _Bench(Orders.built(spark, folder / f"silver-{size}", size), folder)
@@ -78,7 +89,7 @@ def compare(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> Ite
 
 
 class _Bench:
-    """A table of orders and two copies of it: they get the same rows by hand, and by the bare MERGE."""
+    """Orders table and two copies of it: one for the hand-written pipeline, one for the plain MERGE."""
 
     def __init__(self, orders: Orders, folder: Path) -> None:
         self._orders, self._turn = orders, 0
@@ -91,10 +102,10 @@ class _Bench:
         return copy
 
     def run(self, case: Case, *, rounds: int, rewrites: bool = False) -> Compared:
-        """I/O: *rounds* times the same change of other documents, or of the same ones, if recent.
+        """Measure *rounds* changes. Scattered changes hit other documents in each round, recent ones the same.
 
         Raises:
-            RuntimeError: One of the ways did not update exactly the changed documents.
+            RuntimeError: A method did not update exactly the changed documents.
         """
         silver, by_hand, merge = [], [], []
         for _ in range(rounds):
@@ -156,7 +167,7 @@ def _typical(rounds: Sequence[Cost]) -> Cost:
 
 
 def _linked(source: str, target: str) -> None:
-    """Data files are never changed once they are written; a log's pointer to its checkpoint is."""
+    """Link data files, which never change. Copy log files: the pointer to the last checkpoint changes."""
     if source.endswith(".parquet") and "_delta_log" not in source:
         os.link(source, target)
     else:

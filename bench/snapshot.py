@@ -1,4 +1,4 @@
-"""The limit of one find beside a whole initial snapshot into bronze."""
+"""Throughput of an initial snapshot into bronze, compared with one plain find."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.settings.capture import CaptureSettings
 
 
 def compare(client: Client, uri: str, folder: Path, *, documents: int, seed: int) -> list[Measurement]:
-    """I/O: makes a collection, then reads it three times: raw, and into bronze by each engine."""
+    """Insert a collection, then read it three times: raw, and into bronze with each engine."""
     insert(client, "docs", documents, seed=seed)
     limit = timed("find, raw batches", lambda: find_limit(client, "docs"))
     return [limit, *(snapshot(uri, "docs", folder, documents, engine=engine) for engine in ENGINES)]
@@ -20,7 +20,7 @@ def compare(client: Client, uri: str, folder: Path, *, documents: int, seed: int
 def snapshot(
     uri: str, database: str, folder: Path, documents: int, name: str = "bronze snapshot", *, engine: str = ENGINES[0]
 ) -> Measurement:
-    """I/O: captures *database* with its initial snapshot."""
+    """Capture *database* with its initial snapshot."""
     lanes, landing = (
         CaptureSettings().snapshot_max_threads,
         Landing(uri, database, folder / f"snapshot-{database}-{engine}"),

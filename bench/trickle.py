@@ -1,4 +1,4 @@
-"""A trickle: how long after it was written in the source a change can be read in bronze."""
+"""Latency of a slow stream: time from a write in the source until the change is readable in bronze."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import bronze_table
 
 RATE = 100
-"""Changes a second."""
+"""Changes per second."""
 _UNCOUNTED = 10
-"""Seconds at the beginning, in which the JVM and the workers warm up."""
+"""Warm-up seconds of the JVM and the workers, not counted."""
 _PATIENCE = 60
 
 
 @dataclass(frozen=True)
 class Trickle:
-    """Seconds from the client's call to the commit of bronze that holds the change, of each change after the first seconds."""
+    """Latencies of one engine: seconds from the client call to the bronze commit, per change after the warm-up."""
 
     engine: str
     waits: tuple[float, ...]
@@ -40,20 +40,20 @@ class Trickle:
         return statistics.median(self.waits)
 
     def within(self, share: float) -> float:
-        """Seconds after which *share* of the changes could be read."""
+        """Return the seconds within which *share* of the changes were readable."""
         return sorted(self.waits)[int(share * (len(self.waits) - 1))]
 
 
 def compare(client: Client, uri: str, folder: Path, *, seconds: int) -> list[Trickle]:
-    """I/O: the same trickle for each engine, one after the other."""
+    """Measure the latency of each engine, one after the other."""
     return [trickle(client, uri, folder, engine, seconds) for engine in ENGINES]
 
 
 def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -> Trickle:
-    """I/O: captures while changes trickle in.
+    """Measure the latency of one engine: capture while single changes are written.
 
     Raises:
-        RuntimeError: The capture failed, or changes were not in bronze long after they were written.
+        RuntimeError: The capture failed, or changes were missing in bronze 60 seconds after the last write.
     """
     name = f"trickle-{engine}"
     ctx = Landing(uri, name, folder / name).context(snapshot_mode="no_data", engine=engine)
@@ -80,7 +80,7 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
 
 
 def _committed_at(ctx: JobContext, version: int) -> float:
-    """When the commit's file was written; it then takes its name at once."""
+    """Return the time at which the commit file was written. It gets its final name at once."""
     return LogFolder(Path(ctx.tables.lake.path(bronze_table(SOURCE))) / "_delta_log").file(version).stat().st_mtime
 
 
@@ -94,7 +94,7 @@ def _await(ctx: JobContext, total: int) -> None:
 
 @contextmanager
 def _capturing(ctx: JobContext) -> Iterator[None]:
-    """A capture in another thread; it ends with the block."""
+    """Run a capture in another thread until the end of the block."""
     stop, ended = threading.Event(), list[object]()
     running = threading.Thread(target=lambda: ended.append(run_capture(ctx, stop=stop)))
     running.start()

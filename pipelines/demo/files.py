@@ -1,4 +1,4 @@
-"""Files of the demo's project: SQL of gold, and suites of expectations."""
+"""Folders of the demo project: gold SQL files and expectation suites."""
 
 from __future__ import annotations
 

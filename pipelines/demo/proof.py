@@ -1,4 +1,4 @@
-"""The proof: every silver table against its source collection, document by document, byte for byte."""
+"""Comparison of every silver table with its source collection, document by document, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from pipelines.model.tables import TableName
 
 @dataclass(frozen=True)
 class CollectionProof:
-    """How one collection compares. *missing* and *extra* are seen from silver."""
+    """Document counts of one comparison.
+
+    *missing*: in the source only. *extra*: in silver only. *different*: in both, with different bytes.
+    """
 
     collection: str
     source: int
@@ -31,12 +34,12 @@ class CollectionProof:
     different: int
 
     @property
-    def holds(self) -> bool:
+    def matches(self) -> bool:
         return self.missing == self.extra == self.different == 0 and self.source == self.silver
 
 
 def compare(collection: str, source: Iterable[bytes], silver: Iterable[bytes]) -> CollectionProof:
-    """Compare two sets of raw BSON documents by merge key and by every byte. Keeps two digests a document, not the documents."""
+    """Compare two sets of raw BSON documents by merge key and content. Pure. Keeps two digests per source document."""
     expected = {_digest(document_merge_key(document).encode()): _digest(document) for document in source}
     found = equal = extra = 0
     for document in silver:
@@ -54,12 +57,15 @@ def _digest(content: bytes) -> bytes:
 
 
 def prove(tables: Tables, database: Database[RawBSONDocument], collections: Iterable[str]) -> list[CollectionProof]:
-    """I/O: reads every document of both sides."""
+    """Compare each of *collections* with its silver table.
+
+    I/O: reads every document of both; writes nothing.
+    """
     return [compare(name, _source(database, name), _silver(tables, TableName("silver", name))) for name in collections]
 
 
 def _source(database: Database[RawBSONDocument], collection: str) -> Iterator[bytes]:
-    """What a majority holds: no more can be in a change stream."""
+    """Yield all documents with read concern majority, because a change stream shows nothing newer."""
     majority = database.get_collection(collection, read_concern=ReadConcern("majority"))
     return (bytes(document.raw) for document in majority.find())
 
@@ -70,7 +76,7 @@ def _silver(tables: Tables, table: TableName) -> Iterator[bytes]:
 
 
 def as_table(proofs: Iterable[CollectionProof]) -> Table:
-    """For the terminal."""
+    """Return the comparisons as a table for the terminal. Red: a collection does not match."""
     table = Table(
         title="Silver against MongoDB, byte for byte", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
     )
@@ -78,5 +84,5 @@ def as_table(proofs: Iterable[CollectionProof]) -> Table:
         table.add_column(heading, justify="left" if heading == "collection" else "right")
     for proof in proofs:
         counts = (proof.source, proof.silver, proof.equal, proof.missing, proof.extra, proof.different)
-        table.add_row(proof.collection, *(f"{count:,}" for count in counts), style="green" if proof.holds else "red")
+        table.add_row(proof.collection, *(f"{count:,}" for count in counts), style="green" if proof.matches else "red")
     return table

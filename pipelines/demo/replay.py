@@ -1,4 +1,4 @@
-"""A live replay of real flights: what an airline's systems write while they fly. Deterministic by seed."""
+"""Live replay of real flights: the writes of an airline system. Deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from pymongo.database import Database
 from pipelines.demo.dataset import Dataset, Document, Flight
 
 Operation = tuple[str, InsertOne[Document] | UpdateOne | ReplaceOne[Document] | DeleteOne]
-"""Which collection, and what to write there."""
+"""Collection, and the write operation on it."""
 
-_BATCH = 1000
-_LIVE_BATCH = 100
-_TRICKLE, _TRICKLE_PACE = 10, 20  # operations, and operations per second, while nobody reads
-_PACE = 2000  # operations per second once somebody does: the rest lasts while the snapshot is read
+_INITIAL_BATCH = 1000
+_FAST_BATCH = 100
+_SLOW_BATCH, _SLOW_RATE = 10, 20  # operations, and operations per second, before the capture starts
+_FAST_RATE = 2000  # operations per second during the capture, so changes arrive while the snapshot runs
 _TRANSACTION_EVERY = 5  # batches
-_ONE_IN = 40  # so often a flight is replaced or booked again
-_REFERENCE_ONE_IN = 10  # operations: so often something of the reference data changes, each collection in turn
+_CHANGED_FLIGHT_INTERVAL = 40  # on average, one flight in this many is replaced, and one is deleted and inserted again
+_REFERENCE_CHANGE_INTERVAL = 10  # operations between two changes of reference data, each collection in turn
 
 
 def load_reference(database: Database[Document], dataset: Dataset, history: Sequence[Flight]) -> None:
-    """I/O: inserts the reference data, and *history* as flights that are over: a cancelled one stands there as cancelled."""
+    """Insert the reference data, and the flights of *history* in their final state.
+
+    I/O: writes five collections of *database*. Not idempotent.
+    """
     for name in ("airlines", "airports", "planes", "weather"):
         database[name].insert_many(getattr(dataset, name), ordered=False)
     if history:
@@ -36,7 +39,7 @@ def load_reference(database: Database[Document], dataset: Dataset, history: Sequ
 
 
 def completed(flight: Flight) -> Document:
-    """The document of a flight as all its updates leave it."""
+    """Return the final document of a flight: after all its updates, or with status cancelled."""
     document: Document = flight.document | {"events": []}
     if flight.departed is None:
         return document | {"status": "cancelled"}
@@ -65,28 +68,33 @@ def _arrival(flight: Flight) -> Document:
 
 
 def operations(dataset: Dataset, flights: Sequence[Flight], seed: int) -> list[Operation]:
-    """Everything that will be written, in the order of the real day: schedule, departure, arrival, cancellation, and some accidents."""
-    chance = random.Random(seed)
+    """Return all write operations in order of time: insert, departure, arrival, cancellation, and rare special cases.
+
+    Special cases: a flight is replaced, or deleted and inserted again under the same `_id`. Pure.
+    """
+    rng = random.Random(seed)
     timed = [
-        (at, number, operation) for number, flight in enumerate(flights) for at, operation in _life(flight, chance)
+        (at, number, operation)
+        for number, flight in enumerate(flights)
+        for at, operation in _flight_operations(flight, rng)
     ]
     timed.sort(key=lambda item: item[:2])
     written: list[Operation] = []
     for number, (_, _, operation) in enumerate(timed):
         written.append(operation)
-        if number % _REFERENCE_ONE_IN == 0:
-            written.append(_reference_change(dataset, number, chance))
+        if number % _REFERENCE_CHANGE_INTERVAL == 0:
+            written.append(_reference_change(dataset, number, rng))
     return written
 
 
-def _life(flight: Flight, chance: random.Random) -> Iterator[tuple[Any, Operation]]:
+def _flight_operations(flight: Flight, rng: random.Random) -> Iterator[tuple[Any, Operation]]:
     scheduled, key = flight.document["scheduled"]["departure"], {"_id": flight.identifier}
     published = scheduled - timedelta(hours=6)
     yield published, ("flights", InsertOne(flight.document))
-    if chance.randrange(_ONE_IN) == 0:  # taken out of the plan and booked again under the same key
+    if rng.randrange(_CHANGED_FLIGHT_INTERVAL) == 0:  # delete, then insert under the same `_id`
         yield published + timedelta(hours=1), ("flights", DeleteOne(key))
         yield published + timedelta(hours=2), ("flights", InsertOne(flight.document))
-    if chance.randrange(_ONE_IN) == 0:  # another aircraft: the whole document is written anew
+    if rng.randrange(_CHANGED_FLIGHT_INTERVAL) == 0:  # replacement of the whole document
         yield published + timedelta(hours=3), ("flights", ReplaceOne(key, flight.document | {"equipment_change": True}))
     if flight.departed is None:
         yield scheduled, ("flights", DeleteOne(key))
@@ -97,28 +105,30 @@ def _life(flight: Flight, chance: random.Random) -> Iterator[tuple[Any, Operatio
         yield max(flight.arrived, departed), ("flights", UpdateOne(key, _arrival(flight)))
 
 
-def _reference_change(dataset: Dataset, number: int, chance: random.Random) -> Operation:
-    """A small change of a collection that hardly ever changes."""
-    name = ("planes", "airports", "weather", "airlines")[number // _REFERENCE_ONE_IN % 4]
-    document = chance.choice(getattr(dataset, name))
+def _reference_change(dataset: Dataset, number: int, rng: random.Random) -> Operation:
+    """Return a small update of a reference collection."""
+    name = ("planes", "airports", "weather", "airlines")[number // _REFERENCE_CHANGE_INTERVAL % 4]
+    document = rng.choice(getattr(dataset, name))
     change: Document = {"$set": {"inspected": number}} if name == "planes" else {"$inc": {"revision": 1}}
     return name, UpdateOne({"_id": document["_id"]}, change)
 
 
 class Replay:
-    """Writes *written* in a thread: half of it at once; then a little now and then, until `hurry` says that somebody reads; then the rest
-    at a pace. So a capture that begins at `half` meets changes before, between and after the chunks of its snapshot.
+    """Writer of all operations in a background thread.
 
-    Some batches are transactions over several collections, as an application's are.
+    The first half is written at full speed, and then `half_done` is set. The third quarter is written slowly, until
+    `reader_started` is called. The rest is written at a fixed rate. So a capture that starts at `half_done` reads
+    changes before, between and after the chunks of its snapshot. Every fifth batch is a transaction over several
+    collections.
     """
 
     def __init__(self, client: MongoClient[Document], database: str, written: Sequence[Operation]) -> None:
         self._client, self._database, self._written = client, client[database], written
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="strandline-replay", daemon=True)
-        self._hurried = threading.Event()
+        self._reader_present = threading.Event()
         self._batches = self.done = 0
-        self.half = threading.Event()
+        self.half_done = threading.Event()
 
     @property
     def total(self) -> int:
@@ -127,13 +137,13 @@ class Replay:
     def start(self) -> None:
         self._thread.start()
 
-    def hurry(self) -> None:
-        """Somebody is reading: go on with the rest. Idempotent."""
-        self._hurried.set()
+    def reader_started(self) -> None:
+        """Report that the capture reads, so the rest is written at the fast rate. Idempotent."""
+        self._reader_present.set()
 
     def join(self) -> None:
-        """Wait for the end. Raises what the thread failed with."""
-        self.hurry()
+        """Write the rest and wait for its end. Raises the error of the thread, if any."""
+        self.reader_started()
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -141,18 +151,18 @@ class Replay:
     def _run(self) -> None:
         try:
             while self.done < self.total // 2:
-                self._advance(min(_BATCH, self.total // 2 - self.done))
-            self.half.set()
-            while self.done < self.total * 3 // 4 and not self._hurried.wait(_TRICKLE / _TRICKLE_PACE):
-                self._advance(_TRICKLE)
-            self._hurried.wait()
+                self._advance(min(_INITIAL_BATCH, self.total // 2 - self.done))
+            self.half_done.set()
+            while self.done < self.total * 3 // 4 and not self._reader_present.wait(_SLOW_BATCH / _SLOW_RATE):
+                self._advance(_SLOW_BATCH)
+            self._reader_present.wait()
             while self.done < self.total:
-                self._advance(_LIVE_BATCH)
-                time.sleep(_LIVE_BATCH / _PACE)
-        except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the caller's thread
+                self._advance(_FAST_BATCH)
+                time.sleep(_FAST_BATCH / _FAST_RATE)
+        except BaseException as error:  # noqa: BLE001  # why: `join` raises it in the calling thread
             self._error = error
         finally:
-            self.half.set()
+            self.half_done.set()
 
     def _advance(self, operations: int) -> None:
         batch = self._written[self.done : self.done + operations]
@@ -165,7 +175,7 @@ class Replay:
         self.done += len(batch)
 
     def _write(self, batch: Sequence[Operation], session: ClientSession | None = None) -> None:
-        """In order within each collection; one request for each, because every request waits for the journal."""
+        """Write *batch*, in order within each collection. One request per collection, as each waits for the journal."""
         requests: dict[str, list[Any]] = {}
         for collection, operation in batch:
             requests.setdefault(collection, []).append(operation)

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: a spinner on a terminal, plain lines elsewhere."""
+"""Terminal output of the demo: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from pipelines.demo.dataset import Document
 _STEPS = 11
 _NEXT = (
     "status",
-    'sql "select dest, avg(delay.arrival) as late from silver.flights where not _deleted group by dest order by late desc"',
-    'sql "select op, collection, count(*) as changes from bronze.airline where collection is not null group by all order by 1, 2"',
+    'sql "select dest, avg(delay.arrival) as late from silver.flights'
+    ' where not _deleted group by dest order by late desc"',
+    'sql "select op, collection, count(*) as changes from bronze.airline'
+    ' where collection is not null group by all order by 1, 2"',
 )
 
 
 class Stages:
-    """The demo's steps, each with what it took."""
+    """Steps of the demo with their duration."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,7 +36,7 @@ class Stages:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        """Show *title* while the body runs; yields a function that notes what just happened."""
+        """Show *title* while the body runs. Yield a function that shows a progress text."""
         started = time.monotonic()
         if self._console.is_terminal:
             columns = (
@@ -61,7 +63,7 @@ class Stages:
         self._console.print(table)
 
     def close(self, lake: Path, prefix: str) -> None:
-        """The end, and what to try next. *prefix*: how this program is started for that lake."""
+        """Print the total time and commands to try next. *prefix* is the command line for that lake."""
         done = f"Done in {time.monotonic() - self._started:.0f} s. The lake stays in {lake}. Try:"
         self._console.print()
         self._console.print(done, highlight=False, markup=False)
@@ -70,7 +72,7 @@ class Stages:
 
 
 def gold_table(title: str, rows: list[Document]) -> Table:
-    """One gold result for the terminal."""
+    """Return the rows of one gold query as a table for the terminal."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in rows[0] if rows else ():
         is_text = isinstance(rows[0][column], str)

@@ -1,4 +1,4 @@
-"""The demo: an airline's MongoDB with live changes → bronze → silver → gold, a look at the result, and the proof."""
+"""Demo job: load an airline database, capture it with live changes, build silver and gold, compare with the source."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from pipelines.source.mongod import EmbeddedMongod
 DATABASE = "airline"
 COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
 
-# About a month of flights: enough for winter weather and every carrier, and under two minutes on two cores.
+# About a month of flights: includes winter weather and every carrier; under two minutes on two cores.
 DEFAULT_ROWS = 26_000
-_LIVE_SHARE = 0.25  # of the flights are replayed live, the others are history
+_LIVE_SHARE = 0.25  # share of flights replayed live; all others are inserted before the capture
 
-# What of gold is shown: title, query (ten rows, and columns for a terminal of 80 characters).
-_SHOWN = (
+# Title and query of each gold table shown: ten rows, with columns that fit into 80 characters.
+_GOLD_QUERIES = (
     (
         "gold.on_time_performance: who is on time",
-        "SELECT airline, flights, cancelled, median_arrival_delay AS median_delay, percent_on_time FROM gold.on_time_performance"
-        " WHERE flights >= 20 ORDER BY percent_on_time DESC",
+        "SELECT airline, flights, cancelled, median_arrival_delay AS median_delay, percent_on_time"
+        " FROM gold.on_time_performance WHERE flights >= 20 ORDER BY percent_on_time DESC",
     ),
     (
         "gold.delay_by_weather: what the weather at the origin costs",
@@ -59,93 +59,97 @@ _SHOWN = (
     ),
 )
 
-_ELSEWHERE = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
-_CONF = "conf"  # in the lake; it names the demo's source, lake, gold and suites for the commands that follow
-_LAYERS = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
+_USE_EMBEDDED_MONGODB = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
+_CONF = "conf"  # configuration folder in the lake, for the commands that the demo suggests
+_LAKE_ENTRIES = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
 
 
 def run_demo(
     settings: Settings, *, lake: Path, rows: int | None, console: Console, command: str = "strandline"
 ) -> None:
-    """I/O: replaces *lake* (a demo's), starts a mongod unless one is configured, and leaves the lake to be looked at.
+    """Run the demo from end to end, and keep its lake.
+
+    I/O: replaces *lake*; writes the database ``airline``; starts a mongod if no source is configured.
 
     Args:
-        lake: Folder; an earlier demo's is replaced.
-        rows: Flights, about a quarter of them live; None: `DEFAULT_ROWS`.
-        console: Where everything is shown.
-        command: How this program is started here; what to try next begins with it.
+        settings: Settings of the user. Source selection, lake, gold and quality are replaced by those of the demo.
+        lake: Folder of the lake. The lake of an earlier demo is replaced.
+        rows: Number of flights, about a quarter of them live. None: `DEFAULT_ROWS`.
+        console: Terminal for all output.
+        command: Command line of this program, for the suggestions at the end.
 
     Raises:
-        ConfigurationError: *lake* is not a demo's; or the configured MongoDB has a database of the demo's name, or lets its user not
-            write one. Nothing was changed.
+        ConfigurationError: *lake* has other content than a demo lake; or the configured MongoDB already has a database
+            ``airline``, or does not allow writing it. Nothing was changed.
         ContractError: A gold table was not built, or a silver table does not equal its source.
     """
-    count = _checked(rows)
-    _refuse_strangers(lake)
+    count = _valid_row_count(rows)
+    _require_demo_lake(lake)
     stages = Stages(console)
     with _mongod(settings, stages) as uri:
-        demo_settings = _settings_of(settings, uri, lake)
+        demo_settings = _demo_settings(settings, uri, lake)
         with closing(open_client(connection_options(demo_settings))) as client:
             if settings.source.uri is not None:
                 stages.say(f"The MongoDB that is configured, {hosts_of(uri)}, gets a database {DATABASE}")
-            _refuse_taken(client)
-            with _writing():  # before the lake that is there goes
+            _require_unused_database(client)
+            with _write_errors():  # checks the write privilege before the old lake is deleted
                 client[DATABASE].create_collection(COLLECTIONS[0])
             shutil.rmtree(lake, ignore_errors=True)
             _write_conf(demo_settings, lake)
             with ThreadPoolExecutor(max_workers=1) as beside:
-                starting = beside.submit(_started, demo_settings)
+                starting = beside.submit(_start_spark, demo_settings)
                 with stages.step("Loading the airline's database, while Spark starts"):
-                    replay = _loaded(client, count)
+                    replay = _load_database(client, count)
                 with stages.step("Starting Spark"):
                     ctx = starting.result()
-            _land(ctx, replay, stages)
-        _look(ctx, stages)
+            _ingest(ctx, replay, stages)
+        _build_gold(ctx, stages)
         _prove(ctx, stages)
     stages.close(lake, f"{command} --conf {shlex.quote(str(lake / _CONF))}")
 
 
-def _started(settings: Settings) -> JobContext:
-    """A session that has committed once: the first commit of a JVM takes it many times as long as the next."""
+def _start_spark(settings: Settings) -> JobContext:
+    """Open the context and make one Delta commit. The first commit of a JVM takes many times as long as later ones."""
     ctx = open_context(settings, java_options=SHORT_LIVED)
     ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))
     return ctx
 
 
-def _loaded(client: AnyClient, count: int) -> Replay:
-    """Reference data and history are in the database; what follows is ready to be replayed."""
+def _load_database(client: AnyClient, count: int) -> Replay:
+    """Load reference data and past flights into the database. Return the replay of live flights, not started."""
     dataset = load_dataset(count)
     history = len(dataset.flights) - max(1, int(len(dataset.flights) * _LIVE_SHARE))
-    with _writing():
+    with _write_errors():
         load_reference(client[DATABASE], dataset, dataset.flights[:history])
     return Replay(client, DATABASE, operations(dataset, dataset.flights[history:], seed=1))
 
 
-def _land(ctx: JobContext, replay: Replay, stages: Stages) -> None:
-    """Snapshot and stream collide: capture starts while the flights are in the air."""
+def _ingest(ctx: JobContext, replay: Replay, stages: Stages) -> None:
+    """Capture into bronze and merge into silver while the replay writes, so snapshot and stream overlap."""
     with stages.step("First half of the live day"):
         replay.start()
-        replay.half.wait()
+        replay.half_done.wait()
     with stages.step("Bronze: snapshot beside the stream") as note:
 
         def landed(what: str, count: int) -> None:
-            replay.hurry()
+            replay.reader_started()
             note(f"{count:,} {what}")
 
         result = run_capture(ctx, once=True, report=landed)
-    with stages.step("Second half of the live day"), _writing():
+    with stages.step("Second half of the live day"), _write_errors():
         replay.join()
     with stages.step("Bronze: the rest of the stream") as note:
         rest = run_capture(ctx, once=True, report=lambda what, count: note(f"{count:,} {what}"))
     stages.say(
-        f"{result.documents:,} documents by snapshot, {result.events:,} changes beside it and {rest.events:,} after it; "
+        f"{result.documents:,} documents by snapshot, "
+        f"{result.events:,} changes beside it and {rest.events:,} after it; "
         f"{replay.total:,} were made"
     )
     with stages.step("Silver: one typed table for each collection") as note:
         run_silver(ctx, report=lambda merged: note(f"{merged.table} {merged.inserted + merged.updated:,} rows"))
 
 
-def _look(ctx: JobContext, stages: Stages) -> None:
+def _build_gold(ctx: JobContext, stages: Stages) -> None:
     with stages.step("Quality: expectations on silver.flights"):
         report = run_gold_gate(ctx)
     stages.say(report.summary())
@@ -154,7 +158,7 @@ def _look(ctx: JobContext, stages: Stages) -> None:
     for result in results:
         if result.blocks:
             raise ContractError(f"gold.{result.name} was not built: {result.reason}", next_step="strandline gold")
-    for title, query in _SHOWN:
+    for title, query in _GOLD_QUERIES:
         rows = run_sql(ctx, query).limit(10).collect()
         stages.show(gold_table(title, [row.asDict() for row in rows]))
 
@@ -168,13 +172,13 @@ def _prove(ctx: JobContext, stages: Stages) -> None:
     stages.show(as_table(proofs))
     equal, total = sum(proof.equal for proof in proofs), sum(proof.source for proof in proofs)
     stages.say(f"{equal:,} of {total:,} documents equal")
-    if not all(proof.holds for proof in proofs):
+    if not all(proof.matches for proof in proofs):
         raise ContractError("silver does not equal its source", next_step="please report this with the table above")
 
 
 @contextmanager
 def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
-    """The configured MongoDB, or an embedded one for the time of the demo."""
+    """Yield the URI of the configured MongoDB, or of an embedded mongod that stops afterwards."""
     if settings.source.uri is not None:
         yield settings.source.uri.get_secret_value()
         return
@@ -187,8 +191,8 @@ def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
         server.stop()
 
 
-def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
-    """The user's settings, pointed at the demo's database and lake. What the user captures, and by which filters, is not the demo's."""
+def _demo_settings(settings: Settings, uri: str, lake: Path) -> Settings:
+    """Return the user settings with the source, lake, gold and quality of the demo. Capture filters are dropped."""
     sections = {
         "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
         "capture": CaptureSettings(
@@ -208,7 +212,10 @@ def _settings_of(settings: Settings, uri: str, lake: Path) -> Settings:
 
 
 def _write_conf(settings: Settings, lake: Path) -> None:
-    """I/O: a configuration that leads the other commands to the demo's lake, from any folder. No secret is in it."""
+    """Write a configuration for other commands on the demo lake, usable from any folder. It contains no secret.
+
+    I/O: writes ``conf/local.yml`` in *lake*.
+    """
     folder = lake.resolve()
     sections = {
         "source": {"name": settings.source.name},
@@ -220,7 +227,7 @@ def _write_conf(settings: Settings, lake: Path) -> None:
     (folder / _CONF / "local.yml").write_text(yaml.safe_dump(sections), encoding="utf-8")
 
 
-def _checked(rows: int | None) -> int:
+def _valid_row_count(rows: int | None) -> int:
     if rows is not None and rows < 1:
         raise ConfigurationError(
             f"{rows} flights make no demo", next_step=f"--rows 1 or more; without it {DEFAULT_ROWS:,}"
@@ -228,31 +235,32 @@ def _checked(rows: int | None) -> int:
     return rows or DEFAULT_ROWS
 
 
-def _refuse_strangers(lake: Path) -> None:
-    """Only an earlier demo's lake may be replaced."""
-    strangers = sorted({entry.name for entry in lake.iterdir()} - _LAYERS) if lake.exists() else []
-    if strangers:
+def _require_demo_lake(lake: Path) -> None:
+    """Raise unless *lake* is empty, missing or the lake of an earlier demo."""
+    foreign_entries = sorted({entry.name for entry in lake.iterdir()} - _LAKE_ENTRIES) if lake.exists() else []
+    if foreign_entries:
         raise ConfigurationError(
-            f"{lake} is not a demo's lake, it holds {strangers[0]}", next_step="choose another --lake"
+            f"{lake} is not a demo's lake, it holds {foreign_entries[0]}", next_step="choose another --lake"
         )
 
 
-def _refuse_taken(client: AnyClient) -> None:
+def _require_unused_database(client: AnyClient) -> None:
     with translate_errors("listing databases"):
-        taken = DATABASE in client.list_database_names()
-    if taken:
+        exists = DATABASE in client.list_database_names()
+    if exists:
         raise ConfigurationError(
-            f"that MongoDB has a database {DATABASE} already", next_step=f"{_ELSEWHERE}, or drop {DATABASE} there"
+            f"that MongoDB has a database {DATABASE} already",
+            next_step=f"{_USE_EMBEDDED_MONGODB}, or drop {DATABASE} there",
         )
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    """Of what the server refuses: the pipeline itself needs no privilege to write, so the usual advice would not help."""
+def _write_errors() -> Iterator[None]:
+    """Raise write errors with advice for the demo. The usual advice is wrong: a capture needs no write privilege."""
     try:
         with translate_errors("writing the demo's data"):
             yield
     except ConfigurationError as refused:
         raise ConfigurationError(
-            refused.message, next_step=f"{_ELSEWHERE}, or grant its user readWrite on {DATABASE}"
+            refused.message, next_step=f"{_USE_EMBEDDED_MONGODB}, or grant its user readWrite on {DATABASE}"
         ) from None

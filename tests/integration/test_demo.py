@@ -1,4 +1,4 @@
-"""The demo, small but real: MongoDB, live changes, bronze, silver, gold, quality and the proof."""
+"""Small demo on real parts: MongoDB, live changes, bronze, silver, gold, quality and the comparison."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_a_replay_leaves_the_flights_as_they_were_flown(
     load_reference(database, dataset, history)
     replay = Replay(mongo, database.name, operations(dataset, live, seed=3))
     replay.start()
-    assert replay.half.wait(timeout=60)
+    assert replay.half_done.wait(timeout=60)
     assert replay.done >= replay.total // 2
-    replay.hurry()
+    replay.reader_started()
     replay.join()
     assert replay.done == replay.total
     held = {

@@ -1,4 +1,4 @@
-"""The demo's live replay on a real server: what is left of it, and what a change stream sees of it."""
+"""Live replay of the demo on a real server: the final documents, and the events in its change stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENT_TYPES = {"InsertOne": "insert", "UpdateOne": "update", "ReplaceOne": "rep
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was to be written, the database when all is over, and every change that it showed meanwhile."""
+    """Planned writes, the final database, and all events of its change stream."""
 
     dataset: Dataset
     live: Sequence[Flight]

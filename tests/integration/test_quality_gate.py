@@ -1,4 +1,4 @@
-"""A broken batch, step by step: set aside, held, corrected, taken back."""
+"""Life of a bad batch: quarantined, gate closed, corrected, released."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def _lake(tables: Tables) -> None:
         tables.create(table, schema_of(columns), properties={"delta.enableChangeDataFeed": "true"})
     _sql(
         tables,
-        "INSERT INTO {0} VALUES ('1','UA',5,false),('2','UA',7,false),('3','AA',1,false),('4','AA',2,false),('5',NULL,3,false)",
+        "INSERT INTO {0} VALUES ('1','UA',5,false),('2','UA',7,false),('3','AA',1,false),"
+        "('4','AA',2,false),('5',NULL,3,false)",
     )
     _sql(tables, "INSERT INTO {1} VALUES ('UA','United')")
 
@@ -158,7 +159,10 @@ def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: T
 
 def test_comments_are_carried_and_what_changes_by_itself_is_always_built(tables: Tables) -> None:
     _lake(tables)
-    sql = "-- materialized: table\n-- column carrier: IATA code,\n--   two letters\nselect carrier, current_date() as day from silver.flights"
+    sql = (
+        "-- materialized: table\n-- column carrier: IATA code,\n--   two letters\n"
+        "select carrier, current_date() as day from silver.flights"
+    )
     graph = parse(
         {"t.sql": sql, "wrong.sql": "-- materialized: table\n-- column carier: x\nselect carrier from silver.flights"}
     )

@@ -16,9 +16,11 @@ from pipelines.gold.query import query
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake, TableName
 
-FLIGHTS = """_id STRING, carrier STRING, tailnum STRING, origin STRING, status STRING, scheduled STRUCT<departure: TIMESTAMP>,
+FLIGHTS = """_id STRING, carrier STRING, tailnum STRING, origin STRING, status STRING,
+    scheduled STRUCT<departure: TIMESTAMP>,
     delay STRUCT<departure: INT, arrival: INT>, _deleted BOOLEAN"""
-WEATHER = "_id STRUCT<origin: STRING, time: TIMESTAMP>, temp DOUBLE, precip DOUBLE, visib DOUBLE, wind_speed DOUBLE, _deleted BOOLEAN"
+WEATHER = """_id STRUCT<origin: STRING, time: TIMESTAMP>, temp DOUBLE, precip DOUBLE, visib DOUBLE, wind_speed DOUBLE,
+    _deleted BOOLEAN"""
 PLANES = "_id STRING, year INT, manufacturer STRING, seats INT, _deleted BOOLEAN"
 MORNING = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
 HOUR = datetime(2013, 1, 1, 10, tzinfo=UTC)
@@ -94,7 +96,8 @@ def test_a_second_build_replaces_and_a_new_description_is_carried(tables: Tables
         tables,
         parse(
             {
-                "t.sql": "-- materialized: table\n-- description: it's new\nselect x, 'it''s' as y from silver.a where x > 1"
+                "t.sql": "-- materialized: table\n-- description: it's new\n"
+                "select x, 'it''s' as y from silver.a where x > 1"
             }
         ),
     )
@@ -138,11 +141,15 @@ def test_views_on_views_are_expanded_wherever_they_are_named(tables: Tables) -> 
         {
             "big.sql": "-- description: x\nwith a as (select x from silver.a) select * from a where a.x > 1 -- tail",
             "bigger.sql": "select big.x from gold.big where x > 2;",
-            "both.sql": "-- materialized: table\nselect gold.big.x, b.x as y from gold.big left join gold.bigger b on gold.big.x = b.x",
+            "both.sql": "-- materialized: table\n"
+            "select gold.big.x, b.x as y from gold.big left join gold.bigger b on gold.big.x = b.x",
         }
     )
     assert [result.status for result in publish(tables, graph)] == ["built"] * 3
-    sql = "with a as (select 9 as x) select both.*, (select max(x) from gold.bigger) m from gold.both join a on true order by both.x"
+    sql = (
+        "with a as (select 9 as x) select both.*, (select max(x) from gold.bigger) m"
+        " from gold.both join a on true order by both.x"
+    )
     assert [tuple(row) for row in query(tables, graph, sql).collect()] == [(2, None, 3), (3, 3, 3)]
 
 

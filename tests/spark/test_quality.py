@@ -56,7 +56,7 @@ def _recorded(tables: Tables) -> DataFrame:
 
 
 def _with_suites(ctx: JobContext, **texts: str) -> JobContext:
-    """The same context with suites of its own."""
+    """Return the context with other suites."""
     folder = Path(ctx.settings.quality.docs_dir).parent / "quality"
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
@@ -252,7 +252,8 @@ def test_a_suite_that_cannot_run_closes_a_blocking_gate(ctx: JobContext, where: 
     _flights(ctx.tables, GOOD)
     ctx = _with_suites(
         ctx,
-        a=f"table: {table}\nwhere: {where}\non_failure: block\nexpectations: [{{type: expect_column_to_exist, column: a}}]",
+        a=f"table: {table}\nwhere: {where}\non_failure: block\n"
+        "expectations: [{type: expect_column_to_exist, column: a}]",
     )
     with pytest.raises(QualityGateClosed, match="expect_column_to_exist"):
         run_quality(ctx)

@@ -1,4 +1,4 @@
-"""Quality pages of hostile documents: every text is a text, and a browser runs nothing."""
+"""Quality pages of hostile documents: all text is escaped, and a browser runs no script."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @dataclass
 class Elements(HTMLParser):
-    """What of a page is markup and is not the templates' own; and its text."""
+    """Return the markup of a page that is not from the templates, and its text."""
 
     foreign: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """All pages of a run in which keys, values, columns, the suite's name and its arguments are hostile, and much fails or breaks."""
+    """Return all pages of a run with hostile keys, values, columns and suite. Many checks fail or break."""
     first = PAYLOADS[0]
     rows = [(f"{number}{payload}", payload, first, number) for number, payload in enumerate(PAYLOADS)]
     schema = f"_key STRING, a STRING, `{first}` STRING, n INT"
@@ -171,7 +171,7 @@ def test_a_browser_runs_nothing_of_it(pages: list[Path], tmp_path: Path) -> None
 
 
 def _runs_it(page: Path) -> bool:
-    """Whether the script of a payload has written its mark into the page."""
+    """Return True if the script of a payload has run."""
     options = [
         "--headless",
         "--no-sandbox",

@@ -1,4 +1,4 @@
-"""The demo's data, its replay and its proof, without a server."""
+"""Data, replay and comparison of the demo, without a server."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_every_key_is_its_own(dataset: Dataset) -> None:
 
 
 def _applied(written: list[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The flights as a server would hold them; complains about writes that a server would refuse or ignore."""
+    """Apply the writes and return the flights. Fail on a write that a server would reject or ignore."""
     held: dict[str, dict[str, Any]] = {}
     for collection, operation in written:
         if collection != "flights":
@@ -215,7 +215,7 @@ def test_a_replay_does_everything_that_a_change_stream_can_show(dataset: Dataset
 
 
 def test_even_a_small_replay_ends_with_changes_of_every_collection(dataset: Dataset) -> None:
-    """The last quarter is written when a capture reads for certain."""
+    """The last quarter is written while a capture certainly reads."""
     written = operations(dataset, dataset.flights[-75:], seed=1)
     assert {collection for collection, _ in written[len(written) * 3 // 4 :]} == {
         "airlines",
@@ -249,8 +249,8 @@ def test_equal_collections_in_any_order_hold() -> None:
     documents = _raw({"_id": 1, "a": 1}, {"_id": "1", "a": 2}, {"_id": {"o": 1, "t": 2}})
     proof = compare("c", documents, reversed(documents))
     assert proof == CollectionProof("c", source=3, silver=3, equal=3, missing=0, extra=0, different=0)
-    assert proof.holds
-    assert compare("empty", [], []).holds
+    assert proof.matches
+    assert compare("empty", [], []).matches
 
 
 @pytest.mark.parametrize(
@@ -280,4 +280,4 @@ def test_whatever_differs_is_counted(
 ) -> None:
     proof = compare("c", _raw(*source), _raw(*silver))
     assert proof == CollectionProof("c", len(source), len(silver), equal, missing, extra, different)
-    assert not proof.holds
+    assert not proof.matches

@@ -14,7 +14,8 @@ A = TableName("silver", "a")
 def test_types_are_read_from_the_rows() -> None:
     text = """- given:
     silver.a:
-      - {i: 1, f: 1, t: NO, at: 2013-01-01T10:00:00Z, day: 2013-01-01, ok: true, s: {x: 1}, l: [{y: a}, {z: 2}], n: null}
+      - {i: 1, f: 1, t: NO, at: 2013-01-01T10:00:00Z, day: 2013-01-01, ok: true, s: {x: 1},
+         l: [{y: a}, {z: 2}], n: null}
       - {i: null, f: 0.5, s: {x: 1.5}, t: 3}
   expect: []"""
     problems: list[str] = []

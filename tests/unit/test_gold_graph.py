@@ -139,7 +139,8 @@ def test_a_chain_of_a_thousand_files_is_no_matter_of_recursion() -> None:
 def test_header_is_carried_and_goes_on_in_indented_lines() -> None:
     node = parse(
         {
-            "a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n-- prose, not more\nselect 1 -- description: no"
+            "a.sql": "-- Materialized: table\n-- description: how: many\n--   and why\n"
+            "-- prose, not more\nselect 1 -- description: no"
         }
     ).nodes["a"]
     assert (node.materialized, node.header.description, node.table) == (
@@ -230,7 +231,8 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     [
         ("select carrier, count(*) n from silver.a group by carrier", ["carrier"], ["carrier"]),
         (
-            "select date_trunc('day', f.at.departure) as day from silver.a f left join silver.b on b.x = f.x group by 1",
+            "select date_trunc('day', f.at.departure) as day"
+            " from silver.a f left join silver.b on b.x = f.x group by 1",
             ["day"],
             ["DATE_TRUNC('DAY', at.departure)"],
         ),

@@ -73,7 +73,8 @@ def test_what_is_left_out_has_a_default() -> None:
             ["it is about the table, no row is at fault"],
         ),
         (
-            "table: silver.a\non_failure: quarantine\nexpectations: [{type: expect_column_values_to_not_be_null, column: a, mostly: 0.9}]",
+            "table: silver.a\non_failure: quarantine\n"
+            "expectations: [{type: expect_column_values_to_not_be_null, column: a, mostly: 0.9}]",
             ["in quarantine each stands for itself"],
         ),
         (
@@ -91,13 +92,15 @@ def test_what_is_left_out_has_a_default() -> None:
         (
             "table: silver.a\nexpectations: [{type: expect_column_values_to_not_be_nul, column: a}]",
             [
-                "unknown expectation expect_column_values_to_not_be_nul (did you mean expect_column_values_to_not_be_null?)"
+                "unknown expectation expect_column_values_to_not_be_nul "
+                "(did you mean expect_column_values_to_not_be_null?)"
             ],
         ),
         (
             "table: silver.a\nexpectations: [{type: expect_table_row_count_to_be_between, min_vlaue: 1}]",
             [
-                "expectations, 1 (expect_table_row_count_to_be_between): unknown argument min_vlaue (did you mean min_value?)"
+                "expectations, 1 (expect_table_row_count_to_be_between): "
+                "unknown argument min_vlaue (did you mean min_value?)"
             ],
         ),
     ],

@@ -1,4 +1,4 @@
-"""The way from silver to gold."""
+"""Jobs that build, plan and test gold."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ _log = logging.getLogger("strandline.gold")
 
 
 def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]:
-    """The quality gate, then gold from exactly the versions that it checked.
+    """Run the quality gate, then build gold from the table versions that it checked.
+
+    I/O: as `run_gold_gate`, then as `run_gold`.
 
     Raises:
-        QualityGateClosed: Gold stays as it is. Everything that `run_gold` raises, too.
+        QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
+        ConfigurationError, VersionGone: As `run_gold`.
     """
     return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
 
@@ -41,19 +44,19 @@ def run_gold(
 ) -> list[GoldResult]:
     """Build the gold views and tables whose inputs or SQL changed, in dependency order.
 
-    I/O: reads silver (and whatever layer the SQL files name); writes gold. Idempotent.
+    I/O: reads the tables named in the SQL files, mostly silver; writes gold. Idempotent.
 
     Args:
         ctx: From `open_context`.
-        names: Only these and what they read in gold; empty: all.
-        versions: Tables to be read at these versions; others: the newest.
+        names: Nodes to build, together with the gold nodes that they read. Empty: all.
+        versions: Versions to read. None, or a table without an entry: the newest version.
 
     Returns:
-        One result per node: built, unchanged, skipped or failed, with the reason. A failed one blocks just its descendants.
+        One result per node: built, unchanged, skipped or failed, with the reason. A failed node blocks its descendants.
 
     Raises:
-        ConfigurationError: The SQL files are wrong (all problems at once), or a name has no file. Nothing was built.
-        VersionGone: Delta no longer shows one of *versions*. The nodes that do not read it are built.
+        ConfigurationError: The SQL files are invalid (lists all problems), or a name has no file. Nothing was built.
+        VersionGone: One of *versions* can no longer be read. The nodes that do not read it are built.
     """
     return with_fresh_versions(lambda: _build(ctx, names, versions))
 
@@ -73,27 +76,37 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
 
 
 def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[PlannedBuild]:
-    """What `run_gold` would do, and why. I/O: reads; writes nothing."""
+    """Return the action that `run_gold` would take for each node, and the reason.
+
+    I/O: reads SQL files, table properties and histories; writes nothing.
+    """
     return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
 
 
 def graph_of(settings: GoldSettings) -> Graph:
-    """I/O: reads the SQL files that *settings* name."""
+    """Read the graph of the configured SQL files.
+
+    I/O: reads the files in ``gold.sql_dir``; writes nothing.
+    """
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
-    """Run the YAML cases beside the SQL files.
+    """Run the YAML test cases of gold.
 
-    I/O: reads both; runs in Spark over the rows that the cases give; touches no table.
+    I/O: reads SQL and case files; runs the queries in Spark over the given rows; reads and writes no table.
+
+    Args:
+        ctx: From `open_context`.
+        names: Nodes to test. Empty: all.
 
     Raises:
-        ConfigurationError: A file is wrong, or a name has no view or table.
+        ConfigurationError: A file is invalid, or a name has no SQL file.
     """
     settings = ctx.settings.gold
     graph = graph_of(settings)
     wanted = {name.removeprefix("gold.") for name in names}
-    graph.order(names)  # refuses a name that has no file
+    graph.order(names)  # raises for a name without a file
     folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
     cases = [case for case in load_cases(Path(folder)) if not wanted or case.node in wanted] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]

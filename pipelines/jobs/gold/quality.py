@@ -1,4 +1,4 @@
-"""The quality gate: suites of expectations over the lake's tables."""
+"""Jobs of the quality gate: run suites of expectations over tables of the lake."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ _SHOWN_COLUMNS = (
 
 
 def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = False) -> QualityReport:
-    """Check the tables that have a suite.
+    """Run suites on their tables.
 
-    I/O: reads suites and the tables they name; writes quarantines, then one row per expectation to ``control.quality``, then Data Docs;
-    then raises if gold must be held. Every call is a run of its own, and safe to repeat.
+    I/O: reads suites and their tables; writes quarantines, then one row per expectation to ``control.quality``, then
+    Data Docs. Raises last. Every call is a separate run, and calling again is safe.
 
     Args:
         ctx: From `open_context`.
-        names: Suites (``flights``) or tables (``silver.flights``); empty: all.
-        accept: Volume and columns are the usual ones from now on.
+        names: Suites (``flights``) or tables (``silver.flights``). Empty: all.
+        accept: True: take the current volume and columns of the tables as the new baseline.
 
     Raises:
-        ConfigurationError: The files are wrong, all problems at once; nothing was checked.
-        QualityGateClosed: After everything is written.
+        ConfigurationError: The suite files are invalid (lists all problems). Nothing was checked.
+        QualityGateClosed: A blocking expectation failed or a check broke. All results are written.
     """
     suites = suites_of(ctx.settings.quality)
     wanted = select(suites, names)
@@ -65,9 +65,11 @@ def run_quality(ctx: JobContext, names: Sequence[str] = (), *, accept: bool = Fa
 
 
 def run_gold_gate(ctx: JobContext) -> QualityReport:
-    """The gate in front of gold: all suites but those on gold itself and on tables that are not there yet, which nothing can be built from.
+    """Run the gate before a gold build: all suites except suites on gold tables and on missing tables.
 
-    I/O, raises: as `run_quality`. The report tells the versions that were checked, from which gold is then to be built.
+    The report contains the checked table versions. Build gold from these versions.
+
+    I/O, raises: as `run_quality`.
     """
     suites = suites_of(ctx.settings.quality)
     release_orphans(ctx.tables, suites, (suite.table for suite in suites))
@@ -77,9 +79,9 @@ def run_gold_gate(ctx: JobContext) -> QualityReport:
 
 
 def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityReport:
-    """Check the rows in quarantine again; those that pass are taken back, and the next build of gold shows them.
+    """Check quarantined rows again and release the rows that pass. The next gold build includes them.
 
-    Without *names* the quarantines of tables that have no suite any more are emptied, too.
+    With empty *names*, also empty the quarantines of tables without a suite.
 
     I/O, raises: as `run_quality`.
     """
@@ -93,7 +95,10 @@ def replay_quarantine(ctx: JobContext, names: Sequence[str] = ()) -> QualityRepo
 
 
 def latest_checks(ctx: JobContext) -> DataFrame:
-    """I/O: reads ``control.quality``: what every suite found when it last checked its table; no rows where none ever has."""
+    """Return the results of the newest run of each suite. Empty if no suite has run.
+
+    I/O: reads ``control.quality``; lazy.
+    """
     if not ctx.tables.exists(QUALITY):
         return ctx.spark.createDataFrame([], schema_of(QUALITY_DDL)).select(*_SHOWN_COLUMNS)
     return latest_run(ctx.tables.read(QUALITY)).select(*_SHOWN_COLUMNS)
@@ -126,7 +131,10 @@ def _run_suites(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, repla
 
 
 def _write_pages(checker: Checker, settings: QualitySettings) -> Path | None:
-    """The index page; None where the folder cannot be written: gold need not wait for pages, since the results stand in a table."""
+    """Write the Data Docs and return their index page.
+
+    None: the folder cannot be written. That must not block gold, because ``control.quality`` has the results.
+    """
     try:
         return checker.write_docs()
     except OSError as error:
@@ -139,14 +147,16 @@ def _write_pages(checker: Checker, settings: QualitySettings) -> Path | None:
 
 
 def suites_of(settings: QualitySettings) -> list[Suite]:
-    """I/O: reads the suites that *settings* name. No folder, no suites.
+    """Read the configured suites. No configured folder: no suites.
+
+    I/O: reads the files in ``quality.suites_dir``; writes nothing.
 
     Raises:
-        ConfigurationError: There is no such folder, or a file is wrong; all problems at once.
+        ConfigurationError: The configured folder does not exist, or a file is invalid (lists all problems).
     """
     configured = settings.suites_dir
     if configured is None:
         return []
-    if not Path(configured).is_dir():  # a gate must not open because of a misspelt folder
+    if not Path(configured).is_dir():  # a misspelt folder must not open the gate
         raise ConfigurationError(f"there is no folder {configured}", next_step="correct quality.suites_dir")
     return load_suites(Path(configured))
