@@ -130,7 +130,7 @@ class Checker:
         definition = self._context.validation_definitions.add(
             ValidationDefinition(name=suite.name, data=batch, suite=gx_suite)
         )
-        # The first run only counts, in few jobs. A second run finds the failing rows: several jobs each.
+        # The first run only counts, in few jobs. Finding the failing rows costs several jobs per expectation.
         results = self._run_checkpoint(suite, definition, rows, {"partial_unexpected_count": 0})
         if not all(result.success for result in results.values()):
             key_column = {"unexpected_index_column_names": [_KEY]} if _KEY in rows.columns else {}
