@@ -179,7 +179,9 @@ def pipeline_through_crashes(
             tables.commits_natively_too(patched)
             patched.setattr("pipelines.silver.key_filter.LISTED", chance.choice([2, 1000]))
             patched.setattr("pipelines.silver.split_merge.DENSE", 0)
-            patched.setattr("pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 2)  # what is not listed goes in two MERGEs
+            patched.setattr(
+                "pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 2
+            )  # what is not listed goes in two MERGEs
             for _ in range(2):
                 until_it_ends(lambda context: run_capture(context, once=True), crashing, chance)
                 write_histories(database.a, chance, 100)

@@ -260,7 +260,5 @@ def test_each_commit_proves_its_table_also_where_only_spark_sees_it(tables: Tabl
 
 def test_a_table_that_something_else_made_is_not_blamed_on_a_deployment(tables: Tables) -> None:
     tables.create(BRONZE, tables.spark.range(1).schema)
-    with pytest.raises(
-        ConfigurationError, match=r"has no property strandline.source, so Strandline did not create it"
-    ):
+    with pytest.raises(ConfigurationError, match=r"has no property strandline.source, so Strandline did not create it"):
         writer(tables, "w").open("cluster", None)

@@ -161,4 +161,4 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(
     assert caught.value.exit_code == 5
     assert "k1" not in str(caught.value)
     with pytest.raises(QualityGateClosed, match="for 1 row: key k1 →"):
-        hold_gate(replace(report, show_keys=True))
+        raise_if_gate_closed(replace(report, show_keys=True))
