@@ -1,4 +1,4 @@
-"""What a batch holds, found in one job that looks at each row: the types in its documents, its keys, and those of its patches."""
+"""The batch profile: types, keys and keys of patches in a batch, found in one Spark job that reads every row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.model.table_schemas import CHANGE_OPS
 from pipelines.silver.decode.document import document_in
 from pipelines.silver.fold.patches import is_patch
-from pipelines.silver.key_filter import LISTED, Keys, KeyTally, tally
+from pipelines.silver.key_filter import MAX_LISTED_KEYS, Keys, KeyTally, tally
 from pipelines.silver.schema.census import Census, CensusTaker
 
 _DDL = "census STRING, keys STRING, patched STRING"
@@ -21,45 +21,49 @@ _DDL = "census STRING, keys STRING, patched STRING"
 
 @dataclass(frozen=True)
 class BatchProfile:
-    """Of one batch of one collection."""
+    """Profile of one batch of one collection."""
 
     changes: int
-    """How many rows."""
+    """Number of change rows."""
     census: Census
     keys: Keys
-    patched: KeyTally
-    """Of the changes without their document."""
+    patch_keys: KeyTally
+    """Keys of the patches: inserts and updates without their document."""
 
     @property
     def holds_patches(self) -> bool:
-        return self.patched.count > 0
+        return self.patch_keys.count > 0
 
     def keys_to_fold(self, table: DataFrame | None) -> Keys | None:
-        """I/O: one small job over a silver table. The keys for which the table's row is needed; None: there are none.
+        """Return the keys whose table rows are needed for folding. None: no row is needed.
+
+        I/O: one small job over the silver table.
 
         Args:
-            table: May hold patches that wait; None: it holds none.
+            table: Silver table that may hold pending patches. None: it holds none.
         """
-        needed = replace(self.patched)
+        needed = replace(self.patch_keys)
         if table is not None and self.changes:
             waiting = (
-                table.where(f"_pending IS NOT NULL AND {self.keys.among('_key')}")
+                table.where(f"_pending IS NOT NULL AND {self.keys.predicate('_key')}")
                 .select("_key")
-                .limit(LISTED + 1)
+                .limit(MAX_LISTED_KEYS + 1)
                 .collect()
             )
-            if len(waiting) > LISTED:
+            if len(waiting) > MAX_LISTED_KEYS:
                 return Keys()
             needed.merge(tally(["u"] * len(waiting), [row["_key"] for row in waiting]))
         return needed.keys() if needed.count else None
 
 
 def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
-    """I/O: one job over bronze rows of one collection. Nothing in, nothing found.
+    """Profile the bronze rows of one collection. An empty batch gives an empty profile.
+
+    I/O: one Spark job over *changes*; writes nothing.
 
     Args:
-        changes: Control rows may be among them; reads ``op``, ``key``, ``document_size`` and ``envelope``.
-        max_depth: As `CensusTaker` takes it.
+        changes: Bronze rows; control rows are ignored. Reads ``op``, ``key``, ``document_size`` and ``envelope``.
+        max_depth: See `CensusTaker`.
     """
 
     def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,10 +75,10 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
             keys.merge(tally(ops, batch["key"].to_pylist()))
             found_patches = batch.filter(batch["is_patch"])
             patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
-        told = {"keys": keys, "patched": patched}
+        tallies = {"keys": keys, "patched": patched}
         part = {
             "census": [json.dumps(counter.census.to_json())],
-            **{name: [json.dumps(asdict(some))] for name, some in told.items()},
+            **{name: [json.dumps(asdict(some))] for name, some in tallies.items()},
         }
         yield pa.RecordBatch.from_pydict(part)
 
@@ -90,10 +94,12 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:
-    """I/O: one job. The types in collapsed changes, for documents that stand in no bronze row because they were folded.
+    """Take the census of folded documents, which exist in no bronze row.
+
+    I/O: one Spark job over *state*; writes nothing.
 
     Args:
-        state: As `folded_per_key` returns it.
+        state: Output of `folded_per_key`.
     """
     folded = state.select(
         F.col("base_op").alias("op"),

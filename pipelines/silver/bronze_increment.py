@@ -1,4 +1,4 @@
-"""What is new in bronze, for which collections, and how far it reaches: one read for all of them."""
+"""The bronze increment: new rows by collection, drops and renames, completed snapshots. One read for all of them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from pipelines.model.table_schemas import DOCUMENT_OPS
 from pipelines.model.tables import TableName
 from pipelines.silver.sweep import SnapshotCertificate, snapshot_certificate
 
-_WHOLE: Final = "ends_outside_transaction"
+_OUTSIDE: Final = "ends_outside_transaction"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the rows of a range of versions reach, and whether that is a moment of the source."""
+    """Newest positions in a range of bronze versions, and whether the range ends at a moment of the source."""
 
     position: str | None = None
-    """Of the newest event; None: there is none in the range."""
+    """Position of the newest event. None: no event in the range."""
     read_position: str | None = None
-    """The newest at which a snapshot read."""
-    whole: bool = True
-    """It is certain that no transaction goes on behind the newest event."""
+    """Newest position at which a snapshot read a chunk. None: no READ in the range."""
+    ends_outside_transaction: bool = True
+    """True if the newest event certainly is not in the middle of a transaction."""
     snapshot_runs: bool = True
+    """True if the newest batch was committed during a snapshot, or if no batch ends in the range."""
 
-    def beside(self, position: str | None, read_position: str | None) -> Reach:
-        """The same, where older rows reach those positions."""
+    def merged_with(self, position: str | None, read_position: str | None) -> Reach:
+        """Return this reach with each position raised to the given one, if that is larger."""
         return replace(
             self, position=_later((self.position, position)), read_position=_later((self.read_position, read_position))
         )
@@ -44,19 +45,20 @@ class Reach:
 
 @dataclass(frozen=True)
 class BronzeIncrement:
-    """Of a range of bronze's versions: which incarnations of which collections changed, and the drops and renames in it."""
+    """Changes in a range of bronze versions: changed collections, drops and renames, completed snapshots."""
 
     after: int
+    """Bronze version before the range."""
     changed: Mapping[Namespace, frozenset[str]] = field(default_factory=dict)
-    """By name, the UUIDs of its rows."""
+    """Collection UUIDs of the new rows, by collection name. An empty string stands for a row without a UUID."""
     events: tuple[NamespaceEvent, ...] = ()
     completed: tuple[tuple[int, SnapshotCertificate], ...] = ()
-    """Snapshots that sweep, each with the version that completed it."""
+    """Certificates of completed snapshots, each with the bronze version that completed the snapshot."""
     reach: Reach = Reach()
 
     @staticmethod
     def read(tables: Tables, bronze: TableName, after: int, through: int) -> BronzeIncrement:
-        """I/O: reads rows of versions above *after*, up to *through*."""
+        """Read the increment. I/O: reads bronze rows of versions above *after*, up to and including *through*."""
         if after >= through:
             return BronzeIncrement(after)
         is_event = _is_event()
@@ -69,7 +71,7 @@ class BronzeIncrement:
         )
         rows = (
             found.groupBy("db", "collection", "collection_uuid", event, completion)
-            .agg(*_reaching(is_end, _is_whole(bronze, found)))
+            .agg(*_reaching(is_end, _outside_transaction(bronze, found)))
             .collect()
         )
         changed: dict[Namespace, set[str]] = {}
@@ -87,33 +89,36 @@ class BronzeIncrement:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the range holds heartbeats and other control rows alone."""
+        """Return True if the range holds only heartbeats and other control rows."""
         return not (self.changed or self.events or self.completed)
 
     @property
-    def ended(self) -> frozenset[Namespace]:
-        """Names that drops and renames speak of."""
+    def ended_names(self) -> frozenset[Namespace]:
+        """Names that a drop or rename in the range ended."""
         return frozenset(event.namespace for event in self.events)
 
     @property
-    def healed(self) -> list[str]:
-        """Positions up to which a snapshot that was completed heals gaps."""
+    def healed_positions(self) -> list[str]:
+        """Positions up to which the completed snapshots heal gaps, one for each snapshot that heals any."""
         return [snapshot.heals_up_to for _, snapshot in self.completed if snapshot.heals_up_to is not None]
 
     def sweeping(self, namespace: Namespace, after: int) -> list[SnapshotCertificate]:
-        """Snapshots completed after a version that can tell what is gone of a collection, in the order in which they began to read: of two
-        that miss a document the first one ends it."""
-        told = [(snapshot.position_for(namespace), snapshot) for at, snapshot in self.completed if at > after]
+        """Return the snapshots, completed after version *after*, that can sweep a collection.
+
+        They are ordered by the position at which they began to read: if two lack a document, the first one deletes it.
+        """
+        certificates = [(snapshot.sweep_position(namespace), snapshot) for at, snapshot in self.completed if at > after]
         in_order = sorted(
-            ((position, snapshot) for position, snapshot in told if position is not None), key=lambda pair: pair[0]
+            ((position, snapshot) for position, snapshot in certificates if position is not None),
+            key=lambda pair: pair[0],
         )
         return [snapshot for _, snapshot in in_order]
 
-    def moved(self, before: Mapping[str, Namespace]) -> dict[str, Namespace]:
-        """Where each renamed collection is now, by UUID; those that are gone are forgotten.
+    def current_names(self, before: Mapping[str, Namespace]) -> dict[str, Namespace]:
+        """Return the current name of each renamed collection, by UUID. Dropped collections are removed.
 
         Args:
-            before: The same before these news.
+            before: Current names before this increment.
         """
         now = dict(before)
         for event in sorted(self.events, key=lambda event: event.position):
@@ -124,28 +129,32 @@ class BronzeIncrement:
             now.pop(event.target_uuid or "", None)
         return now
 
-    def concerned(
-        self, moved: Mapping[str, Namespace], known: Iterable[Namespace], admits: Callable[[str, str], bool]
+    def affected_namespaces(
+        self, current_names: Mapping[str, Namespace], known: Iterable[Namespace], admits: Callable[[str, str], bool]
     ) -> set[Namespace]:
-        """Collections whose table has something to do; once a snapshot has looked at them, all that it looked at.
+        """Return the collections whose tables must be updated: changed, renamed, dropped, or read by a snapshot.
 
         Args:
-            moved: As `moved` returns it: late rows of a renamed collection go where it is now.
+            current_names: Output of `current_names`. Late rows of a renamed collection go to the table of its current
+                name.
             known: Collections that have a table.
-            admits: Whether a collection is captured: a rename out of what is captured makes no table.
+            admits: True if a collection (database, name) is captured. A rename to a name that is not captured makes no
+                table.
         """
         changed = {name for name in self.changed if not name.is_temporary}
-        routed = {moved[uuid] for uuids in self.changed.values() for uuid in uuids if uuid in moved}
-        arrived = {event.to for event in self.events if event.to is not None}
+        routed = {current_names[uuid] for uuids in self.changed.values() for uuid in uuids if uuid in current_names}
+        renamed_to = {event.to for event in self.events if event.to is not None}
         ended = {event.namespace for event in self.events} & {*known, *changed}
         swept = {
-            name for name in known if any(snapshot.position_for(name) is not None for _, snapshot in self.completed)
+            name for name in known if any(snapshot.sweep_position(name) is not None for _, snapshot in self.completed)
         }
-        return changed | ended | swept | {name for name in routed | arrived if admits(*name) and not name.is_temporary}
+        return (
+            changed | ended | swept | {name for name in routed | renamed_to if admits(*name) and not name.is_temporary}
+        )
 
 
 def namespaces_that_ended(tables: Tables, bronze: TableName) -> frozenset[Namespace]:
-    """I/O: names that the drops and renames in bronze speak of."""
+    """Return the names that any drop or rename in bronze ended. I/O: reads all drop and rename events of bronze."""
     rows = tables.read(bronze).where(_is_event()).select(F.struct("position", "envelope").alias("event")).collect()
     return frozenset(event.namespace for event in _events(rows))
 
@@ -163,16 +172,19 @@ def _events(rows: Iterable[Row]) -> tuple[NamespaceEvent, ...]:
     return tuple(event for event in found if event is not None)
 
 
-def _is_whole(bronze: TableName, rows: DataFrame) -> Column:
-    """Whether a row of bronze ends inside no transaction: rows of an older format say it in the column that they had."""
+def _outside_transaction(bronze: TableName, rows: DataFrame) -> Column:
+    """Return the column that says whether a batch ends outside a transaction.
+
+    Rows of an older format have it under an older name.
+    """
     present = set(rows.columns)
-    return F.coalesce(*(F.col(name) for name in column_names(bronze, _WHOLE) if name in present)).alias(_WHOLE)
+    return F.coalesce(*(F.col(name) for name in column_names(bronze, _OUTSIDE) if name in present)).alias(_OUTSIDE)
 
 
-def _reaching(is_end: Column, is_whole: Column) -> list[Column]:
-    """Of each group of bronze rows the newest event, READ and end of a batch, and how many rows change a document."""
+def _reaching(is_end: Column, is_outside: Column) -> list[Column]:
+    """Return aggregates of a group of bronze rows: count of document changes; newest event, READ and batch end."""
     is_streamed = F.col("batch").isNotNull() & F.col("position").isNotNull()
-    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", is_whole, "snapshot_id", "resume_token")
+    end = F.struct(F.coalesce("lineage", F.lit(1)).alias("lineage"), "batch", is_outside, "snapshot_id", "resume_token")
     return [
         F.count_if(F.col("op").isin(*DOCUMENT_OPS)).alias("changes"),
         F.max(F.when(is_streamed, F.struct("position", "source.txn_number"))).alias("newest"),
@@ -182,7 +194,7 @@ def _reaching(is_end: Column, is_whole: Column) -> list[Column]:
 
 
 def reach_of(rows: Sequence[Row]) -> Reach:
-    """From groups of bronze rows, each with its newest event, READ and end of a batch."""
+    """Combine grouped bronze rows (columns of `_reaching`) into one `Reach`."""
     newest = max(
         (row["newest"] for row in rows if row["newest"] is not None),
         key=lambda event: str(event["position"]),
@@ -193,20 +205,23 @@ def reach_of(rows: Sequence[Row]) -> Reach:
         key=lambda end: (end["lineage"], end["batch"]),
         default=None,
     )
-    whole = True
+    outside = True
     if newest is not None and newest["txn_number"] is not None:
         token, event = _token_data(end), newest["position"].rpartition(":")[2]
-        whole = token > event or (token == event and end is not None and bool(end[_WHOLE]))
+        outside = token > event or (token == event and end is not None and bool(end[_OUTSIDE]))
     return Reach(
         None if newest is None else newest["position"],
         _later(row["read"] for row in rows),
-        whole,
+        outside,
         snapshot_runs=end is None or end["snapshot_id"] is not None,
     )
 
 
 def _token_data(end: Row | None) -> str:
-    """Empty, which sorts before every token, where nothing ends a batch or its token cannot be read."""
+    """Return the resume token's data.
+
+    Empty, which sorts before every token, without a batch end or a readable token.
+    """
     with suppress(ResumePointLost):
         return "" if end is None else ResumeToken.parse(end["resume_token"]).data
     return ""

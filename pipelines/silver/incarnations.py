@@ -1,8 +1,8 @@
-"""A name's lives: which collection (UUID) a table's rows belong to, when it came by a rename, and when it ended. Pure.
+"""Incarnations of a collection name: when each collection UUID was renamed to the name, and when it ended. Pure.
 
-A drop is a delete of every document of one incarnation, at the drop's position. A rename is that for the old name, and for the new one an
-insert of every document, at the rename's position: no event of the source says so for single documents. Both are applied to rows by
-position, like everything else, so what arrives late finds the same end.
+A drop deletes every document of one incarnation at the drop's position. A rename does the same for the old name. For
+the new name, a rename inserts every document at the rename's position. MongoDB sends no events for these documents, so
+drops and renames are applied to rows by position. A row that arrives late gets the same result.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from pyspark.sql import functions as F
 from pipelines.model.namespaces import Namespace, NamespaceEvent
 from pipelines.model.tables import literal
 
-_REMEMBERED: Final = 20
-_NAMELESS: Final = ""
-"""Stands for every incarnation: what a drop without a UUID ends."""
+_MAX_REMEMBERED: Final = 20
+_UNKNOWN_UUID: Final = ""
+"""Key for a drop without a UUID (MongoDB before 6.0). It ends every incarnation."""
 
 
 @dataclass(frozen=True)
 class Incarnations:
-    """Of one table, by collection UUID: the largest position at which the collection came by a rename, and at which it ended.
+    """Renames and ends of one table's collections, by UUID.
 
-    Only the newest few are kept: a chunk of a snapshot that lands late was read a moment before, not twenty lives ago.
+    Attributes:
+        renamed_at: Largest position at which the collection was renamed to this name.
+        ended_at: Largest position at which the collection was dropped or renamed away.
+
+    Only the newest 20 of each are stored. A late snapshot chunk never refers to an older one.
     """
 
-    came: Mapping[str, str] = field(default_factory=dict)
-    ended: Mapping[str, str] = field(default_factory=dict)
+    renamed_at: Mapping[str, str] = field(default_factory=dict)
+    ended_at: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def from_json(text: str | None) -> Incarnations:
@@ -39,103 +43,123 @@ class Incarnations:
         return Incarnations(stored["came"], stored["ended"])
 
     def to_json(self) -> str:
-        return json.dumps({"came": _newest(self.came), "ended": _newest(self.ended)})
+        return json.dumps({"came": _newest(self.renamed_at), "ended": _newest(self.ended_at)})
 
     def after(
         self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool
     ) -> Incarnations:
-        """What is known after *events*, in any order and any repetition.
+        """Return these incarnations with *events* applied. Order and repetition of the events do not matter.
 
         Args:
-            drops: Whether a drop ends the rows.
-            renames: Whether a rename ends the rows under the old name.
+            drops: True if a drop ends the rows.
+            renames: True if a rename ends the rows under the old name.
         """
-        came, ended = dict(self.came), dict(self.ended)
+        renamed_at, ended_at = dict(self.renamed_at), dict(self.ended_at)
         for event in events:
             if event.to == namespace:
                 if event.uuid is not None:
-                    _raise(came, event.uuid, event.position)
+                    _keep_larger(renamed_at, event.uuid, event.position)
                 if drops and (event.target_uuid is not None or event.uuid is None):
-                    _raise(ended, event.target_uuid or _NAMELESS, event.position)
+                    _keep_larger(ended_at, event.target_uuid or _UNKNOWN_UUID, event.position)
             if event.namespace == namespace and (drops if event.to is None else renames):
-                _raise(ended, event.uuid or _NAMELESS, event.position)
-        return Incarnations(came, ended)
+                _keep_larger(ended_at, event.uuid or _UNKNOWN_UUID, event.position)
+        return Incarnations(renamed_at, ended_at)
 
     def newer_than(self, known: Incarnations) -> Incarnations:
-        """What *known* does not hold yet."""
-        return Incarnations(_news(self.came, known.came), _news(self.ended, known.ended))
+        """Return the entries that *known* lacks or holds with a smaller position."""
+        return Incarnations(_newer(self.renamed_at, known.renamed_at), _newer(self.ended_at, known.ended_at))
 
-    def brings(self) -> Column:
-        """Whether a bronze row, whatever its name, is of a collection that came by a rename after it."""
-        if not self.came:
+    def precedes_rename(self) -> Column:
+        """Return a column: true if the bronze row's collection was renamed to this name after the row.
+
+        The row may bear any name.
+        """
+        if not self.renamed_at:
             return F.lit(False)
-        return F.coalesce(self._came_at() > F.col("position"), F.lit(False))
+        return F.coalesce(self._renamed_at_column() > F.col("position"), F.lit(False))
 
-    def stamped(self, changes: DataFrame) -> DataFrame:
-        """Put what a rename brought right after the rename: above all that had the name before, below all that follows, in its order."""
-        if not self.came:
+    def with_rename_positions(self, changes: DataFrame) -> DataFrame:
+        """Move rows from before a rename to positions right after the rename.
+
+        Their order is kept. They sort above all older rows of the name and below all newer ones.
+        """
+        if not self.renamed_at:
             return changes
-        moved = F.concat(self._came_at(), F.lit("#"), F.col("position"))
-        return changes.withColumn("position", F.when(self.brings(), moved).otherwise(F.col("position")))
+        moved = F.concat(self._renamed_at_column(), F.lit("#"), F.col("position"))
+        return changes.withColumn("position", F.when(self.precedes_rename(), moved).otherwise(F.col("position")))
 
-    def end(self) -> str:
-        """SQL: position at which the incarnation of a silver row ended; null where it lives. A row without a UUID may be any."""
-        if not self.ended:
+    def end_position(self) -> str:
+        """Return SQL for the position at which a silver row's incarnation ended. NULL: it has not ended.
+
+        A row without a UUID may belong to any incarnation, so the newest end counts.
+        """
+        if not self.ended_at:
             return "CAST(NULL AS STRING)"
-        own = f"try_element_at({_map(self.ended)}, _collection_uuid)"
-        known = f"greatest({own}, {literal(self.ended[_NAMELESS])})" if _NAMELESS in self.ended else own
-        return f"if(_collection_uuid IS NULL, {literal(max(self.ended.values()))}, {known})"
+        own = f"try_element_at({_sql_map(self.ended_at)}, _collection_uuid)"
+        known = f"greatest({own}, {literal(self.ended_at[_UNKNOWN_UUID])})" if _UNKNOWN_UUID in self.ended_at else own
+        return f"if(_collection_uuid IS NULL, {literal(max(self.ended_at.values()))}, {known})"
 
-    def is_over(self) -> str:
-        """SQL: whether a silver row's incarnation ended after its newest change."""
-        return f"coalesce({self.end()} > _position, false)"
+    def has_ended(self) -> str:
+        """Return an SQL predicate: true if a silver row's incarnation ended after the row's newest change."""
+        return f"coalesce({self.end_position()} > _position, false)"
 
-    def retired(self, state: DataFrame) -> DataFrame:
-        """Collapsed changes, with a tombstone for each key whose incarnation is over."""
-        if not self.ended:
+    def with_tombstones(self, state: DataFrame) -> DataFrame:
+        """Return *state* (one row per key) with a tombstone for each key whose incarnation has ended."""
+        if not self.ended_at:
             return state
         tombstone = {
             name: F.expr(f"if(_end > _position, {value}, {name})") for name, value in tombstone_at("_end").items()
         }
-        return state.withColumn("_end", F.expr(self.end())).withColumns(tombstone).drop("_end")
+        return state.withColumn("_end", F.expr(self.end_position())).withColumns(tombstone).drop("_end")
 
-    def _came_at(self) -> Column:
-        return F.expr(f"try_element_at({_map(self.came)}, collection_uuid)")
+    def _renamed_at_column(self) -> Column:
+        return F.expr(f"try_element_at({_sql_map(self.renamed_at)}, collection_uuid)")
 
 
 @dataclass(frozen=True)
-class Ends:
-    """Every single end that is remembered, as (position, UUID): a collection that was renamed away may come back, and end again.
+class IncarnationEnds:
+    """All stored ends of incarnations, as (position, UUID) pairs. Only the newest 20 are stored.
 
-    A row of silver shows the newest state and needs the last end alone; a history needs each.
+    A collection that was renamed away may be renamed back and end again. A silver row needs only the last end; a
+    history needs every end.
     """
 
     known: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def from_json(text: str | None) -> Ends:
-        return Ends(tuple((position, uuid) for position, uuid in json.loads(text or "[]")))
+    def from_json(text: str | None) -> IncarnationEnds:
+        return IncarnationEnds(tuple((position, uuid) for position, uuid in json.loads(text or "[]")))
 
     def to_json(self) -> str:
         return json.dumps(self.known)
 
-    def after(self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool) -> Ends:
-        """What is known after *events*; as `Incarnations.after`."""
-        lives = (Incarnations().after([event], namespace, drops=drops, renames=renames) for event in events)
-        found = {(position, uuid) for life in lives for uuid, position in life.ended.items()}
-        return Ends(tuple(sorted({*self.known, *found})[-_REMEMBERED:]))
+    def after(
+        self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool
+    ) -> IncarnationEnds:
+        """Return these ends with the ends in *events* added. Arguments: see `Incarnations.after`."""
+        single_events = (Incarnations().after([event], namespace, drops=drops, renames=renames) for event in events)
+        found = {(position, uuid) for one_event in single_events for uuid, position in one_event.ended_at.items()}
+        return IncarnationEnds(tuple(sorted({*self.known, *found})[-_MAX_REMEMBERED:]))
 
-    def above(self, position: str, uuid: str | None) -> str | None:
-        """Where the life ended that a document of incarnation *uuid* had at *position*; None: it goes on. One without a UUID may be any."""
-        found = (end for end, ended in self.known if end > position and (uuid is None or ended in (uuid, _NAMELESS)))
+    def first_after(self, position: str, uuid: str | None) -> str | None:
+        """Return the first end above *position* of the incarnation *uuid*. None: it has not ended.
+
+        A document without a UUID (*uuid* is None) matches every end.
+        """
+        found = (
+            end for end, ended in self.known if end > position and (uuid is None or ended in (uuid, _UNKNOWN_UUID))
+        )
         return min(found, default=None)
 
-    def column(self) -> Column:
-        """The same for each row of a history; null for a version that is such an end itself, or that a pre-image alone tells of."""
+    def end_column(self) -> Column:
+        """Return a column: for each row of a history, the first end above its position.
+
+        NULL: the incarnation has not ended, the row is itself such an end, or only a pre-image is known of the version.
+        """
         uuid, nowhere = F.col("_collection_uuid"), F.lit(None).cast("STRING")
         found = (
             F.when(
-                (F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _NAMELESS)),
+                (F.lit(end) > F.col("_position")) & (uuid.isNull() | uuid.isin(ended) | F.lit(ended == _UNKNOWN_UUID)),
                 F.lit(end),
             )
             for end, ended in self.known
@@ -144,7 +168,7 @@ class Ends:
 
 
 def tombstone_at(position: str) -> dict[str, str]:
-    """SQL: what makes a row a tombstone at *position*."""
+    """Return the SET clause (column → SQL) that turns a row into a tombstone at *position* (SQL)."""
     return {
         "_position": position,
         "_op": "'d'",
@@ -153,18 +177,21 @@ def tombstone_at(position: str) -> dict[str, str]:
     }
 
 
-def _raise(positions: dict[str, str], uuid: str, position: str) -> None:
+def _keep_larger(positions: dict[str, str], uuid: str, position: str) -> None:
     positions[uuid] = max(positions.get(uuid, ""), position)
 
 
-def _news(positions: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def _newer(positions: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     return {uuid: position for uuid, position in positions.items() if position > known.get(uuid, "")}
 
 
 def _newest(positions: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(positions.items(), key=lambda entry: entry[1])[-_REMEMBERED:])
+    return dict(sorted(positions.items(), key=lambda entry: entry[1])[-_MAX_REMEMBERED:])
 
 
-def _map(entries: Mapping[str, str]) -> str:
-    """As SQL: a call for each column of it takes longer than a small MERGE should."""
+def _sql_map(entries: Mapping[str, str]) -> str:
+    """Return an SQL map literal.
+
+    Built as text: with one Spark call per entry it took longer than a small MERGE should.
+    """
     return f"map({', '.join(literal(text) for entry in entries.items() for text in entry)})"

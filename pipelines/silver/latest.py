@@ -22,24 +22,28 @@ READS: Final = (
     "_commit_version",
     "inexact",
 )
-"""Columns of changes, as `as_changes` makes them of bronze."""
+"""Columns of changes that `latest_per_key` reads. `as_changes` makes them from bronze rows."""
 
 NEWEST: Final = ("_key", "_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid")
-"""What a key's newest change tells; Python on the executors passes it through."""
-NEWEST_DDL: Final = "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, _bronze_version BIGINT, _collection_uuid STRING"
+"""Columns of a key's newest change. Python on the executors passes them through."""
+NEWEST_DDL: Final = (
+    "_key STRING, _position STRING, _op STRING, _deleted BOOLEAN, _cluster_time TIMESTAMP, "
+    "_bronze_version BIGINT, _collection_uuid STRING"
+)
 PENDING_TYPE: Final = "ARRAY<STRUCT<position: STRING, patch: BINARY>>"
 
 
 def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
-    """Bronze rows as changes, control rows included.
+    """Turn bronze rows into changes. Control rows are kept.
 
     Args:
-        rows: Of bronze.
-        exact_updates: Documents of updates are post-images, not looked up.
+        rows: Bronze rows.
+        exact_updates: True if documents of updates are post-images, not lookups.
 
     Returns:
-        The same rows with ``inexact``: why the document of the row may not be the one at its position (`fold_step.Base`); null: it is. An
-        event whose document was left out (``oversize``) has the ``op`` of an insert or an update here, and no document.
+        *rows* with the column ``inexact``: the reason why the row's document may not be the one at its position
+        (`fold.step.Base`); null: it is. An oversize event, stored without its document, gets the ``op`` of an insert or
+        an update.
     """
     op, kind = F.col("op"), F.col("operation_type")
     looked_up = (op == "u") & ~kind.eqNullSafe("replace") & F.lit(not exact_updates)
@@ -51,19 +55,22 @@ def as_changes(rows: DataFrame, *, exact_updates: bool) -> DataFrame:
 
 
 def latest_per_key(changes: DataFrame) -> DataFrame:
-    """Keep, for every key, its newest change and the newest document that came with any of its changes.
+    """Keep the newest change and the newest document of every key.
 
-    The two may differ: a delete carries no document, and an update's lookup may come back null when the document is already gone.
-    Both are the largest of their kind, so the result is the same for any order, any batching and any duplication of rows.
+    The two may come from different changes: a delete has no document, and an update's lookup may return null.
+    Both have the largest position of their kind. So the order, batching and duplication of rows do not matter.
 
     Args:
-        changes: Bronze rows of one collection, control rows included; reads `READS`.
+        changes: Output of `as_changes` for one collection; reads `READS`. Control rows are ignored.
 
     Returns:
-        At most one row per key: `NEWEST` of the newest change; ``_base_position``, ``base_op`` and ``envelope`` of the newest document, and
-        ``_inexact_because``, why it may not be the one at that position; all null where no document came, or only from another incarnation
-        of the collection; ``inserted``, whether an insert was among its changes.
-        Empty in, empty out.
+        At most one row per key. Empty in, empty out. Columns:
+
+        * `NEWEST`: the newest change.
+        * ``_base_position``, ``base_op``, ``envelope``: the newest document. ``_inexact_because``: the reason why it
+          may not be the document at that position. All null if there is no document, or only one of another
+          incarnation.
+        * ``inserted``: True if the stream inserted the key.
 
     Raises:
         ContractError: A column is missing (checked on the schema, before any job runs).
@@ -85,7 +92,7 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     return (
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy(F.col("key").alias("_key"))
-        .agg(newest, base_position, base, was_inserted().alias("inserted"))
+        .agg(newest, base_position, base, contains_insert().alias("inserted"))
         .select(
             "_key",
             F.col("newest.position").alias("_position"),
@@ -103,23 +110,23 @@ def latest_per_key(changes: DataFrame) -> DataFrame:
     )
 
 
-def was_inserted() -> Column:
-    """Of some changes of one key, an aggregate: whether one of them is an insert of the stream."""
+def contains_insert() -> Column:
+    """Return an aggregate over the changes of a key: true if one of them is an insert event."""
     return F.max(F.col("op") == "c")
 
 
-def is_of(namespace: Namespace) -> Column:
-    """Whether a bronze row bears the collection's name."""
+def in_namespace(namespace: Namespace) -> Column:
+    """Return a column: true if a bronze row has the collection's name."""
     return (F.col("db") == namespace.db) & (F.col("collection") == namespace.collection)
 
 
 def same_incarnation(one: str, other: str) -> Column:
-    """Whether two columns name the same life of the collection; an unknown one may be any."""
+    """Return a column: true if two UUID columns name the same incarnation. A null UUID matches any incarnation."""
     return F.coalesce(F.col(one) == F.col(other), F.lit(True))
 
 
 def without_deleted_values(state: DataFrame) -> DataFrame:
-    """``deletes: hard``: a tombstone keeps its position and nothing of the document."""
+    """Clear the document of every tombstone, for ``deletes: hard``. The tombstone keeps its position."""
     keep = ~F.col("_deleted")
     values = [
         name

@@ -1,4 +1,4 @@
-"""Documents of a silver batch that JSON cannot show. Pure: DataFrame → DataFrame, lazy."""
+"""Poison: documents of a silver batch that JSON cannot represent. Pure: DataFrame → DataFrame, lazy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SCHEMA = pa.schema([("key", pa.string()), ("position", pa.string()), ("message"
 
 
 def poisoned_documents(state: DataFrame) -> DataFrame:
-    """The documents that silver can keep only as bytes, in part or as a whole.
+    """Return the documents that silver can store, as a whole or in part, only as bytes.
 
     Args:
-        state: As `latest_per_key` or `folded_per_key` returns it.
+        state: Output of `latest_per_key` or `folded_per_key`.
 
     Returns:
-        ``key``, ``position`` (of the document), ``message``, ``raw``; none where all is well.
+        ``key``, ``position`` (of the document), ``message``, ``raw``. Empty if JSON can represent every document.
     """
     documents = state.where(F.col("envelope").isNotNull()).select("_key", "_base_position", "base_op", "envelope")
     return documents.mapInArrow(_find, _DDL)

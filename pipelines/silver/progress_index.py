@@ -1,10 +1,11 @@
-"""What an idle collection costs: nothing.
+"""The progress index: up to which bronze version each silver table is complete. It makes idle collections free.
 
-Each silver table carries its own progress and is believed before anything else. A table without news is not touched, so its progress
-falls behind; the ledger says of such a table "no row of it in bronze versions (own, through]". It is trusted only while the table's own
-progress is not below *own*: a table that was dropped or restored begins anew. Losing the ledger costs one longer read.
+Each silver table stores its own progress, which takes precedence. A table without new rows is not touched, so its own
+progress falls behind. For such a table the index says: no row in bronze versions (own, complete_through]. The index is
+trusted only while the table's own progress is not below the version in the index: a dropped or restored table starts
+over. A lost index costs one longer read of bronze.
 
-It is a property of ``control.cuts``, one for each bronze table: read and written without a Spark job, as a table of its own would need.
+The index is a property of ``control.cuts``, one for each bronze table. Reading or writing it needs no Spark job.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import CUTS
 from pipelines.silver.typed_table import Progress
 
-_LEDGER = "strandline.progress_index."
-_LOOKS_THROUGH: Final = 200
-"""Commits of bronze without news that one look may cross. Measured: 100 heartbeats take 1.2 s, 300 take 2.1 s, 1,000 take 4 s."""
-_LOOKS_BACK_SECONDS: Final = 24 * 3600
-"""Delta reads no changes of commits that are older than the retention of files, which is at least a day."""
+_PROPERTY_PREFIX = "strandline.progress_index."
+_MAX_COMMITS_WITHOUT_NEWS: Final = 200
+"""Maximum bronze commits without new rows before the index is stored again. Reading 100 heartbeats takes 1.2 s, 300
+take 2.1 s, 1,000 take 4 s (measured)."""
+_MAX_AGE_SECONDS: Final = 24 * 3600
+"""Maximum age of a stored index, in seconds. Delta cannot read changes older than file retention, which is at least one
+day."""
 
 
 @dataclass(frozen=True)
 class LastCut:
-    """The newest row of ``control.cuts`` of a bronze table, as far as the next one needs it."""
+    """Fields of the newest row of ``control.cuts`` that the next cut needs."""
 
     number: int
     bronze_version: int
@@ -42,115 +45,147 @@ class LastCut:
 
 @dataclass(frozen=True)
 class ProgressIndex:
-    """Of each known collection: the progress its table had noted itself, and one version up to which all of them are complete."""
+    """Progress of all silver tables of one bronze table."""
 
     bronze_id: str
-    own: dict[Namespace, int]
+    own_versions: dict[Namespace, int]
+    """Bronze version that each collection's table had stored as its own progress."""
     complete_through: int
-    """-1: no run over all collections has ended yet."""
-    moved: Mapping[str, Namespace] = field(default_factory=dict)
-    """Where each renamed collection is now, by UUID."""
+    """Bronze version up to which all tables are complete. -1: no run over all collections has finished yet."""
+    current_names: Mapping[str, Namespace] = field(default_factory=dict)
+    """Current name of each renamed collection, by UUID."""
     versions: Mapping[str, int] = field(default_factory=dict)
-    """As which version the last run left each table: one that still is at it needs no look at its progress."""
+    """Delta version of each silver table after the last run. While a table is still at this version, its progress need
+    not be read."""
     cut: LastCut | None = None
-    doubts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By table, why a cut with it is not exact; of tables that have such rows."""
-    ended: frozenset[Namespace] | None = None
-    """Names that drops and renames up to `complete_through` speak of. None: a release that did not note them wrote this."""
-    healed: str | None = None
-    """Largest `SnapshotCertificate.heals_up_to` of the snapshots completed up to `complete_through`; empty: there is none. None: as above."""
+    inexact_reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Reasons why a cut is inexact, by table. Tables without such rows are left out."""
+    ended_names: frozenset[Namespace] | None = None
+    """Names that a drop or rename up to `complete_through` ended. None: an older release wrote the index and did not
+    store them."""
+    healed_through: str | None = None
+    """Largest `SnapshotCertificate.heals_up_to` of the snapshots completed up to `complete_through`. Empty: no such
+    snapshot. None: an older release wrote the index and did not store it."""
     stored_at: datetime | None = None
-    """When it was stored, UTC."""
+    """Time at which the index was stored, in UTC. None: not stored yet, or stored by an older release."""
 
     @staticmethod
     def read(tables: Tables, bronze_id: str) -> ProgressIndex:
-        """I/O: what the last run over all collections noted of this bronze table."""
-        stored = tables.properties(CUTS).get(_LEDGER + bronze_id) if tables.exists(CUTS) else None
+        """Read the stored index of a bronze table.
+
+        An empty index if none is stored. I/O: reads properties of ``control.cuts``.
+        """
+        stored = tables.properties(CUTS).get(_PROPERTY_PREFIX + bronze_id) if tables.exists(CUTS) else None
         return (
-            ProgressIndex.empty(bronze_id) if stored is None else _from_json(bronze_id, json.loads(_unpacked(stored)))
+            ProgressIndex.empty(bronze_id)
+            if stored is None
+            else _from_json(bronze_id, json.loads(_decompressed(stored)))
         )
 
     @staticmethod
     def empty(bronze_id: str) -> ProgressIndex:
-        """Before the first run over all collections."""
-        return ProgressIndex(bronze_id, {}, -1, ended=frozenset(), healed="")
+        """Return the index before the first run over all collections."""
+        return ProgressIndex(bronze_id, {}, -1, ended_names=frozenset(), healed_through="")
 
     def own_progress(self, progress: Progress | None) -> int:
-        """A table's own progress in this bronze table; -1 where it is new, or was built from another one."""
+        """Return the bronze version in a table's own progress. -1: no progress, or that of another bronze table."""
         return -1 if progress is None or progress.bronze_id != self.bronze_id else progress.version
 
-    def effective(self, namespace: Namespace, own: int) -> int:
-        """The version after which a table must read. Of a collection that is not known there is no row up to `complete_through`."""
-        trusted = own >= self.own.get(namespace, -1)
+    def effective_version(self, namespace: Namespace, own: int) -> int:
+        """Return the bronze version up to which a table is complete.
+
+        A collection that the index does not know has no row up to `complete_through`.
+
+        Args:
+            own: Bronze version in the table's own progress; -1: none.
+        """
+        trusted = own >= self.own_versions.get(namespace, -1)
         return max(own, self.complete_through) if trusted else own
 
-    def reached(self, namespace: Namespace, progress: Progress | None) -> int:
-        """The same, of a table that notes *progress* itself."""
-        return self.effective(namespace, self.own_progress(progress))
+    def reached_version(self, namespace: Namespace, progress: Progress | None) -> int:
+        """Return the bronze version up to which a table with this stored *progress* is complete."""
+        return self.effective_version(namespace, self.own_progress(progress))
 
-    def advanced(
+    def after_run(
         self,
         namespaces: Iterable[Namespace],
         through: int,
-        moved: Mapping[str, Namespace],
+        current_names: Mapping[str, Namespace],
         versions: Mapping[str, int],
-        doubts: Mapping[str, tuple[str, ...]] | None = None,
+        inexact_reasons: Mapping[str, tuple[str, ...]] | None = None,
     ) -> ProgressIndex:
-        """The ledger after a run over all collections: *namespaces* had news, all others had none.
+        """Return the index after a run over all collections, up to bronze version *through*.
 
         Args:
-            versions: As which the run left the tables that it touched.
-            doubts: Of the same tables; empty where there are none.
+            namespaces: Collections that had new rows; all others had none.
+            versions: Delta versions of the touched tables after the run.
+            inexact_reasons: Reasons for inexactness of the same tables. An empty tuple removes a table's entry.
         """
-        own = self.own | dict.fromkeys(namespaces, through)
-        known = {table: reasons for table, reasons in {**self.doubts, **(doubts or {})}.items() if reasons}
+        own_versions = self.own_versions | dict.fromkeys(namespaces, through)
+        known = {
+            table: reasons for table, reasons in {**self.inexact_reasons, **(inexact_reasons or {})}.items() if reasons
+        }
         return replace(
-            self, own=own, complete_through=through, moved=moved, versions={**self.versions, **versions}, doubts=known
+            self,
+            own_versions=own_versions,
+            complete_through=through,
+            current_names=current_names,
+            versions={**self.versions, **versions},
+            inexact_reasons=known,
         )
 
-    def having_met(self, ended: Iterable[Namespace], healed: Iterable[str]) -> ProgressIndex:
-        """The ledger with what a range of bronze tells: names that *ended*, and positions up to which its snapshots heal gaps.
+    def with_events(self, ended_names: Iterable[Namespace], healed_positions: Iterable[str]) -> ProgressIndex:
+        """Return the index with *ended_names* and *healed_positions* of a range of bronze added.
 
-        Temporary names are left out: none of them gets a table.
+        Temporary names are left out because they never get a table.
         """
-        names = (self.ended or frozenset()) | {name for name in ended if not name.is_temporary}
-        return replace(self, ended=names, healed=max([self.healed or "", *healed]))
+        names = (self.ended_names or frozenset()) | {name for name in ended_names if not name.is_temporary}
+        return replace(self, ended_names=names, healed_through=max([self.healed_through or "", *healed_positions]))
 
     def is_worth_a_commit(self, stored: ProgressIndex, now: datetime) -> bool:
-        """False while the ledger says nothing that *stored* does not say, except that some more commits of bronze bring no news."""
+        """Return True if the index should be stored again.
+
+        It should if any other field than `complete_through` changed. It also should if `complete_through` rose by 200
+        commits or more, or if it rose at all and the *stored* index is a day old.
+        """
         if replace(self, complete_through=stored.complete_through) != stored:
             return True
         age = 0.0 if stored.stored_at is None else (now - stored.stored_at).total_seconds()
         passed = self.complete_through - stored.complete_through
-        return passed >= _LOOKS_THROUGH or (passed > 0 and age >= _LOOKS_BACK_SECONDS)
+        return passed >= _MAX_COMMITS_WITHOUT_NEWS or (passed > 0 and age >= _MAX_AGE_SECONDS)
 
     def store(self, tables: Tables, now: datetime) -> ProgressIndex:
-        """I/O: one commit to ``control.cuts``, which is there. Returns what a later `read` returns."""
-        noted = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
-        retrying()(tables.set_properties, CUTS, {_LEDGER + self.bronze_id: _packed(json.dumps(noted._to_json()))})
-        return noted
+        """Store the index. Returns the index that a later `read` returns.
+
+        I/O: one commit to ``control.cuts``, which must exist. Idempotent; retried after a write conflict.
+        """
+        stored = replace(self, stored_at=now.replace(microsecond=0).astimezone(UTC))
+        retrying()(
+            tables.set_properties, CUTS, {_PROPERTY_PREFIX + self.bronze_id: _compressed(json.dumps(stored._to_json()))}
+        )
+        return stored
 
     def _to_json(self) -> dict[str, Any]:
         return {
-            "own": {str(namespace): own for namespace, own in sorted(self.own.items())},
+            "own": {str(namespace): own for namespace, own in sorted(self.own_versions.items())},
             "complete_through": self.complete_through,
-            "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.moved.items())},
+            "moved": {uuid: str(namespace) for uuid, namespace in sorted(self.current_names.items())},
             "versions": dict(sorted(self.versions.items())),
             "cut": None if self.cut is None else asdict(self.cut),
-            "ended": None if self.ended is None else sorted(map(str, self.ended)),
-            "healed": self.healed,
-            "doubts": {table: list(reasons) for table, reasons in sorted(self.doubts.items())},
+            "ended": None if self.ended_names is None else sorted(map(str, self.ended_names)),
+            "healed": self.healed_through,
+            "doubts": {table: list(reasons) for table, reasons in sorted(self.inexact_reasons.items())},
             "stored_at": None if self.stored_at is None else self.stored_at.isoformat(),
         }
 
 
-def _packed(text: str) -> str:
-    """A sixth of the size: every commit of properties carries all of them, and so does its checksum."""
+def _compressed(text: str) -> str:
+    """Compress to a sixth of the size. Every commit of properties, and its checksum file, holds all properties."""
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
-def _unpacked(stored: str) -> str:
-    """Older releases stored plain JSON."""
+def _decompressed(stored: str) -> str:
+    """Return the stored JSON. Older releases stored it uncompressed."""
     return stored if stored.startswith("{") else zlib.decompress(base64.b64decode(stored)).decode()
 
 
@@ -158,13 +193,13 @@ def _from_json(bronze_id: str, stored: dict[str, Any]) -> ProgressIndex:
     ended, stored_at = stored.get("ended"), stored.get("stored_at")
     return ProgressIndex(
         bronze_id,
-        own={Namespace.parse(name): own for name, own in stored["own"].items()},
+        own_versions={Namespace.parse(name): own for name, own in stored["own"].items()},
         complete_through=stored["complete_through"],
-        moved={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
+        current_names={uuid: Namespace.parse(name) for uuid, name in stored["moved"].items()},
         versions=stored["versions"],
         cut=None if stored["cut"] is None else LastCut(**stored["cut"]),
-        doubts={table: tuple(reasons) for table, reasons in stored.get("doubts", {}).items()},
-        ended=None if ended is None else frozenset(map(Namespace.parse, ended)),
-        healed=stored.get("healed"),
+        inexact_reasons={table: tuple(reasons) for table, reasons in stored.get("doubts", {}).items()},
+        ended_names=None if ended is None else frozenset(map(Namespace.parse, ended)),
+        healed_through=stored.get("healed"),
         stored_at=None if stored_at is None else datetime.fromisoformat(stored_at),
     )

@@ -1,8 +1,8 @@
-"""The floor of a silver table: below it tombstones may be gone, so a key that the table lacks is not inserted there. Pure.
+"""The purge watermark of a silver table: tombstones below it may be gone, so no missing key is inserted below it. Pure.
 
-That no document comes back follows from this alone: what arrives at or above the floor is newer than any tombstone that went, and what
-arrives below it finds no way in. The floor itself must not be higher than anything that may still arrive *and* is news; the smallest of
-some bounds is not.
+This keeps deleted documents deleted: a change at or above the watermark is newer than any purged tombstone, and a
+change below it is not inserted. The watermark must not pass any position at which a new change may still arrive. It is
+the smallest of several bounds.
 """
 
 from __future__ import annotations
@@ -18,25 +18,32 @@ from pipelines.silver.sweep import SnapshotCertificate
 
 @dataclass(frozen=True)
 class WatermarkBound:
-    """Nothing that is news can arrive below *position*, as far as one way goes on which it comes."""
+    """Upper bound of the purge watermark, from one source of late changes.
+
+    No new change from this source (for example the stream or a snapshot) can arrive below *position*.
+    """
 
     position: str
-    awaits: str = ""
-    """What moves it on; empty: time alone."""
+    blocked_by: str = ""
+    """Condition that must be met before the bound rises. Empty: it rises with time."""
 
 
 def lowest_bound(bounds: Iterable[WatermarkBound]) -> WatermarkBound:
-    """The lowest of *bounds*; of equal ones the first."""
+    """Return the lowest of *bounds*. Of equal bounds, the first."""
     return min(bounds, key=lambda bound: bound.position)
 
 
 def gap_bounds(
     gaps: Iterable[Gap], namespace: Namespace, snapshots: Iterable[SnapshotCertificate]
 ) -> Iterator[WatermarkBound]:
-    """Events that bronze lacks may come after all, when the position is moved back. They are no news once a snapshot has read, behind the
-    gap, the whole collection. An open gap sets no bound: it would keep every tombstone for as long as a user's stages stand."""
+    """Return a bound for each gap that no snapshot has healed for the collection.
+
+    The missing events of a gap may still arrive after an offset is moved back. They no longer matter once a snapshot
+    has read the whole collection after the gap. An open gap sets no bound: it would block the purge for as long as the
+    user's pipeline stages stay.
+    """
     healed = max(
-        (position for snapshot in snapshots if (position := snapshot.position_for(namespace)) is not None), default=""
+        (position for snapshot in snapshots if (position := snapshot.sweep_position(namespace)) is not None), default=""
     )
     for gap in gaps:
         if gap.concerns(str(namespace)) and gap.before > healed and not gap.is_open:
@@ -44,5 +51,5 @@ def gap_bounds(
 
 
 def is_below(purge_watermark: str) -> str:
-    """SQL: whether a silver row is a tombstone that may go."""
+    """Return an SQL predicate: true if a silver row is a tombstone below the purge watermark."""
     return f"_deleted AND _position < {literal(purge_watermark)}"

@@ -1,4 +1,4 @@
-"""A silver table beside the one that was built anew from bronze: which rows differ. Pure: DataFrame → DataFrame, lazy."""
+"""Differences between a silver table and its rebuild from bronze. Pure: DataFrame → DataFrame, lazy."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ COMPARED: Final = (
     "_pending",
     "_document",
 )
-"""What a row says. The typed columns and `_rescued` are made of `_document`; `_bronze_version` tells which run brought it, and no more."""
+"""Compared columns. Typed columns and `_rescued` derive from `_document`; `_bronze_version` only says which run merged
+the row."""
 
 _READ: Final = f":{SNAPSHOT_SUFFIX}"
 
 
 def changed_rows(present: DataFrame, rebuilt: DataFrame, *, purge_watermark: str = "") -> DataFrame:
-    """Rows that are not the same in two versions of a table.
+    """Return the rows that differ between a table and its rebuild.
 
-    Where the end of a document is told twice, by its event and by a snapshot that no longer met it, it depends on which silver saw first at
-    which of the two positions its tombstone stands: that is no difference.
+    A deletion may be known from its event and from a sweep. The tombstone's position then depends on which one silver
+    saw first. Such a difference in position is ignored.
 
     Args:
-        present, rebuilt: Silver tables, whatever their typed columns are; unique by ``_key``.
-        floor: Of *present*. Tombstones below it may be there or not.
+        present, rebuilt: Silver tables with any typed columns; unique by ``_key``.
+        purge_watermark: Purge watermark of *present*. Tombstones below it may be on one side only.
 
     Returns:
-        ``_key`` and ``kind``: ``missing`` (not in *present*), ``extra`` (only there) or ``different``. Empty where all is equal.
+        ``_key`` and ``kind``: ``missing`` (not in *present*), ``extra`` (only in *present*) or ``different``. Empty if
+        all is equal.
     """
     before, after = present.select("_key", *COMPARED).alias("before"), rebuilt.select("_key", *COMPARED).alias("after")
     is_swept = F.col("before._position").endswith(_READ) | F.col("after._position").endswith(_READ)
@@ -45,8 +47,8 @@ def changed_rows(present: DataFrame, rebuilt: DataFrame, *, purge_watermark: str
     same["_position"] |= F.coalesce(F.col("before._deleted") & F.col("after._deleted") & is_swept, F.lit(False))
     kind = F.when(F.col("before._key").isNull(), "missing").when(F.col("after._key").isNull(), "extra")
     kind = kind.when(~reduce(Column.__and__, same.values()), "different")
-    is_news = ~(_may_be_gone("before", purge_watermark) & _may_be_gone("after", purge_watermark))
-    joined = before.join(after, F.col("before._key") == F.col("after._key"), "full").where(is_news)
+    is_expected = ~(_may_be_gone("before", purge_watermark) & _may_be_gone("after", purge_watermark))
+    joined = before.join(after, F.col("before._key") == F.col("after._key"), "full").where(is_expected)
     return joined.select(F.coalesce("before._key", "after._key").alias("_key"), kind.alias("kind")).where(
         F.col("kind").isNotNull()
     )
@@ -58,7 +60,10 @@ def _may_be_gone(side: str, purge_watermark: str) -> Column:
 
 
 def retyped(present: T.StructType, rebuilt: T.StructType) -> list[tuple[str, str, str]]:
-    """Columns whose type is another one: name, type before (empty: there was none), type now (empty: there is none)."""
+    """Return the columns whose type changed: name, type before, type now.
+
+    An empty type means that the column does not exist.
+    """
     before = {column.name: column.dataType.simpleString() for column in present}
     after = {column.name: column.dataType.simpleString() for column in rebuilt}
     return [

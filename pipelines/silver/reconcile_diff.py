@@ -1,5 +1,7 @@
-"""Silver as `reconcile` sees it: a sum for each range, the documents of chosen ranges, and how they differ from the source's. Pure:
-DataFrame → DataFrame, lazy."""
+"""Comparison of silver with the source for `reconcile`: digest sums by `_id` range, documents of a range, differences.
+
+Pure: DataFrame → DataFrame, lazy.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,24 @@ _DOCUMENTS = pa.schema(
         ("digest", pa.binary()),
     ]
 )
-WAITING: Final = -1
+WAITING_RANGE: Final = -1
+"""Range number of rows that wait for their document. Their `_id` range is not known."""
 _READS = ("_key", "_position", "_deleted", "_document")
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def silver_sums(rows: DataFrame, bounds: Sequence[bytes], through: Sequence[str]) -> DataFrame:
-    """Count and sum of each range's living documents.
+    """Count the live documents of each `_id` range and sum their digests.
 
     Args:
-        rows: A silver table.
-        bounds: Between the ranges, in the server's order.
-        through: For each range, the position at which the source's was read: what changed later is left out.
+        rows: Silver table.
+        bounds: Boundaries between the ranges, in MongoDB's sort order.
+        through: Position at which each range was read from the source. Rows that changed later are left out.
 
     Returns:
-        ``number``, ``documents``, ``total``: one row for each range of each partition, to be added up. `WAITING` is the number of rows
-        that wait for their document: nobody knows in which range they are.
+        Rows of `SUMS_DDL`: one row for each range of each partition, to be added up. Rows that wait for their document
+        are counted under the range number `WAITING_RANGE`.
     """
     living = rows.where(~F.col("_deleted"))
     return living.select("_position", "_document").mapInArrow(_summing(tuple(bounds), tuple(through)), SUMS_DDL)
@@ -53,8 +56,8 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
         for batch in batches:
             documents: dict[int, list[bytes]] = {}
             for position, document in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                number = WAITING if document is None else finder.number(document)
-                if number == WAITING or position <= through[number]:
+                number = WAITING_RANGE if document is None else finder.number(document)
+                if number == WAITING_RANGE or position <= through[number]:
                     documents.setdefault(number, []).append(document or b"")
             for number, found in documents.items():
                 sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(found)
@@ -64,21 +67,24 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
 
 
 def sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
-    """Rows of `SUMS_DDL`."""
+    """Return *sums* (range number → digest) as rows of `SUMS_DDL`."""
     schema = pa.schema([("number", pa.int32()), ("documents", pa.int64()), ("total", pa.string())])
     rows = [{"number": number, "documents": found.documents, "total": found.to_hex()} for number, found in sums.items()]
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def silver_documents(rows: DataFrame, bounds: Sequence[bytes], numbers: Collection[int], through: str) -> DataFrame:
-    """The living documents of some ranges, as digests; and every row, living or not, that changed after *through*.
+    """Return the digests of live documents in some ranges, and every live or deleted row changed after *through*.
 
     Args:
-        numbers: The ranges that are looked at.
-        through: The position at which the source is read.
+        rows: Silver table.
+        bounds: Boundaries between the ranges, in MongoDB's sort order.
+        numbers: Numbers of the ranges to return.
+        through: Position at which the source is read.
 
     Returns:
-        `DOCUMENTS_DDL`. A row that waits for its document stands in every range, with null ``identifier`` and ``digest``.
+        Rows of `DOCUMENTS_DDL`; ``moved`` is true for a change after *through*. A row that waits for its document is
+        always returned, with null ``identifier`` and ``digest``.
     """
     wanted = rows.where(~F.col("_deleted") | (F.col("_position") > through)).select(*_READS)
     return wanted.mapInArrow(_listing(tuple(bounds), frozenset(numbers), through), DOCUMENTS_DDL)
@@ -104,15 +110,15 @@ def _listing(bounds: tuple[bytes, ...], numbers: frozenset[int], through: str) -
 
 
 def differences(source: DataFrame, silver: DataFrame) -> DataFrame:
-    """How the two sides differ.
+    """Return the documents that differ between the source and silver.
 
     Args:
         source: ``key``, ``identifier``, ``digest``; unique by key.
-        silver: `DOCUMENTS_DDL`; unique by key. A row that has moved is compared with nothing.
+        silver: Rows of `DOCUMENTS_DDL`; unique by key. Rows with ``moved`` are not compared.
 
     Returns:
-        ``key``, ``kind`` (``missing`` or ``extra`` in silver, or ``different``), ``identifier``, ``position`` (silver's; null where
-        it has no row). Empty where all is equal.
+        ``key``, ``kind`` (``missing`` or ``extra`` in silver, or ``different``), ``identifier``, ``position`` (of the
+        silver row; null if there is none). Empty if both sides are equal.
     """
     here, there = silver.alias("here"), source.alias("there")
     is_missing, is_extra = F.col("here.key").isNull(), F.col("there.key").isNull()

@@ -1,4 +1,4 @@
-"""One silver table: its MERGE, and what ends its rows."""
+"""A silver table: MERGE, sweep, retirement and purge of its rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from pipelines.silver.key_filter import Keys
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
 
-_FOLDS, _INCARNATIONS, _FLOOR = "strandline.has_patches", "strandline.incarnations", "strandline.purge_watermark"
+_HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
+_PURGE_WATERMARK = "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
-_DOUBTS: Final = {
+_INEXACTNESS: Final = {
     quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
     for name in ("_exact", "_inexact_because")
 }
-"""What a MERGE sets where the table's own document stays: a row without a document tells what is missing in that one now."""
+"""SET clause for a row that keeps its document: a change without a document updates only the reasons for
+inexactness."""
 
 CLUSTERED_BY = ("_key",)
 
@@ -35,45 +37,50 @@ Deletes = Literal["soft", "hard"]
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What a silver table knows of itself."""
+class OpenedTable:
+    """Metadata read from a silver table's properties."""
 
     shape: Shape
     progress: Progress | None
     incarnations: Incarnations
-    folds: bool
-    """Patches have come for the table, so that any row may hold some that wait."""
+    has_patches: bool
+    """True once a patch was merged: any row may then hold pending patches."""
 
 
 @dataclass(frozen=True)
 class SilverTable(TypedTable):
-    """Reads and writes of ``silver.<collection>``."""
+    """Read and write ``silver.<collection>``."""
 
-    def open(self, namespace: str, source: str) -> Opened:
-        """I/O: creates the empty table if it is not there. Idempotent.
+    def open(self, namespace: str, source: str) -> OpenedTable:
+        """Create the empty table if it does not exist, and read its metadata.
+
+        I/O: reads table properties; writes at most one table. Idempotent.
 
         Raises:
-            ContractError: The table holds another collection, or another source's.
+            ContractError: The table belongs to another collection or to another source.
         """
         found = self.create(
             SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY, skipping=("_inexact_because",)
         )
-        return Opened(
-            shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _FOLDS in found
+        return OpenedTable(
+            shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _HAS_PATCHES in found
         )
 
-    def make_like(self, other: SilverTable, namespace: str) -> None:
-        """I/O: creates the empty table with the columns of *other*, if it is not there."""
+    def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
+        """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
         self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
 
     def namespace(self) -> Namespace | None:
-        """I/O: which collection the table holds; None where there is no such silver table."""
+        """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""
         owner = self.owner()
         return Namespace.parse(owner) if owner else None
 
-    def doubts(self) -> tuple[str, ...]:
-        """I/O: one small aggregate, of a table that folds. Why rows that live lack changes, or may show a field under another name."""
-        if _FOLDS not in self.tables.properties(self.name):
+    def inexact_reasons(self) -> tuple[str, ...]:
+        """Return the distinct reasons why live rows may be inexact: oversize change, ambiguous path, pending patch.
+
+        I/O: one small aggregate if the table ever received a patch; otherwise only table properties.
+        """
+        if _HAS_PATCHES not in self.tables.properties(self.name):
             return ()
         rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
         found = {
@@ -81,27 +88,34 @@ class SilverTable(TypedTable):
         }
         return tuple(sorted(found & {OVERSIZE, PATH, WAITING}))
 
-    def note_folding(self) -> None:
-        """I/O: one commit, before the first patch is merged. Idempotent."""
-        self.tables.set_properties(self.name, {_FOLDS: "true"})
+    def mark_has_patches(self) -> None:
+        """Mark the table as one that may hold pending patches. Call before the first patch is merged.
+
+        I/O: one commit. Idempotent.
+        """
+        self.tables.set_properties(self.name, {_HAS_PATCHES: "true"})
 
     def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
         """MERGE *rows* by key under the position guard.
 
-        Every row is the pair (newest change, newest document), each with its position. Larger wins, for each of the two on its own:
-        a join semilattice, so any order, any batching and any repetition of rows ends in the same table. A late READ below a tombstone
-        therefore fills in the tombstone's last values, and can never bring the document back. A row never mixes two incarnations of its
-        collection: a change of another one takes the whole row, or nothing. A key that the table lacks is not inserted below the floor.
-        A patch that waits is kept, wherever it stands.
+        Each row holds the key's newest change and its newest document, each with its own position. The larger position
+        wins, for the change and for the document separately. This is a join semilattice: the order, batching and
+        repetition of rows do not matter.
 
-        I/O: one commit, or none; tried again where another one goes before. Idempotent by the positions.
+        * A late READ below a tombstone fills in the tombstone's last values. It never restores the document.
+        * A row never mixes two incarnations: a change of another incarnation replaces the whole row or nothing.
+        * A key that the table lacks is not inserted below the purge watermark.
+        * A pending patch is kept, whatever its position.
+
+        I/O: writes at most one commit; retried after a write conflict. Idempotent by the positions.
 
         Args:
-            rows: As `typed_rows` returns them; unique by ``_key``.
-            keys: Those of *rows*: files and rows of the table that hold none of them are not read.
+            rows: Output of `typed_rows`; unique by ``_key``.
+            keys: Keys of *rows*. Files and rows of the table outside these keys are not read.
+            deletes: ``hard`` clears the values of deleted documents; ``soft`` keeps the last ones.
 
         Raises:
-            ContractError: As `require`.
+            ContractError: See `require`.
         """
         self.require(rows.columns)
         return retrying()(
@@ -109,18 +123,23 @@ class SilverTable(TypedTable):
         )
 
     def insert(self, rows: DataFrame, *, keys: Keys) -> Merged:
-        """`merge` of those *rows* alone whose key the table lacks; the others are passed over. Of the table only keys are read."""
+        """MERGE only the *rows* whose key the table lacks.
+
+        Other rows are skipped. Only the table's key columns are read.
+        """
         self.require(rows.columns)
         return retrying()(lambda: self._inserting(self._merging(rows, keys), rows).execute())
 
     def update(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
-        """`merge` of those *rows* alone whose key the table holds; the others are passed over. The table is not shuffled: every task gets
-        all *rows*, so they must fit into memory."""
+        """MERGE only the *rows* whose key the table holds. Other rows are skipped.
+
+        The table is not shuffled: *rows* are broadcast to every task, so they must fit into memory.
+        """
         self.require(rows.columns)
         return retrying()(lambda: self._updating(self._merging(F.broadcast(rows), keys), rows, deletes).execute())
 
     def _merging(self, rows: DataFrame, keys: Keys) -> Merge:
-        return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.among('t._key')}")
+        return self.tables.merge(self.name, rows, f"t._key <=> s._key AND {keys.predicate('t._key')}")
 
     def _updating(self, merge: Merge, rows: DataFrame, deletes: Deletes) -> Merge:
         document = [name for name in rows.columns if name not in (*_BOOKKEEPING, "_key")]
@@ -130,32 +149,41 @@ class SilverTable(TypedTable):
         if deletes == "hard":
             merge = merge.update(whole, when=f"{newer} AND s._deleted")
         merge = merge.update(whole, when=f"{newer} AND ({newer_document} OR NOT {same_incarnation})")
-        merge = merge.update(from_source(_BOOKKEEPING) | _DOUBTS, when=newer)
+        merge = merge.update(from_source(_BOOKKEEPING) | _INEXACTNESS, when=newer)
         late = f"{newer_document} AND {same_incarnation}" + ("" if deletes == "soft" else " AND NOT t._deleted")
         merge = merge.update(from_source([*document, "_pending"]), when=late)
         alive = "true" if deletes == "soft" else "NOT t._deleted"
         waits = f"size(s._pending) > coalesce(size(t._pending), 0) AND {same_incarnation} AND {alive}"
-        return merge.update(from_source(["_pending"]) | _DOUBTS, when=waits)  # a patch below the newest one came later
+        return merge.update(
+            from_source(["_pending"]) | _INEXACTNESS, when=waits
+        )  # a late patch below the newest change
 
     def _inserting(self, merge: Merge, rows: DataFrame) -> Merge:
-        may_be_new = f"s._position >= {literal(self.purge_watermark())}"  # asked last, for it should not rise until the MERGE begins
+        # Read as late as possible: the watermark should not rise before the MERGE begins.
+        may_be_new = f"s._position >= {literal(self.purge_watermark())}"
         return merge.insert(from_source(rows.columns), when=may_be_new)
 
     def purge_watermark(self) -> str:
-        """I/O: the position below which tombstones may be gone; empty: they are all there."""
-        return self.tables.properties(self.name).get(_FLOOR, "")
+        """Return the position below which tombstones may have been purged.
+
+        Empty: none were. I/O: reads table properties.
+        """
+        return self.tables.properties(self.name).get(_PURGE_WATERMARK, "")
 
     def purge(self, safe: str) -> tuple[int, int]:
-        """I/O: removes the tombstones below the floor, then raises the floor to *safe*; one commit each, or none where no tombstone is
-        concerned. Idempotent.
+        """Delete the tombstones below the purge watermark, then raise the watermark to *safe*.
 
-        What a raised floor uncovers goes with the next call: a MERGE that looked at the floor before it rose has ended by then.
+        Tombstones between the old and the new watermark are deleted by the next call. By then, no MERGE that read the
+        old watermark is still running.
+
+        I/O: reads the table; writes one commit for the delete and one for the watermark, or none if no tombstone is
+        affected. Idempotent.
 
         Args:
-            safe: A `lowest_bound` of this table.
+            safe: Position of the `lowest_bound` for this table.
 
         Returns:
-            How many were removed, and how many are left.
+            Number of tombstones deleted, and number left.
         """
         purge_watermark = self.purge_watermark()
         counts = (
@@ -163,25 +191,28 @@ class SilverTable(TypedTable):
             F.count_if(F.expr(is_below(max(safe, purge_watermark)))),
             F.count_if("_deleted"),
         )
-        ((going, concerned, all_of_them),) = self.tables.read(self.name).agg(*counts).collect()
-        removed = retrying()(self.tables.delete, self.name, is_below(purge_watermark)) if going else 0
-        for attempt in retrying() if concerned > going else ():
+        ((purgeable, below_safe, total),) = self.tables.read(self.name).agg(*counts).collect()
+        removed = retrying()(self.tables.delete, self.name, is_below(purge_watermark)) if purgeable else 0
+        for attempt in retrying() if below_safe > purgeable else ():
             with attempt:
-                self.tables.set_properties(self.name, {_FLOOR: max(safe, self.purge_watermark())})
-        return removed, all_of_them - removed
+                self.tables.set_properties(self.name, {_PURGE_WATERMARK: max(safe, self.purge_watermark())})
+        return removed, total - removed
 
-    def sweep(self, met: DataFrame, position: str, *, deletes: Deletes) -> int:
-        """I/O: one MERGE that makes tombstones, at *position*, of living rows below it whose key is not among *met*. None, no commit.
+    def sweep(self, read_keys: DataFrame, position: str, *, deletes: Deletes) -> int:
+        """Turn live rows below *position* into tombstones if the snapshot did not read their key.
+
+        I/O: reads the table; writes one MERGE, or nothing if no row is affected. Idempotent.
 
         Args:
-            met: Column ``key``.
+            read_keys: Keys that the snapshot read (column ``key``).
+            position: Position of the tombstones.
 
         Returns:
-            How many were retired.
+            Number of new tombstones.
         """
         below = (F.col("_position") < position) & ~F.col("_deleted")
         table = self.tables.read(self.name)
-        gone = table.where(below).select("_key").join(met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+        gone = table.where(below).select("_key").join(read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
         if gone.isEmpty():
             return 0
         tombstone = {quoted(name): value for name, value in self._tombstone(literal(position), deletes).items()}
@@ -189,35 +220,46 @@ class SilverTable(TypedTable):
         return merge.update(tombstone, when=f"t._position < {literal(position)}").execute().updated
 
     def retire(self, incarnations: Incarnations, *, deletes: Deletes) -> None:
-        """I/O: one commit that turns every row whose incarnation is over into a tombstone, at the position of its end; or none where there
-        is none. Idempotent."""
-        self.tables.update(self.name, self._tombstone(incarnations.end(), deletes), incarnations.is_over())
+        """Turn every row whose incarnation has ended into a tombstone at the position of that end.
+
+        I/O: writes one commit, or none if no row is affected. Idempotent.
+        """
+        self.tables.update(self.name, self._tombstone(incarnations.end_position(), deletes), incarnations.has_ended())
 
     def _tombstone(self, position: str, deletes: Deletes) -> dict[str, str]:
-        """SQL: what becomes of a row that ends at *position*; by ``deletes: hard``, nothing stays of what was in the document."""
+        """Return the SET clause (column → SQL) of a tombstone at *position*.
+
+        With ``deletes: hard``, all values become NULL.
+        """
         kept = {*_BOOKKEEPING, "_key"} - {"_pending"}
         values = [name for name in self.tables.read(self.name).columns if name not in kept] if deletes == "hard" else []
         return tombstone_at(position) | dict.fromkeys(values, "NULL")
 
     def archive(self, incarnations: Incarnations) -> list[TableName]:
-        """I/O: copies the living rows of every incarnation that is over to a table of its own, one commit each. Idempotent: once they are
-        retired there is nothing to copy, and what was copied stays.
+        """Copy the live rows of every ended incarnation to an archive table of their own.
+
+        I/O: reads the table; writes one commit for each archive. Idempotent: retired rows are not copied again, and
+        archives stay.
 
         Returns:
-            The tables, named after this one and the incarnation; where no UUID tells it, after the moment of its end.
+            Archive tables, named after this table and the incarnation's UUID. Without a UUID, the position of the end
+            is used.
         """
-        ended = max(incarnations.ended.values(), default="")[:16]
-        going = self.tables.read(self.name).where(f"{incarnations.is_over()} AND NOT _deleted")
-        found = [row[0] for row in going.select("_collection_uuid").distinct().collect()]
+        ended_at = max(incarnations.ended_at.values(), default="")[:16]
+        ended_rows = self.tables.read(self.name).where(f"{incarnations.has_ended()} AND NOT _deleted")
+        uuids = [row[0] for row in ended_rows.select("_collection_uuid").distinct().collect()]
         archives = []
-        for uuid in found:
-            archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended}")
-            self.tables.create(archive, going.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
-            self.tables.replace(archive, going.where(F.col("_collection_uuid").eqNullSafe(uuid)))
+        for uuid in uuids:
+            archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at}")
+            self.tables.create(archive, ended_rows.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
+            self.tables.replace(archive, ended_rows.where(F.col("_collection_uuid").eqNullSafe(uuid)))
             archives.append(archive)
         return archives
 
-    def advance(self, progress: Progress, incarnations: Incarnations) -> None:
-        """I/O: one commit that notes progress and incarnations. After the MERGE: a crash between the two only repeats a MERGE."""
+    def save_progress(self, progress: Progress, incarnations: Incarnations) -> None:
+        """Store progress and incarnations. Call after the MERGE: a crash between the two only repeats the MERGE.
+
+        I/O: one commit. Idempotent.
+        """
         known = {_INCARNATIONS: incarnations.to_json()} if incarnations != Incarnations() else {}
-        self.note_progress(progress, known)
+        self.set_progress(progress, known)

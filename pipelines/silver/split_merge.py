@@ -1,8 +1,8 @@
-"""A large batch in two MERGEs: of what it inserted, and of what it only changed.
+"""Merge a large batch in two MERGEs: one for inserted keys, one for keys that were only changed.
 
-One MERGE of both sends every column of the table through a shuffle, because a row that may be new keeps the smaller side, the batch, from
-being sent to every task instead. An insert need only be held against the table's keys, and what was there already can be looked up where
-the table is read. Only where the batch changes most of what it meets (recent keys, as a rule) is one MERGE as good, or better.
+A single MERGE with inserts cannot broadcast the batch, so every column of the table is shuffled. Separate MERGEs avoid
+this. The MERGE of inserts reads only the table's keys. The MERGE of changes broadcasts the batch. A single MERGE is as
+good or better only if the batch changes most of the rows between its smallest and largest key, as with recent keys.
 """
 
 from __future__ import annotations
@@ -17,65 +17,80 @@ from pyspark.sql import functions as F
 from pipelines.io.merge import Merged
 from pipelines.model.table_schemas import CHANGE_OPS
 from pipelines.silver.key_filter import Keys
-from pipelines.silver.latest import was_inserted
+from pipelines.silver.latest import contains_insert
 from pipelines.silver.silver_table import Deletes, SilverTable
 
 BROADCAST_BYTES: Final = 256 * 1024 * 1024
-"""Of rows that every task gets, by all tables that are merged at once. On their way they take more than twice as much."""
-_BYTES_OF_A_ROW: Final = 512
-"""Without its document: positions, of which each holds a token, UUID, times."""
+"""Maximum bytes of broadcast rows, over all tables that are merged at the same time. The broadcast takes over twice as
+much memory."""
+_ROW_BYTES: Final = 512
+"""Estimated bytes of a row without its document: positions with resume tokens, UUID, timestamps."""
 
 MIN_KEYS_FOR_SPLIT: Final = 10_000
-"""Keys. With fewer of them, of both halves together, a second commit takes longer than it saves, but for a very large table."""
+"""Minimum keys of a batch that is split. Below it, the second commit takes longer than it saves, except for a very
+large table."""
 
 
-DENSE: Final = 2
-"""Rows of the table between a batch's smallest and largest key, for each change. Of so few one MERGE shuffles little, and all tasks share
-in the writing; if the batch is sent to where they are read, the one task writes that finds them in one file."""
+MAX_DENSE_ROWS_PER_CHANGE: Final = 2
+"""Maximum table rows per change, between a batch's smallest and largest key, for a single MERGE. With so few rows, one
+MERGE shuffles little and all tasks write. A broadcast MERGE would write with a single task if the rows are in one
+file."""
 
 
 @dataclass(frozen=True)
 class MergePart:
-    """The keys of a batch whose changes hold an insert (*inserted*), or none."""
+    """One part of a split batch."""
 
     inserted: bool
+    """True: keys whose changes contain an insert. False: all other keys."""
     keys: Keys
     count: int
+    """Number of keys."""
 
 
-def are_dense(between: DataFrame, changes: int) -> bool:
-    """I/O: one job over some keys of the table. Whether a batch changes most of the rows that its MERGE meets.
+def is_dense(between: DataFrame, changes: int) -> bool:
+    """Return True if a batch changes most of the rows between its smallest and largest key.
+
+    I/O: one job over some keys of the table; writes nothing.
 
     Args:
-        between: Rows of the table whose keys are between the batch's.
-        changes: How many the batch has.
+        between: Rows of the table whose keys lie in the range of the batch's keys.
+        changes: Number of changes in the batch.
     """
-    held = between.select("_key").limit(DENSE * changes + 1).count()
-    return changes // 2 <= held <= DENSE * changes
+    held = between.select("_key").limit(MAX_DENSE_ROWS_PER_CHANGE * changes + 1).count()
+    return changes // 2 <= held <= MAX_DENSE_ROWS_PER_CHANGE * changes
 
 
 def split_changes(changes: DataFrame, *, columns: int, tables_at_once: int) -> list[MergePart]:
-    """I/O: one job over the keys of bronze rows. One half, or two; none where what was only changed is too large for a broadcast, or where
-    two commits are not worth it.
+    """Split a batch into one or two parts.
+
+    I/O: one job over *changes*; writes nothing.
 
     Args:
-        changes: All of the stream (`Keys.are_streamed`).
-        columns: Of the table.
+        changes: Bronze rows without READs (`Keys.is_stream_only`).
+        columns: Number of columns of the silver table.
+        tables_at_once: Number of tables that are merged at the same time. They share `BROADCAST_BYTES`.
+
+    Returns:
+        Parts, inserted keys first. Empty: use a single MERGE, because the changed rows are too large for a broadcast,
+        or because the batch is too small for two commits.
     """
-    document = F.max(F.coalesce("document_size", F.lit(0)))  # twice: as it is, and in columns
-    size = 2 * document + F.octet_length("key") + _BYTES_OF_A_ROW + 8 * columns
+    document = F.max(F.coalesce("document_size", F.lit(0)))  # counted twice: raw BSON and typed columns
+    size = 2 * document + F.octet_length("key") + _ROW_BYTES + 8 * columns
     by_key = (
         changes.where(F.col("op").isin(*CHANGE_OPS))
         .groupBy("key")
-        .agg(was_inserted().alias("inserted"), size.alias("size"))
+        .agg(contains_insert().alias("inserted"), size.alias("size"))
     )
-    told = (
+    totals = (
         F.min("key").alias("low"),
         F.max("key").alias("high"),
         F.count("*").alias("count"),
         F.sum("size").alias("size"),
     )
-    rows = sorted(by_key.groupBy("inserted").agg(*told).collect(), key=lambda row: bool(row["inserted"]), reverse=True)
+    rows = sorted(
+        by_key.groupBy("inserted").agg(*totals).collect(), key=lambda row: bool(row["inserted"]), reverse=True
+    )
     if any(not row["inserted"] and row["size"] > BROADCAST_BYTES // tables_at_once for row in rows):
         return []
     if len(rows) == 2 and sum(row["count"] for row in rows) < MIN_KEYS_FOR_SPLIT:
@@ -83,28 +98,33 @@ def split_changes(changes: DataFrame, *, columns: int, tables_at_once: int) -> l
     return [MergePart(row["inserted"], Keys(bounds=(row["low"], row["high"])), row["count"]) for row in rows]
 
 
-def split_merge(
+def merge_in_parts(
     table: SilverTable,
-    merge_parts: Sequence[MergePart],
+    parts: Sequence[MergePart],
     state: DataFrame,
     typed: Callable[[DataFrame], DataFrame],
     *,
     deletes: Deletes,
 ) -> Merged:
-    """I/O: one commit for each of *halves*, and one more for each that holds a row which is not what its half says: an insert of what the
-    table has, a change of what it lacks or has newer. Idempotent, as the MERGE of all of them is.
+    """Merge *state* in the given *parts*.
+
+    A part that merged fewer rows than expected is merged again in full. It holds a row that does not match the part: an
+    insert of a key that the table has, or a change of a key that the table lacks or holds at a newer position.
+
+    I/O: one commit for each part, and one more for each part that is merged again. Idempotent.
 
     Args:
-        state: As `latest_per_key` returns it; unique by ``_key``.
-        typed: Makes of such rows those that `SilverTable.merge` takes.
+        parts: Output of `split_changes`.
+        state: Output of `latest_per_key`; unique by ``_key``.
+        typed: Function that turns such rows into input of `SilverTable.merge`.
     """
     done = Merged(0, 0, 0)
-    for half in merge_parts:
-        rows = typed(state.where(F.col("inserted") == half.inserted))
+    for part in parts:
+        rows = typed(state.where(F.col("inserted") == part.inserted))
         merged = (
-            table.insert(rows, keys=half.keys) if half.inserted else table.update(rows, keys=half.keys, deletes=deletes)
+            table.insert(rows, keys=part.keys) if part.inserted else table.update(rows, keys=part.keys, deletes=deletes)
         )
-        if merged.rows != half.count:
-            merged = merged + table.merge(rows, keys=half.keys, deletes=deletes)
+        if merged.rows != part.count:
+            merged = merged + table.merge(rows, keys=part.keys, deletes=deletes)
         done = done + merged
     return done

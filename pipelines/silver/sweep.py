@@ -1,4 +1,4 @@
-"""A complete snapshot retires what it no longer met: documents that were deleted while nobody looked."""
+"""Snapshot certificates and sweeps: a complete snapshot retires documents that it did not find."""
 
 from __future__ import annotations
 
@@ -14,70 +14,92 @@ from pipelines.io.tables import Tables
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import snapshot_position
 from pipelines.model.tables import TableName
-from pipelines.silver.latest import is_of
+from pipelines.silver.latest import in_namespace
 
 
 @dataclass(frozen=True)
 class SnapshotCertificate:
-    """One snapshot that sweeps. *threshold*: by collection, the smallest position at which a chunk of it was read."""
+    """Proof that a completed snapshot is whole, so that a document it did not read is gone."""
 
     snapshot_id: str
-    threshold: dict[Namespace, str]
-    absent_at: str | None
-    """The position at which all collections were listed: one that is not among them was gone then. None: only some were asked for."""
+    sweep_positions: dict[Namespace, str]
+    """Smallest position at which a chunk was read, by collection."""
+    listed_at: str | None
+    """Position at which all collections were listed: an unlisted collection did not exist then. None: the snapshot
+    covers only some."""
     planned: frozenset[Namespace]
-    complete_at: dict[Namespace, str] = field(default_factory=dict)
-    """By collection, the largest position at which a chunk of it was read: a key that was not met was gone by then."""
-    missed: frozenset[Namespace] = frozenset()
-    """Planned, not gone, and without a threshold: it cannot tell what of them is gone."""
+    """Collections in the snapshot's plan."""
+    absence_positions: dict[Namespace, str] = field(default_factory=dict)
+    """Largest position at which a chunk was read, by collection: a key that the snapshot did not read was gone by
+    then."""
+    unswept: frozenset[Namespace] = frozenset()
+    """Planned collections that exist but cannot be swept, because some of their chunks were not read."""
 
     @property
     def heals_up_to(self) -> str | None:
-        """A gap that ends there or before has nothing left that this snapshot did not look at; None: it looked at some collections only."""
-        return None if self.missed else self.absent_at
+        """Position up to which the snapshot heals gaps.
 
-    def position_for(self, namespace: Namespace) -> str | None:
-        """Below it, a key of the collection that the snapshot did not meet is gone. None: the snapshot cannot tell."""
-        return self.threshold.get(namespace) if namespace in self.planned else self.absent_at
+        None: it heals none, because it did not read every collection in full.
+        """
+        return None if self.unswept else self.listed_at
 
-    def gone_by(self, namespace: Namespace) -> str | None:
-        """At it, a key of the collection that the snapshot did not meet was gone for sure."""
-        return self.complete_at.get(namespace) if namespace in self.planned else self.absent_at
+    def sweep_position(self, namespace: Namespace) -> str | None:
+        """Return the position of the collection's sweep. Rows below it are gone if the snapshot did not read their key.
 
-    def met(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
-        """Keys that the snapshot read (``key``); those of documents that nobody could decode, too."""
+        None: the snapshot cannot sweep the collection.
+        """
+        return self.sweep_positions.get(namespace) if namespace in self.planned else self.listed_at
+
+    def absence_position(self, namespace: Namespace) -> str | None:
+        """Return the position by which a key that the snapshot did not read was certainly gone.
+
+        None: no sweep of the collection.
+        """
+        return self.absence_positions.get(namespace) if namespace in self.planned else self.listed_at
+
+    def read_keys(self, tables: Tables, bronze: TableName, namespace: Namespace) -> DataFrame:
+        """Return the keys (column ``key``) that the snapshot read, including keys of undecodable documents."""
         rows = tables.read(bronze).where((F.col("snapshot_id") == self.snapshot_id) & (F.col("op") == "r"))
-        return rows.where(is_of(namespace)).select("key")
+        return rows.where(in_namespace(namespace)).select("key")
 
 
 class Sweep(NamedTuple):
-    """What one snapshot says of one collection."""
+    """One snapshot's sweep of one collection."""
 
-    met: DataFrame
-    """Keys that it met (``key``)."""
+    read_keys: DataFrame
+    """Keys that the snapshot read (column ``key``)."""
     position: str
-    """Below it, any other is gone."""
-    gone_by: str
+    """Rows below this position are gone if the snapshot did not read their key."""
+    absence_position: str
+    """Position by which those keys were certainly gone."""
 
 
 def snapshot_certificates(tables: Tables, bronze: TableName) -> list[SnapshotCertificate]:
-    """I/O: every snapshot that sweeps."""
+    """Return the certificates of all completed snapshots. I/O: reads the snapshots' control rows in bronze."""
     rows = tables.read(bronze).where((F.col("op") == "snapshot") & (F.col("operation_type") == "completed"))
     found = (snapshot_certificate(tables, bronze, row[0]) for row in rows.select("snapshot_id").distinct().collect())
     return [snapshot for snapshot in found if snapshot is not None]
 
 
 def snapshot_certificate(tables: Tables, bronze: TableName, snapshot_id: str) -> SnapshotCertificate | None:
-    """I/O: the certificate of a snapshot; None where it sweeps nothing (nothing stood before it, or deletes are not captured)."""
+    """Return the certificate of a snapshot.
+
+    None: the snapshot sweeps nothing, for example because deletes are not captured.
+
+    I/O: reads the snapshot's control rows in bronze.
+    """
     rows = tables.read(bronze).where((F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot"))
-    return certified(
+    return certificate_from_rows(
         snapshot_id, rows.select("operation_type", "db", "collection", "chunk", "position", "after").collect()
     )
 
 
-def certified(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | None:
-    """The certificate from a snapshot's control rows. A collection has no threshold of which a query left something out, or another
-    snapshot read a part, nor one of which a chunk was discarded, or read under another name than it had in the plan."""
+def certificate_from_rows(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | None:
+    """Build the certificate from a snapshot's control rows. None: not completed, or no collection can be swept.
+
+    A collection is not swept if a query left documents out, if another snapshot read a part of it, if one of its chunks
+    was discarded, or if a chunk was read under another name than the planned one.
+    """
     plans = [json.loads(row["after"]) for row in rows if row["operation_type"] == "plan"]
     if not plans or not any(row["operation_type"] == "completed" for row in rows):
         return None
@@ -96,14 +118,18 @@ def certified(snapshot_id: str, rows: Sequence[Row]) -> SnapshotCertificate | No
         for namespace, found in chunks.items()
         if len(read_at := [at for at in found if at]) == len(found)
     }
-    threshold, complete_at = (
+    sweep_positions, absence_positions = (
         {namespace: chosen(read_at) for namespace, read_at in whole.items()} for chosen in (min, max)
     )
-    absent_at = snapshot_position(*plan["at"]) if plan["complete"] else None
-    if not threshold and not absent_at:
+    listed_at = snapshot_position(*plan["at"]) if plan["complete"] else None
+    if not sweep_positions and not listed_at:
         return None
-    missed = frozenset(chunks) - threshold.keys() - {_planned_as(plan, row["chunk"]) for row in rows if _was_gone(row)}
-    return SnapshotCertificate(snapshot_id, threshold, absent_at, frozenset(chunks), complete_at, missed)
+    unswept = (
+        frozenset(chunks)
+        - sweep_positions.keys()
+        - {_planned_as(plan, row["chunk"]) for row in rows if _was_dropped(row)}
+    )
+    return SnapshotCertificate(snapshot_id, sweep_positions, listed_at, frozenset(chunks), absence_positions, unswept)
 
 
 def _planned_as(plan: dict[str, Any], number: int) -> Namespace:
@@ -111,6 +137,9 @@ def _planned_as(plan: dict[str, Any], number: int) -> Namespace:
     return Namespace(chunk["db"], chunk["collection"])
 
 
-def _was_gone(row: Row) -> bool:
-    """Of a chunk that was discarded: not because a signal or the filters said so. The stream tells of the drop."""
+def _was_dropped(row: Row) -> bool:
+    """Return True if a chunk was discarded because its collection was dropped. The stream has the drop event.
+
+    False for a chunk that a signal or the filters discarded.
+    """
     return row["operation_type"] == "discarded" and json.loads(row["after"] or "{}").get("selected", True) is None

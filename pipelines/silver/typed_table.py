@@ -1,4 +1,4 @@
-"""What the tables of one collection have in common: typed columns that follow a shape, and the progress that travels with the table."""
+"""Base of silver and history tables: typed columns that follow a shape, and progress stored in the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NEXT_STEP_WHEN_SHARED: Final = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Up to which version of which bronze table a silver table is complete."""
+    """Bronze table, and its version up to which a silver table is complete."""
 
     bronze_id: str
     version: int
@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class TypedTable:
-    """One table of a collection. Shape and progress are properties of the table: RESTORE and DROP take them along."""
+    """One table of a collection. Shape and progress are table properties, so RESTORE and DROP apply to them, too."""
 
     tables: Tables
     name: TableName
@@ -55,19 +55,22 @@ class TypedTable:
     def create(
         self, ddl: str, owner: str, source: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()
     ) -> dict[str, str]:
-        """I/O: creates the empty table if it is not there. Idempotent.
+        """Create the empty table if it does not exist.
+
+        I/O: reads table properties; writes the table, and missing columns of *ddl*. Idempotent.
 
         Args:
-            ddl: Columns beside those of the shape.
-            owner: What the table is of.
-            source: Whose bronze feeds it.
-            skipping: More columns by which files are skipped.
+            ddl: Bookkeeping columns.
+            owner: Collection, or history of a collection, that the table holds.
+            source: Source whose bronze table feeds the table.
+            cluster_by: Columns for liquid clustering.
+            skipping: Columns with file statistics, in addition to ``_key`` and ``_position``.
 
         Returns:
             The table's properties.
 
         Raises:
-            ContractError: The table is of something else.
+            ContractError: The table has another owner or another source.
         """
         statistics = {
             "delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])
@@ -82,16 +85,18 @@ class TypedTable:
             )
         if found.get(_SOURCE, source) != source:  # a table of an older release does not tell
             raise ContractError(
-                f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: two sources of one lake never share a table",
-                next_step=f"give {source} a lake of its own (lake.root or lake.schema), or rename the collection in one of them",
+                f"{self.name} is fed by source {found[_SOURCE]}, and this is {source}: "
+                "two sources of one lake never share a table",
+                next_step=f"give {source} a lake of its own (lake.root or lake.schema), "
+                "or rename the collection in one of them",
             )
-        if found.get(CHANGE_FEED) != "true":  # a swap was cut off
+        if found.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
         self.tables.add_columns(self.name, schema_of(ddl))
         return found
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
-        """I/O: creates the empty table with the columns of *other*, if it is not there."""
+        """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
         found = self.tables.properties(other.name)
         properties = {
             **PROPERTIES,
@@ -101,11 +106,14 @@ class TypedTable:
         self.tables.create(self.name, self.tables.read(other.name).schema, properties=properties, cluster_by=cluster_by)
 
     def owner(self) -> str | None:
-        """I/O: what the table is of; None where there is no such table."""
+        """Return the stored owner: the collection or history that the table holds.
+
+        None: no such table. I/O: reads table properties.
+        """
         return self.tables.properties(self.name).get(_NAMESPACE) if self.tables.exists(self.name) else None
 
     def belongs_to(self, owner: str, source: str) -> bool:
-        """I/O: whether there is such a table, of *owner*, fed by *source*."""
+        """Return True if the table exists, holds *owner* and is fed by *source*. I/O: reads table properties."""
         if not self.tables.exists(self.name):
             return False
         found = self.tables.properties(self.name)
@@ -115,87 +123,104 @@ class TypedTable:
         return NEXT_STEP_WHEN_SHARED
 
     def progress(self) -> Progress | None:
-        """I/O: the progress that the table itself notes; None where there is no table."""
+        """Return the stored progress.
+
+        None: the table does not exist, or had no run yet. I/O: reads table properties.
+        """
         if not self.tables.exists(self.name):
             return None
         return progress_in(self.tables.properties(self.name))
 
     def change_schema(self, shape: Shape, changes: Sequence[SchemaChange], *, known: Shape) -> None:
-        """I/O: adds and widens columns, then stores *shape*.
+        """Add and widen columns, then store *shape*.
+
+        I/O: reads the table's schema and properties; writes one commit for all added columns, one for each widened
+        column, one for the shape.
 
         Args:
-            known: What was stored when *changes* were found.
+            shape: New shape of the table.
+            changes: Columns to add or widen.
+            known: Stored shape from which *changes* were derived.
 
         Raises:
-            ContractError: A column that is to be added is there, of another type, and holds values.
-            OvertakenError: Another shape than *known* is stored by now.
+            ContractError: A column to add already exists, with another type, and holds values.
+            OvertakenError: The stored shape is no longer *known*: another run has changed it.
 
         Effects on failure:
-            Some columns may be there while the stored shape is still the old one. Calling again is safe, also with other changes: nothing
-            is merged before the shape is stored, so the columns are empty, and one that is now to be of another type is made anew.
+            Some columns may exist while the old shape is still stored. Calling again is safe, also with other changes.
+            Nothing is merged before the shape is stored, so the new columns are empty. A column that now needs another
+            type is dropped and added again.
         """
         self._require_shape(known)
         table = self.tables.lake.sql(self.name)
-        added = self._without_those_there([change for change in changes if not change.before])
+        added = self._missing_columns([change for change in changes if not change.before])
         if added:
             columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
             self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
         for change in changes:
             if change.before:
                 self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
-        self._require_shape(known)  # once more, for columns take their time
+        self._require_shape(known)  # again: adding columns takes time, and another run may have been faster
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
 
     def _require_shape(self, known: Shape) -> None:
         if shape_in(self.tables.properties(self.name)) != known:
             raise OvertakenError(f"another run has changed the columns of {self.name}", next_step="strandline silver")
 
-    def _without_those_there(self, added: Sequence[SchemaChange]) -> list[SchemaChange]:
-        """I/O: those of *added* that the table lacks. One commit, or none, drops what a run that never merged has left otherwise."""
+    def _missing_columns(self, added: Sequence[SchemaChange]) -> list[SchemaChange]:
+        """Return the columns of *added* that must be added.
+
+        I/O: drops empty columns with another name case or type, left by a run that ended before its MERGE. At most one
+        commit.
+        """
         rows = self.tables.read(self.name)
-        present, lacking, going = _paths(rows.schema), [], []
+        present, missing, dropped = _paths(rows.schema), [], []
         for change in added:
             path, kind = present.get(tuple(map(caseless, change.path)), ((), None))
             if kind is None:
-                lacking.append(change)
+                missing.append(change)
             elif (
                 path != change.path
                 or kind.simpleString() != schema_of(f"c {change.after}")["c"].dataType.simpleString()
             ):
-                if not rows.where(_holds(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])).isEmpty():
+                if not rows.where(
+                    _has_value(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])
+                ).isEmpty():
                     raise ContractError(
-                        f"{self.name} has {'.'.join(path)} as {kind.simpleString()}, which was not made by strandline silver",
+                        f"{self.name} has {'.'.join(path)} as {kind.simpleString()}, "
+                        "which was not made by strandline silver",
                         next_step="rename the column",
                     )
-                lacking.append(change)
-                going.append(_dotted(path))
-        if going:
-            self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({', '.join(going)})")
-        return lacking
+                missing.append(change)
+                dropped.append(_dotted(path))
+        if dropped:
+            self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({', '.join(dropped)})")
+        return missing
 
     def require(self, columns: Sequence[str]) -> None:
-        """I/O: before a MERGE that sets *columns*.
+        """Check, before a MERGE, that the table has all *columns*. I/O: reads the table's schema.
 
         Raises:
-            ContractError: The table lacks one of them: somebody dropped or renamed it. Nothing was merged.
+            ContractError: A column is missing because somebody dropped or renamed it. Nothing was merged.
         """
         held = set(self.tables.read(self.name).columns)
         gone = next((column for column in columns if column not in held), None)
         if gone is not None:
             raise ContractError(
                 f"{self.name} no longer has {gone}: it was dropped or renamed",
-                next_step=f"name it as it was, or strandline rebuild {self.name}: it makes the columns anew, from bronze",
+                next_step=f"name it as it was, or strandline rebuild {self.name}: "
+                "it makes the columns anew, from bronze",
             )
 
-    def note_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
-        """I/O: one commit that notes progress, and *more* properties with it."""
+    def set_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
+        """Store the progress and *more* properties. I/O: one commit."""
         self.tables.set_properties(
             self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more}
         )
 
 
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
-    """I/O: what the tables of silver are of that say themselves that *source* feeds them."""
+    """Return the owners of all silver tables that *source* feeds. I/O: reads the properties of every silver table."""
     for name in tables.names("silver"):
         found = tables.properties(name)
         if found.get(_SOURCE) == source and _NAMESPACE in found:
@@ -203,18 +228,18 @@ def owners_in(tables: Tables, source: str) -> Iterator[str]:
 
 
 def shape_in(properties: Mapping[str, str]) -> Shape:
-    """The shape that a table's properties tell of; a new table has no column yet."""
+    """Return the shape stored in a table's properties. An empty struct for a new table."""
     return Shape.from_json(json.loads(properties[_SHAPE])) if _SHAPE in properties else Shape("struct")
 
 
 def progress_in(properties: Mapping[str, str]) -> Progress | None:
-    """The progress that a table's properties tell of; None before the first run."""
+    """Return the progress stored in a table's properties. None: no run yet."""
     stored = json.loads(properties[_PROGRESS]) if _PROGRESS in properties else None
     return Progress(stored["bronze"], stored["version"]) if stored else None
 
 
 def from_source(columns: Sequence[str]) -> dict[str, str]:
-    """What a MERGE sets where it takes *columns* as the source (``s``) has them."""
+    """Return the SET clause (column → SQL) that copies *columns* from the MERGE's source (``s``)."""
     return {quoted(name): f"s.{quoted(name)}" for name in columns}
 
 
@@ -225,7 +250,7 @@ def _dotted(path: Sequence[str]) -> str:
 def _paths(
     schema: T.DataType, prefix: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
-    """Every column's path, as `SchemaChange` spells it, and type: by the path, `caseless`."""
+    """Return path (as in `SchemaChange`) and type of every column, by the `caseless` path."""
     if isinstance(schema, T.ArrayType):
         return _paths(schema.elementType, (*prefix, "element"))
     if not isinstance(schema, T.StructType):
@@ -237,12 +262,12 @@ def _paths(
     return found
 
 
-def _holds(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
-    """Whether there is a value in what *path* names below a column of that *kind*."""
+def _has_value(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
+    """Return a column: true if there is a value at *path* below *column*, which has the type *kind*."""
     if not path:
         return column.isNotNull()
     if isinstance(kind, T.ArrayType):
         element = kind.elementType
-        return F.exists(column, lambda item: _holds(item, element, path[1:]))
-    assert isinstance(kind, T.StructType)  # of `_paths`
-    return _holds(column[path[0]], kind[path[0]].dataType, path[1:])
+        return F.exists(column, lambda item: _has_value(item, element, path[1:]))
+    assert isinstance(kind, T.StructType)  # `_paths` returns no other path
+    return _has_value(column[path[0]], kind[path[0]].dataType, path[1:])

@@ -88,7 +88,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
 def test_runs_without_news_note_seldom_how_far_they_have_looked(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.silver.progress_index._LOOKS_THROUGH", 3)
+    monkeypatch.setattr("pipelines.silver.progress_index._MAX_COMMITS_WITHOUT_NEWS", 3)
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     database.orders.insert_one({"_id": 1})
     land(ctx)

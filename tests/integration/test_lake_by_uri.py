@@ -85,7 +85,7 @@ def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     # a shadow that is there already, and says that it is complete
     monkeypatch.setattr("pipelines.jobs.silver.shadow_table.uuid.uuid4", lambda: UUID(int=0))
     monkeypatch.setattr("pipelines.jobs.silver.shadow_table._remove", lambda *_: None)
-    SilverTable(ctx.tables, at).make_like(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
+    SilverTable(ctx.tables, at).create_empty_copy(SilverTable(ctx.tables, ORDERS), f"{database.name}.orders")
     ctx.tables.set_properties(
         at, {key: value for key, value in ctx.tables.properties(ORDERS).items() if key.startswith("strandline.")}
     )

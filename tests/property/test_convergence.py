@@ -1,6 +1,6 @@
-"""Random histories: whatever the order, the batches, the snapshots and the crashes, silver equals the source.
+"""Random histories: silver equals the source for any order, batches, snapshots and crashes.
 
-Many histories are packed into one collection (a key space each), because a MERGE of a thousand keys costs no more than one of three.
+Many histories share one collection, each with its own keys: a MERGE of a thousand keys costs no more than one of three.
 Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
 """
 
@@ -33,7 +33,7 @@ from pipelines.silver.batch_profile import profile_batch
 from pipelines.silver.decode.rows import typed_rows
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import Guards, evolve
+from pipelines.silver.schema.evolution import ColumnLimits, evolve
 from pipelines.silver.silver_table import SilverTable
 
 _COMPARED = ("_key", "_position", "_base_position", "_op", "_deleted", "_document", "v")
@@ -43,7 +43,7 @@ _few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=li
 
 
 def random_changes(chance: random.Random, keys: int) -> list[tuple[Any, ...]]:
-    """Bronze rows of independent random histories, one for each key, READs at any moment among them."""
+    """Bronze rows of independent random histories, one for each key, with READs at any moment."""
     rows = []
     for key in range(keys):
         document: dict[str, Any] | None = None
@@ -86,9 +86,9 @@ def merged(
 ) -> list[tuple[Any, ...]]:
     table = SilverTable(Tables(spark, Lake(root=str(root / uuid.uuid4().hex))), TableName("silver", "t"))
     table.open("db.t", "test")
-    _, changes = evolve(Shape("struct"), CensusTaker(8).count([]), Guards())
+    _, changes = evolve(Shape("struct"), CensusTaker(8).count([]), ColumnLimits())
     assert changes == []
-    _, changes = evolve(Shape("struct"), _census(batches), Guards())
+    _, changes = evolve(Shape("struct"), _census(batches), ColumnLimits())
     table.change_schema(shape, changes, known=Shape("struct"))
     for batch in batches:
         new = spark.createDataFrame(batch, CHANGES_DDL)
@@ -124,11 +124,11 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_silver(
     chance.shuffle(messy)
     cuts = sorted(chance.sample(range(1, len(messy)), 2))
     batches = [messy[: cuts[0]], messy[cuts[0] : cuts[1]], messy[cuts[1] :]]
-    shape, _ = evolve(Shape("struct"), _census([rows]), Guards())
+    shape, _ = evolve(Shape("struct"), _census([rows]), ColumnLimits())
     root = tmp_path_factory.mktemp("merge")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "pipelines.silver.key_filter.LISTED", len(messy) // 3
+            "pipelines.silver.key_filter.MAX_LISTED_KEYS", len(messy) // 3
         )  # some batches list their keys, others only bound them
         assert merged(spark, root, batches, shape) == merged(spark, root, [rows], shape)
 
@@ -177,8 +177,8 @@ def pipeline_through_crashes(
         write_histories(database.a, chance, 150)
         with pytest.MonkeyPatch.context() as patched:
             tables.commits_natively_too(patched)
-            patched.setattr("pipelines.silver.key_filter.LISTED", chance.choice([2, 1000]))
-            patched.setattr("pipelines.silver.split_merge.DENSE", 0)
+            patched.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", chance.choice([2, 1000]))
+            patched.setattr("pipelines.silver.split_merge.MAX_DENSE_ROWS_PER_CHANGE", 0)
             patched.setattr(
                 "pipelines.silver.split_merge.MIN_KEYS_FOR_SPLIT", 2
             )  # what is not listed goes in two MERGEs

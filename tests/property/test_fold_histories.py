@@ -1,4 +1,4 @@
-"""Random updates on a real mongod: each event, folded onto the document before it, gives the document after it, byte for byte.
+"""Random updates on a real mongod: each event, folded onto the document before it, gives the exact document after it.
 
 Any failure replays with the seed that it prints: ``pytest tests/property/test_fold_histories.py --hypothesis-seed=…``.
 """
@@ -29,7 +29,7 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 class History:
-    """One collection, and the stream of its changes: raw, without full documents."""
+    """One collection and its change stream: raw events, without full documents."""
 
     def __init__(self, database: Db) -> None:
         self.written: Collection[dict[str, Any]] = database.get_collection("c")
@@ -50,7 +50,7 @@ class History:
         return self.state()
 
     def event(self, *kinds: str) -> bytes:
-        """The next event of one of these kinds."""
+        """Return the next event of one of these kinds."""
         while True:
             raw = bytes(next(self.stream).raw)
             _, value, end = rb.field(raw, b"operationType") or (0, 0, 0)
@@ -58,7 +58,7 @@ class History:
                 return raw
 
     def change(self, update: Update, options: dict[str, Any]) -> bytes | None:
-        """The event of an update; None where the server refuses it, or nothing changes."""
+        """Run an update and return its event. None: the server refused it, or nothing changed."""
         try:
             if self.written.update_one({"_id": 1}, update, **options).modified_count == 0:
                 return None
@@ -69,7 +69,7 @@ class History:
 
 
 def judge(base: bytes, event: bytes, stored: bytes, seen: Counter[str]) -> None:
-    """A fold is right, or says that it may not be and is wrong in just that, or refuses because of names with dots."""
+    """Check that a fold is right, is wrong only in a part that it reports as uncertain, or refuses names with dots."""
     span = rb.field(event, b"updateDescription")
     if span is None or span[0] != rb.DOCUMENT:
         seen["replaced"] += 1
@@ -97,7 +97,7 @@ def judge(base: bytes, event: bytes, stored: bytes, seen: Counter[str]) -> None:
 
 
 def unordered(raw: bytes, start: int = 0, kind: int = rb.DOCUMENT) -> Any:
-    """The content without the order of fields; the order of an array's elements counts."""
+    """Content without the order of fields, but with the order of array elements."""
     found: list[tuple[bytes, int, Any]] = []
     for inner, name, value, end in rb.elements(raw, start):
         nested = inner in (rb.DOCUMENT, rb.ARRAY)

@@ -1,6 +1,6 @@
-"""Random histories: whatever the order and the batches, the table of versions is the one that a plain walk over the history gives.
+"""Random histories: for any order and batches, the history table equals the one computed by a plain loop.
 
-Many histories are packed into one table, a key each. A failure replays with the seed that it prints.
+Many histories share one table, with one key each. A failure replays with the seed that it prints.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.history.changes import facts_in, history_changes
 from pipelines.silver.history.table import HistoryTable
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.incarnations import IncarnationEnds
 
-_BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY, inexact STRING"
+_BRONZE = (
+    "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, "
+    "envelope BINARY, inexact STRING"
+)
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
 _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 Version = tuple[str, str, str | None, bool, int | None]
 
 
 def random_history(chance: random.Random, key: int) -> tuple[list[tuple[Any, ...]], list[Version]]:
-    """Bronze rows of one document, READs at any moment among them, and its versions: one for each event."""
+    """Bronze rows of one document, with READs at any moment, and its versions: one for each event."""
     rows, told, now = [], [], None
     for second in range(1, chance.randint(2, 9)):
         position = f"{second:08x}00000001:82{chance.randrange(16**4):04X}"
@@ -50,7 +53,7 @@ def random_history(chance: random.Random, key: int) -> tuple[list[tuple[Any, ...
 
 
 def event(op: str, key: int, v: int | None) -> dict[str, Any]:
-    """``p``: an update that came without its document."""
+    """Return a bronze row; ``p`` is an update without its document."""
     if op == "p":
         return {"operationType": "update", "updateDescription": {"updatedFields": {"v": v}, "removedFields": []}}
     words = {"c": "insert", "u": "update", "d": "delete"}
@@ -83,11 +86,11 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     table = HistoryTable(
         Tables(spark, Lake(root=str(tmp_path_factory.mktemp("history")))), TableName("silver", "t_history")
     )
-    table.follow(table.open("db.t", "test").shape, _SHAPE)
+    table.align_columns(table.open("db.t", "test").shape, _SHAPE)
     for batch in (messy[:cut], messy[cut:]):
         facts = facts_in(spark.createDataFrame(batch, _BRONZE))
         current = table.tables.read(table.name)
-        changes = history_changes(facts, current, _SHAPE, ends=Ends(), hard_deletes=False)
+        changes = history_changes(facts, current, _SHAPE, ends=IncarnationEnds(), hard_deletes=False)
         assert table.merge(changes, since=min(row[1] for row in batch)) > 0
     assert content(table.tables.read(table.name)) == sorted(
         version for _, versions in histories for version in versions

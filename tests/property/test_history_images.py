@@ -1,4 +1,4 @@
-"""Random updates, pipelines among them, on a real server: every version of a history is the post-image that the server recorded.
+"""Random updates and pipelines on a real server: every version of a history equals the server's post-image.
 
 Any failure replays with the seed that it prints: ``pytest tests/property/test_history_images.py --hypothesis-seed=…``.
 """
@@ -24,7 +24,7 @@ from pipelines.bronze.event import ChangeEvent, parse_event
 from pipelines.model.bson import raw as rb
 from pipelines.silver.decode.document import with_id_first
 from pipelines.silver.history.versions import fact_of, versions_of
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.incarnations import IncarnationEnds
 
 Db = Database[dict[str, Any]]
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -32,7 +32,7 @@ _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def random_workload(database: Db, chance: Random) -> list[ChangeEvent]:
-    """The events of forty documents, each with the images before and after it."""
+    """Return the events of forty documents, each with its pre-image and post-image."""
     raw = database.create_collection("c", changeStreamPreAndPostImages={"enabled": True}).with_options(
         codec_options=_RAW
     )
@@ -68,7 +68,7 @@ def versions_by_position(events: list[ChangeEvent]) -> dict[str, tuple[bytes | N
     by_key = defaultdict(list)
     for event in events:
         by_key[event.key].append(fact_of(event.position, event.op, None, _CAPTURED, event.raw))
-    found = (version for facts in by_key.values() for version in versions_of(facts, ends=Ends()))
+    found = (version for facts in by_key.values() for version in versions_of(facts, ends=IncarnationEnds()))
     return {version.position: (version.document, version.exact) for version in found}
 
 

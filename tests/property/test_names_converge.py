@@ -1,7 +1,8 @@
-"""Random histories of names: dropped, made anew, renamed onto each other, filled by ``$out``; silver holds what each name holds last, and
-what comes again or late changes nothing, although tombstones are purged in between.
+"""Random histories of names: dropped, recreated, renamed onto each other, filled by ``$out``.
 
-Histories that have no name in common may share one bronze table: a run over all of them costs less than a run over each.
+Silver ends with the final content of each name. Late and repeated rows change nothing, although tombstones are purged.
+
+Histories without a common name may share one bronze table: one run over all of them costs less than a run over each.
 Any failure replays with the seed that it prints: ``pytest tests/property --hypothesis-seed=…``.
 """
 
@@ -35,10 +36,10 @@ _few = settings(deadline=None, phases=[Phase.generate], suppress_health_check=li
 
 
 class Names:
-    """A source in a few lines: names, their collections, and the bronze rows that its history leaves.
+    """A simulated source: names, their collections, and the bronze rows of its history.
 
     Args:
-        histories: The names of each; a name is renamed only to another one of its history.
+        histories: Names of each history. A name is renamed only to another name of its history.
     """
 
     def __init__(self, chance: random.Random, *histories: Sequence[str]) -> None:
@@ -49,7 +50,7 @@ class Names:
         self.collections: dict[str, tuple[str, dict[int, dict[str, Any]]]] = {}
         self.streamed: list[dict[str, Any]] = []
         self.reads: list[tuple[int, list[dict[str, Any]]]] = []
-        """READs of a whole collection, and how many events had been streamed when they were taken."""
+        """READs of a whole collection, and the number of events streamed before the READs were taken."""
 
     def live(self, steps: int) -> None:
         for _ in range(steps):
@@ -144,12 +145,16 @@ def _bronze_row(
 class Commit(NamedTuple):
     rows: list[dict[str, Any]]
     is_news: bool
-    """False: all of it has landed before, or was read before what has."""
+    """False: every row has landed before, or was read before a row that has landed."""
 
 
 def messy_commits(names: Names, chance: random.Random, commits: int, *, lap: int) -> list[Commit]:
-    """The stream in its order, each commit with some of the last one's events again, fewer than *lap*; here and there, and at least before
-    the last commit, moved back and captured again from there. The READs come anywhere after the moment in which they were taken."""
+    """Return the stream in its order, cut into commits.
+
+    Each commit repeats fewer than *lap* events of the one before. At random places, and before the last commit, the
+    offset is moved back and the stream is captured again. READs come at any place after the moment at which they were
+    taken.
+    """
     cuts = sorted(chance.sample(range(1, len(names.streamed)), commits - 1))
     bounds: list[tuple[int, int]] = []
     for number, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(names.streamed)])):
@@ -192,7 +197,7 @@ def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_not
 
 
 def bronze_of(spark: SparkSession, root: Path) -> tuple[JobContext, Callable[[list[dict[str, Any]]], None]]:
-    """An empty bronze table, and what appends rows to it."""
+    """Return an empty bronze table, and a function that appends rows to it."""
     config = settings_for("mongodb://nowhere", "db", root)
     ctx = JobContext(config, spark, Tables(spark, config.lake_location))
     schema, table = schema_of(BRONZE_DDL), bronze_table("test")

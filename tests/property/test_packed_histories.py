@@ -1,6 +1,7 @@
-"""Two thousand random histories at once, in hundreds of collections of one bronze table: silver equals the source.
+"""Two thousand random histories in hundreds of collections of one bronze table: silver equals the source.
 
-A failure replays with the seed that it prints: ``pytest tests/property/test_packed_histories.py -m long --hypothesis-seed=…``.
+A failure replays with the seed that it prints: ``pytest tests/property/test_packed_histories.py -m long
+--hypothesis-seed=…``.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ _VALUES = (1, 2.5, "text", None, [1, {"a": 2}], {"b": [True]}, 2**40)
 
 
 class Histories:
-    """Of *_KEYS* documents in each collection; the same ones for the same seed."""
+    """Histories of *_KEYS* documents in each collection. A seed always gives the same histories."""
 
     def __init__(self, database: Database[dict[str, Any]], seed: int) -> None:
         self.database, self._chance = database, random.Random(seed)
         self.names = [f"c{number}" for number in range(_COLLECTIONS)]
 
     def live(self, names: list[str]) -> None:
-        """About one change of each document of *names*, now and then as one transaction; some collections end, and begin anew."""
+        """Change each document of *names* about once, sometimes in a transaction.
+
+        Some collections end and begin again.
+        """
         for name in self._chance.sample(names, len(names)):
             if self._chance.random() < 0.03:
                 self.database.drop_collection(name)
@@ -122,7 +126,8 @@ def test_thousands_of_histories_in_hundreds_of_collections_converge(
         rows = bronze(ctx).where("collection IS NOT NULL").count()
         record_property(
             "found",
-            f"{_COLLECTIONS * _KEYS:,} histories in {len(there)} collections, {rows:,} rows of bronze: equal; seed {seed}",
+            f"{_COLLECTIONS * _KEYS:,} histories in {len(there)} collections, "
+            f"{rows:,} rows of bronze: equal; seed {seed}",
         )
     finally:
         mongo.drop_database(database.name)

@@ -1,4 +1,4 @@
-"""One look at a batch: what its documents hold, which keys it has, and whether patches are among them."""
+"""The batch profile: census, keys and patches of a batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def profiled(spark: SparkSession, *rows: Row, parts: int = 1) -> BatchProfile:
 @pytest.mark.parametrize("parts", [1, 3])
 def test_documents_keys_and_patches_are_found_in_one_look(spark: SparkSession, parts: int) -> None:
     found = profiled(spark, INSERT, READ, PATCH, DELETE, parts=parts)
-    assert sorted(found.census.fields) == ["_id", "n", "t"]  # neither what a patch sets nor what a delete ended
+    assert sorted(found.census.fields) == ["_id", "n", "t"]  # no fields of patches or deletes
     assert found.census.fields["_id"].types == {"int"}
     assert found.keys == Keys(("a", "b", "c"))
     assert found.holds_patches

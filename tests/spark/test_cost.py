@@ -1,4 +1,7 @@
-"""What must not depend on the size of a table: counted in files that are read, because seconds prove nothing on a busy machine."""
+"""Costs that must not depend on a table's size.
+
+Measured in files read, because seconds prove nothing on a busy machine.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +71,6 @@ def test_silver_reads_only_the_files_that_may_hold_a_changed_key(
     assert (result.inserted, result.updated, read) == (0, 2, 2)
     result, read = changed(9_000)
     assert (result.inserted, result.updated, read) == (1, 0, 0)
-    monkeypatch.setattr("pipelines.silver.key_filter.LISTED", 1)
+    monkeypatch.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 1)
     result, read = changed(350, 370, 390)
     assert (result.inserted, result.updated, read) == (0, 3, 1)

@@ -1,4 +1,4 @@
-"""The history of a table's documents: what new facts change, and what they do not read."""
+"""The history table: changes made by new facts, and versions that are not read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from pyspark.sql import SparkSession
 from pipelines.io.ddl import schema_of
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import HISTORY_ACTION, HISTORY_BOOKKEEPING, SILVER_HISTORY_DDL
-from pipelines.silver.history.changes import ends_at, facts_in, history_changes, unaccounted
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.history.changes import ends_at, facts_in, history_changes, swept_versions
+from pipelines.silver.incarnations import IncarnationEnds
 from pipelines.silver.sweep import Sweep
 
-_BRONZE = "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, envelope BINARY, inexact STRING"
+_BRONZE = (
+    "key STRING, position STRING, op STRING, collection_uuid STRING, captured_at TIMESTAMP, "
+    "envelope BINARY, inexact STRING"
+)
 _SHAPE = Shape("struct", fields={"_id": Shape("int"), "v": Shape("int")})
 _CAPTURED = datetime(2026, 1, 1, tzinfo=UTC)
 _CHANGE = (
-    "_key STRING, _strandline_action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, _valid_to TIMESTAMP, "
+    "_key STRING, _strandline_action STRING, _position STRING, _valid_to_position STRING, _valid_from TIMESTAMP, "
+    "_valid_to TIMESTAMP, "
     "_deleted BOOLEAN, _exact BOOLEAN, v INT"
 )
 
@@ -42,7 +46,7 @@ def change(key: int, second: int, op: str, v: int | None = None) -> tuple[Any, .
 
 
 def version(key: int, second: int, until: int | None, v: int | None) -> tuple[Any, ...]:
-    """As the table holds it: a version of an insert, or of a deletion."""
+    """Return a stored version of an insert or a deletion."""
     ended = (None, None) if until is None else (position(until), time(until))
     document = None if v is None else bson.encode({"_id": key, "v": v})
     known = (None, _CAPTURED, None) if v is None else (True, _CAPTURED, document)
@@ -86,7 +90,7 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
         (None,) * 7,
     ]
     facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
-    changes = history_changes(facts, table, _SHAPE, ends=Ends(), hard_deletes=False)
+    changes = history_changes(facts, table, _SHAPE, ends=IncarnationEnds(), hard_deletes=False)
     expected = [
         ("1", "window", position(10), position(30), time(10), time(30), False, True, None),
         ("1", "write", position(30), None, time(30), None, False, False, 5),
@@ -101,14 +105,14 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
 
 
 def test_a_sweep_ends_what_was_in_force_when_the_snapshot_began_to_read(spark: SparkSession) -> None:
-    """At 20; it had read all at 30."""
+    """The snapshot began to read at 20 and had read everything at 30."""
     in_force, told = [version(1, 10, None, 1)], [version(2, 10, 25, 1), version(2, 25, None, None)]
     inserted_again = [version(3, 10, 22, 1), version(3, 22, None, 2), version(4, 10, 40, 1), version(4, 40, None, 2)]
     deleted_later = [version(5, 10, 40, 1), version(5, 40, None, None)]
     over = [version(6, 10, 15, 1), version(6, 15, None, None), version(7, 25, None, 1)]
     rows = [*in_force, *told, *inserted_again, *deleted_later, *over, version(8, 10, None, 1)]
     sweep = Sweep(spark.createDataFrame([("8",)], "key STRING"), position(20), position(30))
-    gone = unaccounted(spark.createDataFrame(rows, schema_of(SILVER_HISTORY_DDL)), sweep)
+    gone = swept_versions(spark.createDataFrame(rows, schema_of(SILVER_HISTORY_DDL)), sweep)
     assert sorted(map(tuple, gone.select("_key", "_position").collect())) == [(key, position(10)) for key in "1345"]
 
 
@@ -116,8 +120,8 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
     table = spark.createDataFrame(
         [version(1, 10, 20, 1), version(1, 20, None, None), version(2, 10, None, 1)], schema_of(SILVER_HISTORY_DDL)
     )
-    ends = Ends(((position(15), ""), (position(40), "")))
-    over = table.withColumn("end", ends.column())
+    ends = IncarnationEnds(((position(15), ""), (position(40), "")))
+    over = table.withColumn("end", ends.end_column())
     assert {(row["_key"], row["_position"]): row["end"] for row in over.collect()} == {
         ("1", position(10)): position(15),
         ("1", position(20)): position(40),

@@ -1,4 +1,4 @@
-"""Following a table by its versions, also when Delta has forgotten where one left off."""
+"""Incremental reads by table version, also after Delta has cleaned up the last version that was read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_rows_that_versions_brought_and_all_rows_once_the_log_is_gone(tables: Ta
 
 
 def appended(tables: Tables) -> TableName:
-    """A table of one row for each of its versions 1 to 4."""
+    """Return a table that got one row in each of its versions 1 to 4."""
     table = TableName("bronze", "appended")
     tables.create(table, tables.spark.range(0).schema, properties={"delta.enableChangeDataFeed": "true"})
     for number in range(1, 5):

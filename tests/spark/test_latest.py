@@ -1,4 +1,4 @@
-"""Collapsing changes: one state for each key, whatever the order."""
+"""Collapsing changes to one state for each key, in any order."""
 
 from __future__ import annotations
 

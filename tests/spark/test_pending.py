@@ -1,4 +1,4 @@
-"""Patches that wait in a silver table: what the MERGE writes of them, and what they wait for."""
+"""Pending patches in a silver table: storing and folding."""
 
 from __future__ import annotations
 

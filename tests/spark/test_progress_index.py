@@ -1,4 +1,4 @@
-"""What silver remembers of collections in which nothing happened."""
+"""The progress index: stored progress of idle collections."""
 
 from __future__ import annotations
 
@@ -38,22 +38,28 @@ def test_two_sources_of_one_lake_keep_their_own(tables: Tables) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     first = (
         ProgressIndex.read(tables, "one")
-        .advanced([orders], 5, {"password": orders}, {"silver.orders": 3})
+        .after_run([orders], 5, {"password": orders}, {"silver.orders": 3})
         .store(tables, now)
     )
-    ProgressIndex.read(tables, "other").advanced([lines], 9, {}, {}).store(tables, now)
+    ProgressIndex.read(tables, "other").after_run([lines], 9, {}, {}).store(tables, now)
     assert ProgressIndex.read(tables, "one") == first
-    assert first.having_met([lines, Namespace("shop", "tmp.agg_out.1")], ["01", "00"]).ended == {lines}
-    second = first.advanced([lines], 8, {}, {"silver.lines": 1}).having_met([orders], ["02"]).store(tables, now)
+    assert first.with_events([lines, Namespace("shop", "tmp.agg_out.1")], ["01", "00"]).ended_names == {lines}
+    second = first.after_run([lines], 8, {}, {"silver.lines": 1}).with_events([orders], ["02"]).store(tables, now)
     again = ProgressIndex.read(tables, "one")
     assert again == second
-    assert ProgressIndex.read(tables, "other").own == {lines: 9}
-    assert (again.effective(orders, 5), again.effective(lines, 8), again.effective(orders, 2)) == (8, 8, 2)
-    assert again.effective(Namespace("shop", "new"), -1) == 8, "a collection that nobody has met has no row up to there"
-    assert again.effective(Namespace("shop", "new"), 9) == 9
+    assert ProgressIndex.read(tables, "other").own_versions == {lines: 9}
+    assert (
+        again.effective_version(orders, 5),
+        again.effective_version(lines, 8),
+        again.effective_version(orders, 2),
+    ) == (8, 8, 2)
+    assert again.effective_version(Namespace("shop", "new"), -1) == 8, (
+        "a collection that nobody has met has no row up to there"
+    )
+    assert again.effective_version(Namespace("shop", "new"), 9) == 9
 
 
-def test_a_ledger_of_an_older_release_is_read_and_knows_that_it_does_not_know_what_ended(tables: Tables) -> None:
+def test_an_index_of_an_older_release_is_read_without_ended_names_and_healed_gaps(tables: Tables) -> None:
     open_cuts(tables)
     older = {
         "own": {"shop.orders": 5},
@@ -64,40 +70,40 @@ def test_a_ledger_of_an_older_release_is_read_and_knows_that_it_does_not_know_wh
     }
     tables.set_properties(CUTS, {"strandline.ledger.one": json.dumps(older)})
     found = ProgressIndex.read(tables, "one")
-    assert (found.own, found.complete_through, found.ended, found.healed) == (
+    assert (found.own_versions, found.complete_through, found.ended_names, found.healed_through) == (
         {Namespace("shop", "orders"): 5},
         5,
         None,
         None,
     )
-    assert (ProgressIndex.empty("one").ended, ProgressIndex.empty("one").healed) == (frozenset(), "")
+    assert (ProgressIndex.empty("one").ended_names, ProgressIndex.empty("one").healed_through) == (frozenset(), "")
 
 
-def test_a_ledger_is_stored_for_news_or_once_it_lags_by_many_commits_or_a_day() -> None:
+def test_an_index_is_stored_for_new_rows_or_once_it_lags_by_many_commits_or_a_day() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     stored = replace(ProgressIndex.empty("one"), complete_through=5, stored_at=now)
 
     def is_worth_a_commit(through: int, hours: int = 1) -> bool:
-        return stored.advanced([], through, {}, {}).is_worth_a_commit(stored, now + timedelta(hours=hours))
+        return stored.after_run([], through, {}, {}).is_worth_a_commit(stored, now + timedelta(hours=hours))
 
     assert [is_worth_a_commit(through) for through in (5, 6, 204, 205)] == [False, False, False, True]
     assert [is_worth_a_commit(through, hours=24) for through in (5, 6)] == [False, True]
     for told in (
-        stored.advanced([Namespace("shop", "orders")], 6, {}, {}),
-        stored.advanced([], 6, {"uuid": Namespace("shop", "orders")}, {}),
-        stored.advanced([], 6, {}, {"silver.orders": 4}),
-        stored.advanced([], 6, {}, {}).having_met([Namespace("shop", "orders")], []),
-        stored.advanced([], 6, {}, {}).having_met([], ["01"]),
+        stored.after_run([Namespace("shop", "orders")], 6, {}, {}),
+        stored.after_run([], 6, {"uuid": Namespace("shop", "orders")}, {}),
+        stored.after_run([], 6, {}, {"silver.orders": 4}),
+        stored.after_run([], 6, {}, {}).with_events([Namespace("shop", "orders")], []),
+        stored.after_run([], 6, {}, {}).with_events([], ["01"]),
     ):
         assert told.is_worth_a_commit(stored, now)
 
 
-def test_a_ledger_of_a_thousand_collections_is_a_small_commit(tables: Tables) -> None:
+def test_an_index_of_a_thousand_collections_is_a_small_commit(tables: Tables) -> None:
     names = [Namespace("shop_production", f"customer_orders_{number}") for number in range(1000)]
     versions = {f"silver.customer_orders_{number}": number for number in range(1000)}
     open_cuts(tables)
     before = tables.properties(CUTS)
-    ProgressIndex.empty("one").advanced(names, 5, {}, versions).store(tables, datetime.now(UTC))
+    ProgressIndex.empty("one").after_run(names, 5, {}, versions).store(tables, datetime.now(UTC))
     (added,) = tables.properties(CUTS).items() - before.items()
     assert len(added[1]) < 20_000, "it was 91 KB"
 
@@ -124,7 +130,7 @@ def test_what_runs_over_some_collections_have_merged_is_known_by_its_tables(tabl
     SilverTable(tables, TableName("silver", "others")).open("shop.others", "us")
     history = HistoryTable(tables, TableName("silver", "lines_history"))
     history.open("shop.lines", "eu")
-    orders.advance(Progress(tables.id(bronze), 0), Incarnations())
+    orders.save_progress(Progress(tables.id(bronze), 0), Incarnations())
     tables.set_properties(bronze, {"a.commit": "that silver.orders has not read"})
 
     log = Path(tables.lake.path(bronze)) / "_delta_log"

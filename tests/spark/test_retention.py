@@ -1,4 +1,4 @@
-"""What `maintain` deletes of control tables, and what it leaves; and that the log of a table does not grow with the years."""
+"""`maintain` cleans up control tables, and the log of a table does not grow without limit."""
 
 from __future__ import annotations
 
@@ -154,7 +154,10 @@ def context(tables: Tables, **maintenance: Any) -> JobContext:
 
 
 def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
-    """Commits as the native engine makes them, each hundredth by Spark, over *days* that end now. The log's files are as old."""
+    """Commits as the native engine makes them, each hundredth by Spark, over *days* that end now.
+
+    The log's files are as old.
+    """
     first, last = tables.version(BRONZE) + 1, days * a_day
     for version in range(first, last + 1):
         if version % 100 == 0:
@@ -197,8 +200,7 @@ def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
     log = Path(lake.path(BRONZE)) / "_delta_log"
 
     def cost() -> tuple[int, int]:
-        """Files that are read, and lists that are made of the log, by what every verb does: find the position, open the table, read it,
-        commit to it; and by `status`."""
+        """Return the files read and the listings of the log for the steps of every verb: position, open, read, commit, status."""
         with ReadWatch(log) as reads:
             committed(tables, BRONZE)
             assert tables.read(BRONZE).where(F.col("batch").isNotNull()).count() > 0
@@ -253,7 +255,7 @@ def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(
         )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.advance(Progress(tables.id(BRONZE), 1), Incarnations())
+    orders.save_progress(Progress(tables.id(BRONZE), 1), Incarnations())
 
     def later(name: str, of: Tables, days: int) -> Tables:
         idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
@@ -298,7 +300,7 @@ def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables
 
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.advance(Progress(tables.id(BRONZE), 0), Incarnations())
+    orders.save_progress(Progress(tables.id(BRONZE), 0), Incarnations())
     open_cuts(tables)
     silver_is_behind_by(30)
     assert kept() == ("interval 168 hours", "interval 168 hours")

@@ -1,4 +1,4 @@
-"""Which table holds a collection, and which collections would share one."""
+"""Table names of collections, and collections that would share a table."""
 
 from __future__ import annotations
 

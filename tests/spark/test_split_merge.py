@@ -1,4 +1,4 @@
-"""A large batch in two MERGEs: the same table as by one, and none where a row may be on either side."""
+"""A large batch in two MERGEs gives the same table as one MERGE. A batch with READs is not split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.silver.key_filter import Keys
 from pipelines.silver.latest import latest_per_key
 from pipelines.silver.schema.evolution import SchemaChange
 from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
+from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 
 _SHAPE = Shape("struct", fields={"v": Shape("int")})
 
@@ -55,7 +55,7 @@ def _two_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made(tables: Tables) -> Table:
-    """Makes a silver table of that name, with the rows of `OLD`."""
+    """Return a function that creates a silver table with the rows of `OLD`."""
 
     def make(name: str) -> SilverTable:
         table = SilverTable(tables, TableName("silver", name))
@@ -80,11 +80,11 @@ def whole(table: SilverTable, changes: Sequence[Row]) -> Merged:
     return table.merge(typed(latest_per_key(rows)), keys=profile_batch(rows, max_depth=8).keys, deletes="soft")
 
 
-def by_halves(table: SilverTable, changes: Sequence[Row]) -> Merged:
+def by_parts(table: SilverTable, changes: Sequence[Row]) -> Merged:
     rows = frame(table.tables.spark, changes)
     merge_parts = split_changes(rows, columns=1, tables_at_once=1)
     assert merge_parts
-    return split_merge(table, merge_parts, latest_per_key(rows), typed, deletes="soft")
+    return merge_in_parts(table, merge_parts, latest_per_key(rows), typed, deletes="soft")
 
 
 def content(table: SilverTable) -> DataFrame:
@@ -107,15 +107,15 @@ def test_a_key_with_an_insert_is_on_one_side_whatever_came_of_it_and_all_others_
 
 
 def test_only_many_changes_of_the_stream_are_parted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.silver.key_filter.LISTED", 1)
+    monkeypatch.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 1)
     some = [change("b", "2", "u", 1), change("c", "2", "u", 1)]
-    assert profile_batch(frame(spark, some), max_depth=8).keys.are_streamed
+    assert profile_batch(frame(spark, some), max_depth=8).keys.is_stream_only
     for unsure in (
         change("q", "2", "r", 1),
         change(None, "2", "u", 1),
     ):  # a READ may be of what is there, or of what is new
-        assert not profile_batch(frame(spark, [*some, unsure]), max_depth=8).keys.are_streamed
-    assert not profile_batch(frame(spark, [change("b" * 300, "2", "u", 1)]), max_depth=8).keys.are_streamed
+        assert not profile_batch(frame(spark, [*some, unsure]), max_depth=8).keys.is_stream_only
+    assert not profile_batch(frame(spark, [change("b" * 300, "2", "u", 1)]), max_depth=8).keys.is_stream_only
 
 
 def test_few_keys_are_not_worth_two_commits(spark: SparkSession) -> None:
@@ -130,7 +130,7 @@ def test_one_merge_takes_a_batch_that_changes_most_of_what_it_meets(
     spark: SparkSession, held: int, dense: bool
 ) -> None:
     between = spark.range(held).select(F.col("id").cast("string").alias("_key"))
-    assert are_dense(between, changes=100) is dense
+    assert is_dense(between, changes=100) is dense
 
 
 def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
@@ -149,13 +149,13 @@ def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
 
 
 # promise 2; scenario: C12
-def test_two_merges_make_the_same_table_as_one_also_of_what_is_not_what_its_half_says(made: Table) -> None:
+def test_two_merges_make_the_same_table_as_one_also_for_rows_in_the_wrong_part(made: Table) -> None:
     once, twice = made("once"), made("twice")
 
     def merged(*changes: Row) -> tuple[Merged, int]:
-        """What came of it, and in how many commits; the same as by one MERGE."""
+        """Merge in parts; return row counts and number of commits. Checks that one MERGE gives the same table."""
         before = twice.tables.version(twice.name)
-        found = by_halves(twice, changes)
+        found = by_parts(twice, changes)
         assert found == whole(once, changes)
         assert_df_equality(content(once), content(twice))
         return found, twice.tables.version(twice.name) - before

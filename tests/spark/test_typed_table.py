@@ -1,4 +1,4 @@
-"""Columns of a silver table whose process ended between the table's change and the shape that tells of it."""
+"""Schema changes that were interrupted between the new columns and the stored shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
 from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import Guards, SchemaChange, evolve
+from pipelines.silver.schema.evolution import ColumnLimits, SchemaChange, evolve
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import TypedTable
 
@@ -33,11 +33,11 @@ EMPTY = Shape("struct")
 
 
 def asked_by(*documents: dict[str, Any], shape: Shape = EMPTY) -> tuple[Shape, list[SchemaChange]]:
-    return evolve(shape, CensusTaker(8).count(map(bson.encode, documents)), Guards())
+    return evolve(shape, CensusTaker(8).count(map(bson.encode, documents)), ColumnLimits())
 
 
 def ending(tables: Tables) -> Tables:
-    """The same, of a process that ends before the shape is stored."""
+    """Return tables of a process that crashes before the shape is stored."""
     return CrashingTables(tables.spark, tables.lake, {"left": 1, "after": 0}, of="silver.a")
 
 
@@ -66,7 +66,7 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     }
     assert table.open("shop.a", "test").shape == shape
 
-    # the same further down, and a column with values, which is somebody's own
+    # a nested column, and a user's own column with values
     deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape)
     with pytest.raises(Crash):
         replace(table, tables=ending(tables)).change_schema(deeper, changes, known=shape)
@@ -98,7 +98,7 @@ def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_
     also, more = asked_by({"also": 1}, shape=theirs)
 
     def overtaken(self: TypedTable, added: list[SchemaChange]) -> list[SchemaChange]:
-        """Another run, while this one is at its columns."""
+        """Store another shape while this run adds its columns."""
         monkeypatch.setattr(TypedTable, "_without_those_there", without)
         table.change_schema(also, more, known=theirs)
         return without(self, added)

@@ -1,4 +1,4 @@
-"""VARIANT columns in a table like silver's: what Delta does with them, and what Spark refuses."""
+"""VARIANT columns in a table like silver's: Delta's support, and Spark's limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = [
 
 @pytest.fixture
 def table(tables: Tables) -> TableName:
-    """Four rows of one file, one of them deleted, one replaced."""
+    """Table of four rows in one file: one row deleted, one replaced."""
     name = TableName("silver", "v")
     tables.create(
         name, schema_of("_key STRING, _position STRING, v VARIANT"), properties=PROPERTIES, cluster_by=("_key",)
@@ -88,7 +88,7 @@ def test_a_variant_is_compared_as_text_or_by_its_row_s_key(tables: Tables, table
     assert rows.union(rows).dropDuplicates(["_key"]).count() == 3
 
 
-# scenario: S07; this Spark stands for an older one: a table asks for a feature that its reader does not know, as VARIANT is to Spark 3
+# scenario: S07: the table needs a feature that this Spark does not know, as VARIANT is unknown to Spark 3
 def test_a_reader_that_does_not_know_a_feature_says_so_and_shows_nothing(tables: Tables, table: TableName) -> None:
     assert {"variantType", "columnMapping", "deletionVectors"} <= set(tables.detail(table)["tableFeatures"])
     log, version = Path(tables.lake.path(table)) / "_delta_log", tables.version(table)

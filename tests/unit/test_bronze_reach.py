@@ -1,4 +1,4 @@
-"""How far a range of bronze reaches, and whether it ends inside a transaction."""
+"""Newest positions of a range of bronze, and transactions at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def group(position: str | None = None, txn: int | None = None, read: str | None 
 
 
 @pytest.mark.parametrize(
-    ("groups", "whole"),
+    ("groups", "expected"),
     [
         ([group("1:82B", batch=1)], True),
         ([group("1:82B", txn=7, batch=1, ends_outside_transaction=True)], True),
@@ -40,8 +40,8 @@ def group(position: str | None = None, txn: int | None = None, read: str | None 
         ([group("1:82B", txn=7)], False),
     ],
 )
-def test_a_transaction_is_over_where_something_lies_behind_it(groups: list[Row], whole: bool) -> None:
-    assert reach_of(groups).whole is whole
+def test_a_transaction_is_over_where_something_lies_behind_it(groups: list[Row], expected: bool) -> None:
+    assert reach_of(groups).ends_outside_transaction is expected
 
 
 def test_the_newest_of_everything() -> None:
@@ -49,5 +49,5 @@ def test_the_newest_of_everything() -> None:
         [group("2:82A", read="1:~", batch=2, snapshot_id="s"), group("3:82B", read="4:~", batch=3), group()]
     )
     assert found == Reach("3:82B", "4:~", True, False)
-    assert found.beside("5:82A", None) == Reach("5:82A", "4:~", True, False)
+    assert found.merged_with("5:82A", None) == Reach("5:82A", "4:~", True, False)
     assert reach_of([]) == Reach()

@@ -17,7 +17,7 @@ from pipelines.model.bson.template import BsonTemplate, Leaf, Path
 from pipelines.model.shape import Shape
 from pipelines.silver.decode.decoder import Decoder
 from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import Guards, evolve
+from pipelines.silver.schema.evolution import ColumnLimits, evolve
 
 ENOUGH = 30
 """Documents after which a layout is looked for."""
@@ -80,7 +80,7 @@ def test_a_document_that_follows_many_alike_is_decoded_as_if_it_stood_alone(
     first: Any, other: Any, data: st.DataObject
 ) -> None:
     known = bson.encode(first)
-    shape, _ = evolve(Shape("struct"), CensusTaker(3).count([known, bson.encode(other)]), Guards(max_depth=3))
+    shape, _ = evolve(Shape("struct"), CensusTaker(3).count([known, bson.encode(other)]), ColumnLimits(max_depth=3))
     one = _next(first, data)
     alone = _outcome(lambda: Decoder(shape).decode(one))
 

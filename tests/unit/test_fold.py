@@ -1,6 +1,8 @@
-"""An update description, folded onto the document before it. Every event is one that a server sent, but where the test says otherwise.
+"""Folding of an update description onto the document before the update.
 
-The same on random updates and a real mongod: ``tests/property/test_fold_histories.py``.
+Events come from a real server unless a test says so.
+
+Random updates on a real mongod: ``tests/property/test_fold_histories.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def description(
     truncated: dict[str, int] | None = None,
     paths: dict[str, list[str | int]] | None = None,
 ) -> bytes:
-    """As 6.0 sends it; with *paths* as 6.1 does under ``showExpandedEvents``."""
+    """Update description as MongoDB 6.0 sends it; with *paths*, as 6.1 sends it under ``showExpandedEvents``."""
     whole: dict[str, Any] = {
         "updatedFields": updated or {},
         "removedFields": removed or [],
@@ -34,7 +36,7 @@ def description(
 
 
 def raw(*elements: tuple[int, bytes, bytes]) -> bytes:
-    """A document as no driver would write it."""
+    """Document that no driver would write."""
     body = b"".join(bytes((kind,)) + name + b"\0" + payload for kind, name, payload in elements)
     return struct.pack("<i", len(body) + 5) + body + b"\0"
 
@@ -55,7 +57,7 @@ def assert_folds(base: dict[str, Any], patch: bytes, expected: dict[str, Any]) -
 
 
 def test_new_values_keep_their_place_and_new_fields_come_last_in_the_events_order() -> None:
-    """``$set`` of q, b, z, a, 10, 9, o.k, o.c, o.x: the event is in the server's order, lexicographic with numbers by value."""
+    """``$set`` of q, b, z, a, 10, 9, o.k, o.c, o.x. The server's order is lexicographic, with numbers by value."""
     updated = {"a": 4, "z": 3, "9": 1, "10": 1, "b": 2, "q": 1, "o.x": 7, "o.c": 2, "o.k": 1}
     expected = {
         "_id": 1,
@@ -160,7 +162,7 @@ def test_a_field_after_a_new_one_has_moved_to_the_end() -> None:
 
 
 def test_a_moved_and_changed_field_cannot_be_told_from_a_changed_one() -> None:
-    """``{$set: {a: 5}}`` and ``[{$replaceWith: {_id: 1, b: "$b", a: 5}}]`` send the same event: the fold says so."""
+    """``{$set: {a: 5}}`` and ``[{$replaceWith: {_id: 1, b: "$b", a: 5}}]`` send the same event. The result says so."""
     folded = fold_with_certainty(bson.encode({"_id": 1, "a": 1, "b": "bulk"}), description({"a": 5}))
     assert folded == (bson.encode({"_id": 1, "a": 5, "b": "bulk"}), False, True)
 
@@ -183,7 +185,10 @@ def test_the_order_is_certain_where_a_move_would_look_otherwise(base: dict[str, 
 
 
 def test_before_diffs_no_field_moves() -> None:
-    """4.4 logs pipelines as replacements, and its operators' fields in one sorted list. Not tried: there is no such server here."""
+    """MongoDB 4.4 logs pipelines as replacements, and operators' fields in one sorted list.
+
+    Not tested on a 4.4 server.
+    """
     patch = bson.encode({"updatedFields": {"a": 1, "n": 1, "z": 2}, "removedFields": []})
     assert_folds({"_id": 1, "z": 1, "a": 1, "b": 1}, patch, {"_id": 1, "z": 2, "a": 1, "b": 1, "n": 1})
 
@@ -198,7 +203,7 @@ def test_the_id_stays_although_the_event_removes_it() -> None:
 
 
 def test_the_id_stays_first_although_the_event_inserts_it() -> None:
-    """``[{$replaceWith: {$mergeObjects: [{default: 1, bulk: 1}, "$$ROOT"]}}]``: z has moved, as it comes after the inserted _id."""
+    """``[{$replaceWith: {$mergeObjects: [{default: 1, bulk: 1}, "$$ROOT"]}}]``: z moves behind the inserted _id."""
     base = {"_id": 1, "default": 1, "z": 2, "bulk": "p"}
     assert_folds(base, description({"_id": 1, "z": 5}), {"_id": 1, "default": 1, "bulk": "p", "z": 5})
     assert_folds(base, description({"_id": 1}), base)
@@ -271,7 +276,7 @@ def test_what_is_removed_or_truncated_must_be_there_and_so_is_less_often_ambiguo
 
 
 def test_a_new_literal_name_looks_as_a_nested_field_does() -> None:
-    """``[{$replaceWith: {$setField: {field: "o.x", …}}}]`` on 6.0.5: only ``disambiguatedPaths`` could tell. The fold says so."""
+    """``[{$replaceWith: {$setField: {field: "o.x", …}}}]`` on 6.0.5: ambiguous without ``disambiguatedPaths``."""
     base = bson.encode({"_id": 1, "o": {"x": 1}})
     assert fold_with_certainty(base, description({"o.x": 2})) == (bson.encode({"_id": 1, "o": {"x": 2}}), True, False)
     assert fold_with_certainty(base, description({"o.x": 2}, paths={})) == (
@@ -319,14 +324,16 @@ _DEEP = {"_id": 1, "obj": {"sub.obj": {"d.o.t..": [[{"a": {"b.c": 1}}, "cut"]]}}
     ids=["a dotted name", "a number as a name", "all at once"],
 )
 def test_disambiguated_paths(base: dict[str, Any], patch: bytes, changed: dict[str, Any]) -> None:
-    """The document and the first event from the MongoDB manual, change events, update, "Path Disambiguation"; the others in the form
-    that the server's own tests of 6.1 expect. The embedded server is older."""
+    """Document and first event: MongoDB manual, change events, update, "Path Disambiguation".
+
+    The other events have the form that MongoDB's own tests of 6.1 expect. The embedded server is older.
+    """
     assert_folds(base, patch, base | changed)
 
 
 # scenario: B11
 def test_disambiguated_paths_decide_where_the_base_cannot() -> None:
-    """Not from a server: both readings of every path exist."""
+    """Made-up event: both readings of every path exist."""
     base = {"_id": 1, "a.b": [1, 2], "a": {"b": [3, 4], "0": {"1.2": 5}, "b.0": 1}}
     truncated = base | {"a.b": [1]}
     assert_folds(base, description(None, None, {"a.b": 1}, {"a.b": ["a.b"]}), truncated)
@@ -353,7 +360,7 @@ def test_disambiguated_paths_decide_where_the_base_cannot() -> None:
     ],
 )
 def test_a_disambiguated_path_that_does_not_fit_is_refused(paths: dict[str, Any]) -> None:
-    """Not from a server."""
+    """Made-up event."""
     with pytest.raises(CannotFold):
         fold(bson.encode({"_id": 1, "a": [1]}), description({"a.0": 2}, paths=paths))
 
@@ -396,7 +403,7 @@ def test_the_refusal_tells_the_paths_shape_and_neither_names_nor_values() -> Non
 
 
 def test_names_that_stand_twice_survive_but_are_not_changed() -> None:
-    """The primary changes the first (``$set`` on 6.0.5); what applies the oplog on the others changes both (read in its source)."""
+    """The primary changes the first field (``$set`` on 6.0.5). Secondaries change both (read in MongoDB's source)."""
     twice = ((rb.INT32, b"d", int32(1)), (rb.INT32, b"z", int32(1)), (rb.DOCUMENT, b"d", raw()))
     base = raw((rb.INT32, b"a", int32(1)), (rb.DOCUMENT, b"o", raw(*twice)))
     assert fold(base, description({"a": 2})) == raw((rb.INT32, b"a", int32(2)), (rb.DOCUMENT, b"o", raw(*twice)))
@@ -416,7 +423,7 @@ def test_a_path_that_the_event_names_twice_is_refused() -> None:
 
 
 def test_an_array_with_odd_numbers_survives_but_is_not_changed() -> None:
-    """6.0.5 numbers it anew, unless the new value is as large as the old one."""
+    """MongoDB 6.0.5 renumbers the array, unless the new value has the size of the old one."""
     odd = raw((rb.INT32, b"5", int32(1)), (rb.INT32, b"", int32(2)))
     base = raw((rb.INT32, b"a", int32(1)), (rb.ARRAY, b"o", odd))
     assert fold(base, description({"a": 2})) == raw((rb.INT32, b"a", int32(2)), (rb.ARRAY, b"o", odd))

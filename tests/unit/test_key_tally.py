@@ -1,4 +1,4 @@
-"""Which keys a batch holds, counted in parts: however it is cut, the answer is the same."""
+"""Tallies of a batch's keys: the partitioning of the batch does not matter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def keys(rows: Sequence[tuple[str, str | None]], cuts: Sequence[int] = ()) -> Ke
 @given(rows=_ROWS, cuts=st.lists(st.integers(0, 12), max_size=3))
 def test_parts_make_the_whole(rows: list[tuple[str, str | None]], cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("pipelines.silver.key_filter.LISTED", 5)
+        patched.setattr("pipelines.silver.key_filter.MAX_LISTED_KEYS", 5)
         found = keys(rows, [min(cut, len(rows)) for cut in cuts])
         assert found == keys(rows)
         known = [key for _, key in rows if key is not None]
@@ -35,13 +35,13 @@ def test_parts_make_the_whole(rows: list[tuple[str, str | None]], cuts: list[int
             assert found == Keys(tuple(sorted(set(known))))
         else:
             streamed = len(rows) > 5 and all(op != "r" for op, _ in rows)
-            assert found == Keys(bounds=(min(known), max(known)), are_streamed=streamed)
+            assert found == Keys(bounds=(min(known), max(known)), is_stream_only=streamed)
 
 
 def test_a_thousand_changes_are_listed_and_one_more_is_not() -> None:
     rows = [("u", f"{number:04}") for number in range(1_000)]
     assert len(keys(rows, [400]).listed) == 1_000
-    assert keys([*rows, ("u", "0000")], [400]) == Keys(bounds=("0000", "0999"), are_streamed=True)
+    assert keys([*rows, ("u", "0000")], [400]) == Keys(bounds=("0000", "0999"), is_stream_only=True)
 
 
 def test_a_key_that_is_long_is_a_bound_and_not_listed() -> None:

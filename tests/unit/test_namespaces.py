@@ -1,4 +1,4 @@
-"""What becomes of names: events, lives, and whose tables are concerned."""
+"""Drops and renames: events, incarnations, and the affected tables."""
 
 from __future__ import annotations
 
@@ -79,26 +79,28 @@ def test_lives_are_known_whatever_the_order_of_the_events() -> None:
 def test_the_newest_lives_are_kept() -> None:
     lives = Incarnations({}, {f"u{n}": f"{n:03}" for n in range(100)})
     kept = Incarnations.from_json(lives.to_json())
-    assert len(kept.ended) < 50
-    assert kept.ended["u99"] == "099"
-    assert lives.newer_than(kept).ended.keys() == lives.ended.keys() - kept.ended.keys()
+    assert len(kept.ended_at) < 50
+    assert kept.ended_at["u99"] == "099"
+    assert lives.newer_than(kept).ended_at.keys() == lives.ended_at.keys() - kept.ended_at.keys()
     assert Incarnations.from_json(None) == Incarnations()
 
 
-def concerned(increment: BronzeIncrement, known: set[Namespace], *, captured: str = "ab") -> set[str]:
-    found = increment.concerned(increment.moved({}), known, lambda _db, name: name in captured)
+def affected_namespaces(increment: BronzeIncrement, known: set[Namespace], *, captured: str = "ab") -> set[str]:
+    found = increment.affected_namespaces(increment.current_names({}), known, lambda _db, name: name in captured)
     return {name.collection for name in found}
 
 
 def test_tables_that_are_concerned() -> None:
     drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
-    assert concerned(BronzeIncrement(0, {A: frozenset({"u1"})}), set()) == {"a"}
-    assert concerned(BronzeIncrement(0, {}, (drop,)), {A}) == {"a"}
-    assert concerned(BronzeIncrement(0, {}, (drop,)), set()) == set(), "a drop makes no table"
-    assert concerned(BronzeIncrement(0, {}, (rename,)), {A}) == {"a", "b"}
-    assert concerned(BronzeIncrement(0, {}, (rename,)), {A}, captured="a") == {"a"}, "renamed out of what is captured"
+    assert affected_namespaces(BronzeIncrement(0, {A: frozenset({"u1"})}), set()) == {"a"}
+    assert affected_namespaces(BronzeIncrement(0, {}, (drop,)), {A}) == {"a"}
+    assert affected_namespaces(BronzeIncrement(0, {}, (drop,)), set()) == set(), "a drop makes no table"
+    assert affected_namespaces(BronzeIncrement(0, {}, (rename,)), {A}) == {"a", "b"}
+    assert affected_namespaces(BronzeIncrement(0, {}, (rename,)), {A}, captured="a") == {"a"}, (
+        "renamed out of what is captured"
+    )
     out = Namespace("db", "tmp.agg_out.1")
-    assert concerned(
+    assert affected_namespaces(
         BronzeIncrement(0, {out: frozenset({"u4"})}, (NamespaceEvent("30", out, "u4", A, "u1"),)), {A}
     ) == {"a"}
 
@@ -106,11 +108,11 @@ def test_tables_that_are_concerned() -> None:
 # scenario: H03: a chunk that was read under the old name lands after the rename
 def test_late_rows_of_a_renamed_collection_concern_the_table_of_its_new_name() -> None:
     rename = NamespaceEvent("20", A, "u1", B)
-    moved = BronzeIncrement(0, {}, (rename,)).moved({})
+    moved = BronzeIncrement(0, {}, (rename,)).current_names({})
     assert moved == {"u1": B}
-    assert BronzeIncrement(5, {A: frozenset({"u1"})}).concerned(moved, {A, B}, lambda *_: True) == {A, B}
-    assert BronzeIncrement(5, {}, (NamespaceEvent("30", B, "u1"),)).moved(moved) == {}
-    assert BronzeIncrement(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).moved(moved) == {"u9": B}
+    assert BronzeIncrement(5, {A: frozenset({"u1"})}).affected_namespaces(moved, {A, B}, lambda *_: True) == {A, B}
+    assert BronzeIncrement(5, {}, (NamespaceEvent("30", B, "u1"),)).current_names(moved) == {}
+    assert BronzeIncrement(5, {}, (NamespaceEvent("30", A, "u9", B, "u1"),)).current_names(moved) == {"u9": B}
 
 
 # scenario: H07

@@ -1,4 +1,4 @@
-"""One key: the newest document and the patches above it, whatever came first."""
+"""Folding of one key: the newest document and the patches above it, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import bson
 import pytest
 
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
-from pipelines.silver.fold.patches import Outcome, fold_pending
+from pipelines.silver.fold.patches import FoldOutcome, fold_pending
 from pipelines.silver.fold.step import Base
 
 
@@ -20,7 +20,7 @@ def base(position: str, inexact: str | None = None, **fields: object) -> Base:
     return Base(position, bson.encode({"_id": 1, **fields}), inexact)
 
 
-def document(outcome: Outcome) -> tuple[str, dict[str, object]]:
+def document(outcome: FoldOutcome) -> tuple[str, dict[str, object]]:
     assert outcome.base is not None
     return outcome.base.position, bson.decode(outcome.base.document)
 
@@ -34,7 +34,7 @@ def test_patches_above_the_document_are_folded_in_order() -> None:
 # scenario: C06
 def test_patches_wait_for_their_document() -> None:
     waiting = fold_pending(None, {"c": patch(n=2), "b": patch(n=1)})
-    assert waiting == Outcome(None, {"b": patch(n=1), "c": patch(n=2)})
+    assert waiting == FoldOutcome(None, {"b": patch(n=1), "c": patch(n=2)})
     assert document(fold_pending(base("b", n=1), waiting.pending)) == ("c", {"_id": 1, "n": 2})
 
 
@@ -42,9 +42,11 @@ def test_patches_wait_for_their_document() -> None:
 def test_nothing_is_folded_onto_a_document_that_may_hold_later_changes(inexact: str) -> None:
     newer = base("b", inexact, n=5)
     outcome = fold_pending(newer, {"a": patch(n=1), "c": patch(n=2)})
-    assert outcome == Outcome(newer, {"c": patch(n=2)})
+    assert outcome == FoldOutcome(newer, {"c": patch(n=2)})
     assert outcome.inexact_because == f"{inexact}, waiting"
-    assert fold_pending(newer, {"c": patch(n=2), "e": patch(n=3)}, deleted_at="d") == Outcome(newer, {"e": patch(n=3)})
+    assert fold_pending(newer, {"c": patch(n=2), "e": patch(n=3)}, deleted_at="d") == FoldOutcome(
+        newer, {"e": patch(n=3)}
+    )
 
 
 # scenario: J06
@@ -78,7 +80,7 @@ def test_what_cannot_be_folded_keeps_all_later_patches_waiting() -> None:
 
 # promise 3; scenario: O06
 def test_after_a_way_back_the_patches_captured_earlier_wait_for_those_between() -> None:
-    """``e`` was captured first, then the position moved to before ``a``."""
+    """``e`` was captured first. Then the offset was moved back to before ``a``."""
     on_the_way = [Gap("", "e", again_from=7)]
     outcome = fold_pending(base("a", n=1, m=1), {"e": patch(m=5)}, on_the_way)
     assert (document(outcome), list(outcome.pending)) == (("a", {"_id": 1, "n": 1, "m": 1}), ["e"])
@@ -97,7 +99,7 @@ def test_reads_may_arrive_at_any_moment_among_the_patches() -> None:
     for order in itertools.permutations([*patches, *reads]):
         if [position for position in order if position in patches] != sorted(patches):
             continue  # the stream keeps its order
-        outcome = Outcome(None, {})
+        outcome = FoldOutcome(None, {})
         for position in order:
             held = outcome.base
             newer = position in reads and (held is None or position > held.position)

@@ -1,4 +1,4 @@
-"""How far the floor of a silver table may rise."""
+"""Bounds of a silver table's purge watermark."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ONLY_B = SnapshotCertificate("b", {B: "9:~"}, None, frozenset({B}))
 def test_the_lowest_bound_counts_and_says_what_it_awaits() -> None:
     stream, snapshot = WatermarkBound("5:"), WatermarkBound("3:~", "snapshot s")
     assert lowest_bound([stream, snapshot]) == snapshot
-    assert lowest_bound([stream, WatermarkBound("5:", "silver")]).awaits == "", "time alone moves it on"
+    assert lowest_bound([stream, WatermarkBound("5:", "silver")]).blocked_by == "", "time alone moves it on"
 
 
 # scenario: the design's "late READs after a drop or a purge"
-def test_a_gap_holds_the_floor_until_a_snapshot_has_read_the_whole_collection_behind_it() -> None:
+def test_a_gap_limits_the_watermark_until_a_snapshot_has_read_the_whole_collection_after_it() -> None:
     early, late, of_b = Gap("1", "4:~"), Gap("2", "8:~"), Gap("3", "8:~", str(B))
 
     def held(namespace: Namespace, *snapshots: SnapshotCertificate) -> list[str]:

@@ -1,4 +1,4 @@
-"""A value that fits its column is never changed; one that does not is rescued by path, with its type."""
+"""Decoding: a value that fits its column is stored unchanged; any other value is rescued by path, with its type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipelines.model.shape import Shape
 from pipelines.silver.decode.decoder import Decoder
 from pipelines.silver.schema.census import CensusTaker
-from pipelines.silver.schema.evolution import Guards, evolve
+from pipelines.silver.schema.evolution import ColumnLimits, evolve
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -199,9 +199,9 @@ _values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "A", "_op", ""]), _values, max_size=4))
 def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) -> None:
-    """Every leaf that is not null stands in a column or in what was rescued."""
+    """Every leaf that is not null is in a column or in ``_rescued``."""
     raw = encoded(document)
-    shape, _ = evolve(Shape("struct"), CensusTaker(8).count([raw]), Guards())
+    shape, _ = evolve(Shape("struct"), CensusTaker(8).count([raw]), ColumnLimits())
     values, rescued = Decoder(shape).decode(raw)
     shapes = dict(shape.columns())
     kept = sum(
@@ -212,7 +212,7 @@ def test_nothing_is_lost_between_columns_and_rescue(document: dict[str, Any]) ->
 
 
 def _parsed(value: Any) -> Any:
-    """Texts of VARIANTs as what they say."""
+    """Values, with the JSON texts of VARIANTs parsed."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         return json.loads(value)
     if isinstance(value, list):

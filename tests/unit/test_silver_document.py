@@ -1,4 +1,4 @@
-"""The document that silver takes from a bronze row."""
+"""Documents in bronze rows."""
 
 from __future__ import annotations
 

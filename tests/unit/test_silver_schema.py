@@ -1,4 +1,4 @@
-"""The census, and how a table's shape follows it."""
+"""The census, and the evolution of a table's shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.model.bson import raw as rb
 from pipelines.model.shape import NameAdjustment, Shape, caseless, declared_columns
 from pipelines.silver.decode.decoder import Decoder
 from pipelines.silver.schema.census import Census, CensusTaker
-from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve, followed
+from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve, with_columns_of
 
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
@@ -27,12 +27,12 @@ def encoded(*documents: dict[str, Any]) -> list[bytes]:
     return [bson.encode(document, codec_options=_OPTIONS) for document in documents]
 
 
-def shape_of(*documents: dict[str, Any], guards: Guards = Guards()) -> Shape:
+def shape_of(*documents: dict[str, Any], guards: ColumnLimits = ColumnLimits()) -> Shape:
     return evolve(Shape("struct"), CensusTaker(guards.max_depth).count(encoded(*documents)), guards)[0]
 
 
 def names_of(shape: Shape) -> dict[str, str]:
-    """The columns of a shape, and the fields that they are of."""
+    """Columns of a shape, each with its field's name."""
     return {name: shape.field_of(name) for name, _ in shape.columns()}
 
 
@@ -51,7 +51,7 @@ def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(
     mode: NameAdjustment, expected: dict[str, str]
 ) -> None:
     document = {"_id": 1, "a b": 1, "a_b": 2, "1x": 3, "é": 4, "s": {"$d": 5, "😀": 6}}
-    shape = shape_of(document, guards=Guards(names=mode))
+    shape = shape_of(document, guards=ColumnLimits(names=mode))
     assert names_of(shape) == expected
     assert Shape.from_json(shape.to_json()) == shape
     nested = {"none": ["$d", "😀"], "avro": ["_d", "_"], "avro_unicode": ["_u0024d", "_ud83d_ude00"]}
@@ -68,14 +68,14 @@ def test_columns_are_named_as_asked_for_and_two_fields_never_share_one(
 
 
 def test_a_column_keeps_its_field_whatever_comes_later_and_however_names_are_made_then() -> None:
-    avro = Guards(names="avro")
+    avro = ColumnLimits(names="avro")
     shape = shape_of({"_id": 1, "a b": 1, "s": {"x y": 1}}, guards=avro)
     document = {"_id": 1, "a_b": "other", "a b": bson.Int64(2**40), "s": {"x-y": 1, "x y": 2, "z w": 1}, "c d": 1}
-    later, changes = evolve(shape, CensusTaker(8).count(encoded(document)), Guards())
+    later, changes = evolve(shape, CensusTaker(8).count(encoded(document)), ColumnLimits())
     assert names_of(later) == {"_id": "_id", "a_b": "a b", "s": "s", "c d": "c d"}
     assert names_of(later.fields["s"]) == {"x_y": "x y", "x-y": "x-y", "z w": "z w"}
     assert [change for change in changes if change.before] == [SchemaChange(("a_b",), "INT", "BIGINT")]
-    assert followed(Shape("struct"), later)[0].fields["a_b"].source == "a b"
+    assert with_columns_of(Shape("struct"), later)[0].fields["a_b"].source == "a b"
     values, rescued = Decoder(later).decode(encoded(document)[0])
     assert values == [1, 2**40, {"x-y": 1, "x_y": 2, "z w": 1}, 1]
     assert json.loads(rescued or "") == {"a_b": {"type": "string", "value": "other"}}
@@ -139,7 +139,7 @@ def test_an_id_of_mixed_types_is_json_because_a_variant_cannot_be_joined_on() ->
 def after(*generations: dict[str, Any]) -> tuple[Shape, list[SchemaChange]]:
     shape, changes = Shape("struct"), []
     for document in generations:
-        shape, changes = evolve(shape, CensusTaker(8).count(encoded(document)), Guards())
+        shape, changes = evolve(shape, CensusTaker(8).count(encoded(document)), ColumnLimits())
     return shape, changes
 
 
@@ -215,14 +215,14 @@ def test_names_that_spark_takes_for_one_are_one_column(twins: tuple[str, str]) -
 
 
 def test_guards_turn_an_explosion_of_names_and_depth_into_variant() -> None:
-    guards = Guards(max_columns=3, max_depth=2)
+    guards = ColumnLimits(max_columns=3, max_depth=2)
     wide = {"_id": 1, "w": {f"k{n}": n for n in range(4)}, "d": {"a": {"b": {"c": 1}}}}
     assert column_types(shape_of(wide, guards=guards)) == {"_id": "INT", "w": "VARIANT", "d": "STRUCT<`a`: VARIANT>"}
     assert len(column_types(shape_of({f"k{n}": n for n in range(9)}, guards=guards))) == 3
 
 
 def days(first: int, last: int) -> dict[str, Any]:
-    """A document whose field names are data: a number for each hour of some days."""
+    """Document whose field names are data: a number for each hour of some days."""
     return {f"day_{day:03}": {f"h{hour:02}": day * hour for hour in range(24)} for day in range(first, last)}
 
 
@@ -264,7 +264,7 @@ def test_the_bound_is_on_leaf_columns_of_the_whole_table_and_maps_go_first() -> 
 def test_where_there_is_no_map_the_deepest_documents_become_variant_first(max_columns: int, expected: str) -> None:
     nested = {"a": 1, "b": {"c": 1, "d": 1, "deep": {"e": 1, "f": 2}}}
     shape = shape_of(
-        {"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=Guards(max_columns=max_columns)
+        {"_id": 1, **{f"k{n}": n for n in range(6)}, "nested": nested}, guards=ColumnLimits(max_columns=max_columns)
     )
     types = column_types(shape)
     assert types.pop("nested", "") == expected
@@ -272,7 +272,7 @@ def test_where_there_is_no_map_the_deepest_documents_become_variant_first(max_co
 
 
 def test_a_document_that_has_columns_keeps_them_and_what_is_new_in_it_is_rescued_once_the_table_is_full() -> None:
-    guards = Guards(max_columns=60)
+    guards = ColumnLimits(max_columns=60)
     shape, _ = evolve(Shape("struct"), CensusTaker(8).count(encoded({"_id": 1, "h": days(0, 2)})), guards)
     before = column_types(shape)["h"]
     document = {"_id": 1, "h": days(0, 20), "paid": True, "by": "card", "at": "noon"}
@@ -293,7 +293,7 @@ def test_a_document_that_has_columns_keeps_them_and_what_is_new_in_it_is_rescued
 def test_a_table_that_has_more_columns_than_the_bound_keeps_them_and_gets_no_more() -> None:
     shape = shape_of({"_id": 1, **{f"k{n}": n for n in range(20)}})
     census = CensusTaker(8).count(encoded({"_id": 1, "k0": long(2**40), "new": {"a": 1, "b": 1}}))
-    after, changes = evolve(shape, census, Guards(max_columns=5))
+    after, changes = evolve(shape, census, ColumnLimits(max_columns=5))
     assert changes == [SchemaChange(("k0",), "INT", "BIGINT")]
     assert list(after.fields) == list(shape.fields)
 
@@ -301,7 +301,7 @@ def test_a_table_that_has_more_columns_than_the_bound_keeps_them_and_gets_no_mor
 def test_declared_columns_and_the_id_are_there_whatever_the_bound() -> None:
     plan = ColumnPlan("infer", declared_columns({"z": {"a": "int", "b": "int", "c": "int"}}))
     census = CensusTaker(8).count(encoded({"_id": {"k": 1, "v": 2}, "a": 1, "z": {"a": 1, "d": 1}}))
-    shape, _ = evolve(Shape("struct"), census, Guards(max_columns=4), plan)
+    shape, _ = evolve(Shape("struct"), census, ColumnLimits(max_columns=4), plan)
     assert column_types(shape) == {"_id": "STRING", "z": "STRUCT<`a`: INT, `b`: INT, `c`: INT>"}
     assert shape.fields["_id"].kind == "json", "a VARIANT cannot be joined on"
 
@@ -335,8 +335,8 @@ def test_a_census_of_parts_is_the_census_of_the_whole_and_survives_its_journey(
 @given(_documents)
 def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[dict[str, Any]]) -> None:
     census = CensusTaker(8).count(encoded(*documents))
-    shape, _ = evolve(Shape("struct"), census, Guards())
-    assert evolve(shape, census, Guards()) == (shape, [])
+    shape, _ = evolve(Shape("struct"), census, ColumnLimits())
+    assert evolve(shape, census, ColumnLimits()) == (shape, [])
     assert Shape.from_json(json.loads(json.dumps(shape.to_json()))) == shape
 
 
@@ -344,7 +344,7 @@ def test_evolving_is_stable_and_the_shape_survives_its_journey(documents: list[d
 def test_the_bound_holds_for_any_batches_and_the_columns_of_one_batch_do_not_depend_on_its_order(
     documents: list[dict[str, Any]], size: int, order: list[int]
 ) -> None:
-    guards, shape = Guards(max_columns=4), Shape("struct")
+    guards, shape = ColumnLimits(max_columns=4), Shape("struct")
     for start in range(0, len(documents), size):
         census = CensusTaker(8).count(encoded(*documents[start : start + size]))
         shape, changes = evolve(shape, census, guards)
@@ -369,7 +369,7 @@ def test_one_tables_columns_follow_anothers() -> None:
             "_valid_to": Shape("date"),
         },
     )
-    shape, changes = followed(own, other)
+    shape, changes = with_columns_of(own, other)
     assert list(shape.fields) == ["a", "old", "s", "l"]
     assert shape.fields["s"].spark_type() == "STRUCT<`x`: INT, `y`: BOOLEAN>"
     assert [(change.path, change.before, change.after) for change in changes] == [
@@ -377,13 +377,13 @@ def test_one_tables_columns_follow_anothers() -> None:
         (("s", "y"), "", "BOOLEAN"),
         (("l",), "", "ARRAY<INT>"),
     ]
-    assert followed(shape, other) == (shape, [])
+    assert with_columns_of(shape, other) == (shape, [])
 
 
 def planned(
     plan: ColumnPlan, *documents: dict[str, Any], shape: Shape | None = None
 ) -> tuple[Shape, list[SchemaChange]]:
-    return evolve(shape or Shape("struct"), CensusTaker(8).count(encoded(*documents)), Guards(), plan)
+    return evolve(shape or Shape("struct"), CensusTaker(8).count(encoded(*documents)), ColumnLimits(), plan)
 
 
 # scenario: S01, T03

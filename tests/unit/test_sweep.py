@@ -1,4 +1,4 @@
-"""What a snapshot may retire, and what a gap parts."""
+"""Snapshot certificates, sweeps and gaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.model.namespaces import Namespace
 from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.fold.patches import fold_pending
 from pipelines.silver.fold.step import Base
-from pipelines.silver.sweep import SnapshotCertificate, certified
+from pipelines.silver.sweep import SnapshotCertificate, certificate_from_rows
 
 A, B, C = Namespace("shop", "a"), Namespace("shop", "b"), Namespace("shop", "c")
 PLAN: dict[str, Any] = {
@@ -45,16 +45,16 @@ ROWS = [
 
 
 def test_a_collections_threshold_is_the_smallest_l_of_its_chunks() -> None:
-    snapshot = certified("s", ROWS)
+    snapshot = certificate_from_rows("s", ROWS)
     assert snapshot is not None
-    assert [snapshot.position_for(namespace) for namespace in (A, B)] == ["5:~", "6:~"]
-    assert [snapshot.gone_by(namespace) for namespace in (A, B, C)] == ["7:~", "6:~", "0000006400000001:~"]
+    assert [snapshot.sweep_position(namespace) for namespace in (A, B)] == ["5:~", "6:~"]
+    assert [snapshot.absence_position(namespace) for namespace in (A, B, C)] == ["7:~", "6:~", "0000006400000001:~"]
 
 
 def test_a_collection_that_was_gone_when_they_were_listed_is_swept_at_that_time() -> None:
-    snapshot = certified("s", ROWS)
+    snapshot = certificate_from_rows("s", ROWS)
     assert snapshot is not None
-    assert snapshot.position_for(C) == "0000006400000001:~"
+    assert snapshot.sweep_position(C) == "0000006400000001:~"
 
 
 def test_the_snapshot_that_began_to_read_first_sweeps_first() -> None:
@@ -71,16 +71,18 @@ def test_the_snapshot_that_began_to_read_first_sweeps_first() -> None:
 
 @pytest.mark.parametrize("other", [row("discarded", 1), row("chunk", 1, "5:~", "renamed")])
 def test_a_collection_of_which_a_chunk_was_discarded_or_read_under_another_name_is_not_swept(other: Row) -> None:
-    snapshot = certified("s", [*ROWS[:2], other, *ROWS[3:]])
+    snapshot = certificate_from_rows("s", [*ROWS[:2], other, *ROWS[3:]])
     assert snapshot is not None
-    assert snapshot.position_for(A) is None
-    assert snapshot.position_for(B) == "6:~"
+    assert snapshot.sweep_position(A) is None
+    assert snapshot.sweep_position(B) == "6:~"
 
 
 def test_a_snapshot_of_some_collections_says_nothing_of_the_others_nor_of_what_a_query_left_out() -> None:
-    snapshot = certified("s", [row("plan", after={**PLAN, "complete": False, "chunks": SOME_OF_A}), *ROWS[1:]])
+    snapshot = certificate_from_rows(
+        "s", [row("plan", after={**PLAN, "complete": False, "chunks": SOME_OF_A}), *ROWS[1:]]
+    )
     assert snapshot is not None
-    assert [snapshot.position_for(namespace) for namespace in (A, B, C)] == [None, "6:~", None]
+    assert [snapshot.sweep_position(namespace) for namespace in (A, B, C)] == [None, "6:~", None]
 
 
 NOT_ALL_OF_A = {**PLAN, "chunks": SOME_OF_A}
@@ -102,7 +104,7 @@ NOT_ALL_OF_A = {**PLAN, "chunks": SOME_OF_A}
     ],
 )
 def test_a_gap_is_healed_by_a_snapshot_that_looked_at_every_collection_as_a_whole(rows: list[Row], heals: bool) -> None:
-    snapshot = certified("s", rows)
+    snapshot = certificate_from_rows("s", rows)
     assert snapshot is not None
     assert snapshot.heals_up_to == ("0000006400000001:~" if heals else None)
 
@@ -111,7 +113,7 @@ def test_a_gap_is_healed_by_a_snapshot_that_looked_at_every_collection_as_a_whol
     "rows", [ROWS[:-1], ROWS[1:], [row("plan", after={**PLAN, "complete": False, "chunks": []}), *ROWS[1:]]]
 )
 def test_a_snapshot_without_its_certificate_sweeps_nothing(rows: list[Row]) -> None:
-    assert certified("s", rows) is None
+    assert certificate_from_rows("s", rows) is None
 
 
 # scenario: the design's "never fold across a discontinuity"

@@ -1,4 +1,4 @@
-"""Every version of one document: whatever the order and the batches, the same versions; and at each moment the document of that moment."""
+"""Versions of one document: the order and batching of facts do not matter, and each version has the right document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seeds import SEEDS
 from pipelines.model.gap import Gap
 from pipelines.model.position import BEFORE_ALL
 from pipelines.silver.history.versions import Fact, Version, changed_versions, fact_of, versions_of
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.incarnations import IncarnationEnds
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ def end(moment: int, uuid: str | None = None) -> Fact:
 
 
 def told(versions: Sequence[Version]) -> list[tuple[int, str, object]]:
-    """Where each begins, its operation, and its value ``v``."""
+    """Start, operation and value ``v`` of each version."""
     shown = []
     for version in versions:
         value = None if version.document is None else bson.decode(version.document).get("v")
@@ -62,13 +62,13 @@ def told(versions: Sequence[Version]) -> list[tuple[int, str, object]]:
 
 
 class Table:
-    """Stored versions of one key, changed as the MERGE does, from what the join reads."""
+    """Stored versions of one key. Reads and changes them as the join and the MERGE do."""
 
     def __init__(self, **known: Any) -> None:
         self.rows: dict[str, Version] = {}
         self.known = known
 
-    def merge(self, news: Sequence[Fact], ends: Ends = Ends()) -> list[str]:
+    def merge(self, news: Sequence[Fact], ends: IncarnationEnds = IncarnationEnds()) -> list[str]:
         since = min(fact.position for fact in news)
         if self.known.get("hard_deletes") and any(fact.op == "d" for fact in news):
             since = ""
@@ -78,7 +78,7 @@ class Table:
             if action == "remove":
                 del self.rows[version.position]
             else:
-                window_only = action == "window" and version.is_same_but_for_window(self.rows[version.position])
+                window_only = action == "window" and version.differs_only_in_window(self.rows[version.position])
                 assert action == "write" or window_only
                 self.rows[version.position] = version
         return [change.action for change in changes]
@@ -134,7 +134,7 @@ def test_nothing_is_folded_across_a_gap_or_onto_a_document_that_was_looked_up() 
     table.merge([read(3, v=1)])
     assert told(table.versions) == [(1, "c", 1), (4, "u", 4)]
     looked_up = replace(insert(1, v=1), op="u", exact=False)
-    assert told(versions_of([looked_up, patch(2, v=2)], ends=Ends())) == [(1, "u", 1), (2, "u", None)]
+    assert told(versions_of([looked_up, patch(2, v=2)], ends=IncarnationEnds())) == [(1, "u", 1), (2, "u", None)]
 
 
 # scenario: B04
@@ -162,7 +162,7 @@ def test_an_update_without_its_document_is_folded_onto_its_own_pre_image() -> No
     assert (fact.document, fact.exact, fact.patch) == (document(v=2), True, None)
     gone = bson.encode({"operationType": "delete", "fullDocumentBeforeChange": {"_id": 1, "v": 2}})
     facts = [fact_of(at(4), "d", None, _AT, gone)]
-    assert told(versions_of(facts, ends=Ends())) == [(0, "b", 2), (4, "d", None)]
+    assert told(versions_of(facts, ends=IncarnationEnds())) == [(0, "b", 2), (4, "d", None)]
 
 
 # scenario: C06, J06, B11
@@ -193,14 +193,14 @@ def test_what_is_folded_onto_what_is_asked_as_in_silver() -> None:
 
 
 def test_the_end_of_a_life_ends_its_documents_and_no_others() -> None:
-    table, ends = Table(), Ends(((at(5), "a"),))
+    table, ends = Table(), IncarnationEnds(((at(5), "a"),))
     table.merge([insert(1, "a", v=1)])
     table.merge([end(5, "a")], ends)
     assert told(table.versions) == [(1, "c", 1), (5, "d", None)]
     table.merge([read(2, "a", v=2)], ends)  # late, of the life that is over
     table.merge([insert(7, "b", v=7)], ends)
     assert told(table.versions) == [(1, "c", 1), (2, "r", 2), (5, "d", None), (7, "c", 7)]
-    twice = Ends(((at(5), ""), (at(8), "")))  # a server that names no incarnations
+    twice = IncarnationEnds(((at(5), ""), (at(8), "")))  # a server that names no incarnations
     table = Table()
     table.merge([insert(1, v=1), end(5)], twice)
     table.merge([insert(6, v=6)], twice)
@@ -229,8 +229,8 @@ def test_hard_deletes_leave_nothing_of_what_was_before() -> None:
     assert told(table.versions) == [(5, "d", None), (7, "c", 7)]
 
 
-def random_facts(chance: random.Random) -> tuple[list[Fact], Ends, dict[int, bytes | None]]:
-    """What is told of one document, the end of its collection among it, and the document at every moment."""
+def random_facts(chance: random.Random) -> tuple[list[Fact], IncarnationEnds, dict[int, bytes | None]]:
+    """Random facts about one document, ends of its collection, and the document at every moment."""
     facts: list[Fact] = []
     states: dict[int, bytes | None] = {}
     ends: list[tuple[str, str]] = []
@@ -255,7 +255,7 @@ def random_facts(chance: random.Random) -> tuple[list[Fact], Ends, dict[int, byt
         states[moment] = now
         if now is not None and chance.random() < 0.4:
             facts.append(Fact(at(moment, "~"), "r", uuid, _AT + timedelta(seconds=moment), now, exact=True))
-    return facts, Ends(tuple(ends)), states
+    return facts, IncarnationEnds(tuple(ends)), states
 
 
 # promise 2; scenario: C12, C13, D06
@@ -268,14 +268,14 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
     whole = versions_of(kept, ends=ends, hard_deletes=hard)
     messy = kept + chance.sample(kept, len(kept) // 2)
     chance.shuffle(messy)
-    table, known = Table(hard_deletes=hard), Ends()
+    table, known = Table(hard_deletes=hard), IncarnationEnds()
     arriving = list(ends.known)[::-1]  # in the order of the stream
     while messy or arriving:
         batch = [messy.pop() for _ in range(min(len(messy), chance.randint(1, 4)))]
         if arriving and (chance.random() < 0.3 or not messy):
-            known = Ends(tuple(sorted((*known.known, arriving.pop()))))
+            known = IncarnationEnds(tuple(sorted((*known.known, arriving.pop()))))
             lives = [
-                (known.above(version.position, version.uuid), version)
+                (known.first_after(version.position, version.uuid), version)
                 for version in table.versions
                 if version.captured_at and version.op != "b"
             ]
@@ -299,7 +299,7 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_versions(seed: 
 
 @pytest.mark.parametrize(("uuid", "above"), [("a", at(5)), ("b", at(9)), (None, at(5))])
 def test_an_end_is_the_next_one_of_that_life(uuid: str | None, above: str) -> None:
-    ends = Ends(((at(2), "a"), (at(5), "a"), (at(9), "")))
-    assert ends.above(at(3), uuid) == above
-    assert Ends.from_json(ends.to_json()) == ends
-    assert ends.above(at(9), uuid) is None
+    ends = IncarnationEnds(((at(2), "a"), (at(5), "a"), (at(9), "")))
+    assert ends.first_after(at(3), uuid) == above
+    assert IncarnationEnds.from_json(ends.to_json()) == ends
+    assert ends.first_after(at(9), uuid) is None

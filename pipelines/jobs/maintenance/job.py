@@ -121,7 +121,7 @@ def _late_reader(ctx: JobContext, bronze: TableName) -> _Reader | None:
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, progress_index):
         for each in tables_of(ctx, namespace):
-            progress[each.name] = progress_index.reached(namespace, each.progress())
+            progress[each.name] = progress_index.reached_version(namespace, each.progress())
     first_unread = {table: version + 1 for table, version in progress.items() if 0 <= version < newest}
     committed, now = committed_at(ctx.tables, bronze, set(first_unread.values())), datetime.now(UTC)
     readers = [

@@ -70,11 +70,11 @@ class Purge:
         progress = silver.progress() if namespace is not None else None
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
             return Purged()
-        after = self._progress_index.reached(namespace, progress)
+        after = self._progress_index.reached_version(namespace, progress)
         gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
         safe = lowest_bound([*self.bounds, *self._news(after), *gaps])
         removed, left = silver.purge(safe.position)
-        return Purged(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
+        return Purged(removed, f"tombstones wait for {safe.blocked_by}" if left and safe.blocked_by else "")
 
     def _news(self, after: int) -> Iterator[WatermarkBound]:
         """What bronze holds and the table does not."""

@@ -77,7 +77,9 @@ class CatchUpBarrier:
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(self.ctx, namespace)).progress()
             complete = (
-                progress_index.complete_through if progress is None else progress_index.reached(namespace, progress)
+                progress_index.complete_through
+                if progress is None
+                else progress_index.reached_version(namespace, progress)
             )
             if complete < version:
                 found.setdefault(complete, []).append(namespace)

@@ -22,7 +22,7 @@ from pipelines.model.position import snapshot_position
 from pipelines.model.range_digest import RangeDigest
 from pipelines.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import literal
-from pipelines.silver.reconcile_diff import WAITING, differences, silver_documents, silver_sums
+from pipelines.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
 from pipelines.source.client import AnyClient, find_collection, operation_time
 
 _log = logging.getLogger("strandline.reconcile")
@@ -76,7 +76,7 @@ class Comparison:
             RetriableError: The lake does not reach the cluster time at which the source was read, or the source cannot be read there.
         """
         unequal = self._unequal(reads)
-        differing = [number for number in unequal if number != WAITING]
+        differing = [number for number in unequal if number != WAITING_RANGE]
         result = Compared(str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing))
         if not unequal:
             return result
@@ -106,12 +106,12 @@ class Comparison:
         return rows.where(F.coalesce(F.col("_collection_uuid") == F.lit(collection.uuid), F.lit(True)))
 
     def _unequal(self, reads: list[RangeRead]) -> list[int]:
-        """Ranges whose sums differ; `WAITING` among them, where rows wait for their document."""
+        """Ranges whose sums differ; `WAITING_RANGE` among them, where rows wait for their document."""
         rows = silver_sums(self._rows(), self.look.bounds, [read.position for read in reads]).collect()
         sums: dict[int, list[RangeDigest]] = {}
         for row in rows:
             sums.setdefault(row["number"], []).append(RangeDigest.from_hex(row["documents"], row["total"]))
-        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING: RangeDigest()}
+        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
         return [
             number for number, whole in expected.items() if whole != reduce(add, sums.get(number, []), RangeDigest())
         ]

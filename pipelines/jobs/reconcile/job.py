@@ -143,7 +143,7 @@ def _wanted(
     settings = ctx.settings.silver
     there = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
     there = {namespace for namespace in there if not namespace.is_temporary}
-    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own
+    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own_versions
     gone = (
         set()
         if keeps_old_lives(settings.on_drop, settings.on_rename)

@@ -58,8 +58,8 @@ class BronzeRange:
     @cached_property
     def _ended(self) -> frozenset[Namespace]:
         """Names that ended before the run. All of bronze is read only where a release that did not note them wrote the ledger."""
-        if self.progress_index.ended is not None:
-            return self.progress_index.ended
+        if self.progress_index.ended_names is not None:
+            return self.progress_index.ended_names
         return namespaces_that_ended(self.tables, self.bronze)
 
     @cached_property
@@ -99,7 +99,7 @@ def sweeps_of(
     if not selection_of(ctx.settings.capture).admits(*namespace):
         return
     for snapshot in increment.sweeping(namespace, after):
-        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
+        position, absence_position = snapshot.sweep_position(namespace), snapshot.absence_position(namespace)
         keeps = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
-        if position is not None and gone_by is not None and not keeps:
-            yield Sweep(snapshot.met(ctx.tables, of.bronze, namespace), position, gone_by)
+        if position is not None and absence_position is not None and not keeps:
+            yield Sweep(snapshot.read_keys(ctx.tables, of.bronze, namespace), position, absence_position)

@@ -27,14 +27,14 @@ from pipelines.settings.silver import SilverSettings
 from pipelines.silver.batch_profile import BatchProfile, census_of_state, profile_batch
 from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.fold.patches import partly_folded
+from pipelines.silver.fold.patches import fold_selected_keys
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.key_filter import Keys
-from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
+from pipelines.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
 from pipelines.silver.schema.census import Census
-from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve
-from pipelines.silver.silver_table import Opened, SilverTable
-from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
+from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
+from pipelines.silver.silver_table import OpenedTable, SilverTable
+from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 
 _log = logging.getLogger("strandline.silver")
 
@@ -51,7 +51,7 @@ class SilverResult:
     seconds: float
     versions: int = 0
     """Of its history: added, changed or removed."""
-    doubts: tuple[str, ...] = ()
+    inexact_reasons: tuple[str, ...] = ()
     """Why a cut with the table is not exact."""
 
 
@@ -72,47 +72,51 @@ class CollectionRun:
         return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
 
     @cached_property
-    def _opened(self) -> Opened:
+    def _opened(self) -> OpenedTable:
         return self._table.open(str(self.namespace), self.ctx.settings.source.name)
 
     def run(self) -> SilverResult:
         """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.range.through
-        after = self.range.progress_index.reached(self.namespace, opened.progress)
+        after = self.range.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run over this collection alone has been here
-            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started, doubts=self._doubts())
+            return SilverResult(
+                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
+            )
         after, increment = self.range.catch_up(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         lives = known.after(
             increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
         )
-        changes = lives.stamped(self._changes(after, lives, known))
+        changes = lives.with_rename_positions(self._changes(after, lives, known))
         if settings.on_drop == "archive":
             shape = self._archive(increment, shape, known, changes)
         _, merged, schema_changes = self._merge(shape, changes, lives)
-        if lives.newer_than(known).ended:
+        if lives.newer_than(known).ended_at:
             table.retire(lives, deletes=settings.deletes)
         swept = self._sweep(increment, after)
-        table.advance(through, lives)
+        table.save_progress(through, lives)
         counts = merged.inserted, merged.updated + swept, schema_changes
-        return SilverResult(table.name, self.namespace, *counts, time.monotonic() - started, doubts=self._doubts())
+        return SilverResult(
+            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
+        )
 
     def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
         """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
-        is_its_own = is_of(self.namespace)
-        changes = self.range.rows(after=after).where(is_its_own | lives.brings()).select(*READS)
-        arrived = Incarnations(came=lives.newer_than(known).came)
-        if not arrived.came:
+        is_its_own = in_namespace(self.namespace)
+        changes = self.range.rows(after=after).where(is_its_own | lives.precedes_rename()).select(*READS)
+        arrived = Incarnations(renamed_at=lives.newer_than(known).renamed_at)
+        if not arrived.renamed_at:
             return changes
-        earlier = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        earlier = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
         return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
         """Every drop by itself, in order: what it ends must be whole in the table before the next life replaces it."""
         for event in sorted(increment.events, key=lambda event: event.position):
             ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
-            if not ended.newer_than(known).ended:
+            if not ended.newer_than(known).ended_at:
                 continue
             shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
             for archive in self._table.archive(ended):
@@ -126,8 +130,8 @@ class CollectionRun:
         profile = profile_batch(changes, max_depth=settings.max_depth)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
-            held = self.ctx.tables.read(table.name).where(keys.among("_key"))
-            state, folded = partly_folded(changes, held, folding, self.range.gaps_of(self.namespace))
+            held = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
+            state, folded = fold_selected_keys(changes, held, folding, self.range.gaps_of(self.namespace))
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
@@ -139,23 +143,23 @@ class CollectionRun:
             self._note(schema_changes)
         if not profile.changes:  # the news is of names or snapshots alone, and no keys would mean any
             return shape, Merged(0, 0, 0), len(schema_changes)
-        state = lives.retired(state)
+        state = lives.with_tombstones(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
         def typed(some: DataFrame) -> DataFrame:
             return typed_rows(some, shape)
 
-        merge_parts = self._merge_parts(changes, profile, shape) if keys.are_streamed and folding is None else []
+        merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
         if merge_parts:
-            merged = split_merge(table, merge_parts, state, typed, deletes=settings.deletes)
+            merged = merge_in_parts(table, merge_parts, state, typed, deletes=settings.deletes)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
     def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
-        between = self.ctx.tables.read(self._table.name).where(profile.keys.among("_key"))
-        if are_dense(between, profile.changes):
+        between = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
+        if is_dense(between, profile.changes):
             return []
         return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.range.tables_at_once)
 
@@ -166,7 +170,7 @@ class CollectionRun:
             evolved, changes = evolve(
                 shape,
                 census,
-                Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
                 plan,
             )
         except ValueError as error:
@@ -183,19 +187,21 @@ class CollectionRun:
     def _keys_to_fold(self, profile: BatchProfile) -> Keys | None:
         """The keys of patches, and of changes to rows in which patches wait; None: there are none. Every other key needs no look at its
         row."""
-        known = self._opened.folds
+        known = self._opened.has_patches
         if profile.holds_patches and not known:
-            self._table.note_folding()
+            self._table.mark_has_patches()
         return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
 
-    def _doubts(self) -> tuple[str, ...]:
+    def _inexact_reasons(self) -> tuple[str, ...]:
         """I/O: why a cut with the table is not exact. Where updates are looked up now no cut is, and nothing is read."""
-        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.doubts()
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
 
     def _sweep(self, increment: BronzeIncrement, after: int) -> int:
         """Retire what complete snapshots no longer met."""
         sweeps = sweeps_of(self.ctx, self.namespace, self.range, increment, after)
-        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
+        return sum(
+            self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes) for sweep in sweeps
+        )
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
         note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)

@@ -41,23 +41,23 @@ def publish_cut(
     """
     last = before.cut
     known = -1 if last is None else last.bronze_version
-    changed = [namespace for namespace, own in now.own.items() if own > known]
+    changed = [namespace for namespace, own in now.own_versions.items() if own > known]
     if not changed:
         return now
-    waiting = any(own > known for own in before.own.values())  # of an earlier run that published none
+    waiting = any(own > known for own in before.own_versions.values())  # of an earlier run that published none
     bronze = bronze_table(ctx.settings.source.name)
     found = (BronzeIncrement.read(ctx.tables, bronze, known, now.complete_through) if waiting else increment).reach
-    if not found.whole:
+    if not found.ends_outside_transaction:
         return now
     if last is not None:
-        found = found.beside(last.position, last.read_position)
+        found = found.merged_with(last.position, last.read_position)
     cut = Cut(
         number=1 if last is None else last.number + 1,
         bronze=now.bronze_id,
         bronze_version=now.complete_through,
         position=found.position,
         read_position=found.read_position,
-        because=tuple(_doubts(ctx, bronze, found, now)),
+        because=tuple(_inexact_reasons(ctx, bronze, found, now)),
         tables=now.versions,
         published_at=datetime.now(UTC),
     )
@@ -91,15 +91,15 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(ctx: JobContext, bronze: TableName, found: Reach, now: ProgressIndex) -> Iterator[str]:
+def _inexact_reasons(ctx: JobContext, bronze: TableName, found: Reach, now: ProgressIndex) -> Iterator[str]:
     """Why the tables may show more, or less, than the source held at the position that they reach."""
     if found.snapshot_runs or (found.read_position or "") > (found.position or ""):
         yield "snapshot"  # documents of a later moment stand beside those of the stream
     gaps = standing_gaps(ctx.tables, bronze)
     if any(
-        gap.before > (now.healed or "") for gap in gaps
+        gap.before > (now.healed_through or "") for gap in gaps
     ):  # events are lost, and no complete snapshot has read every collection since
         yield "gap"
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
-    yield from sorted({reason for reasons in now.doubts.values() for reason in reasons})
+    yield from sorted({reason for reasons in now.inexact_reasons.values() for reason in reasons})

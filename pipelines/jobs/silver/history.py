@@ -15,10 +15,10 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import CHANGE_OPS
 from pipelines.model.tables import history_of
-from pipelines.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, unaccounted
+from pipelines.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, swept_versions
 from pipelines.silver.history.table import HistoryTable, OpenedHistory
-from pipelines.silver.incarnations import Ends, Incarnations
-from pipelines.silver.latest import is_of
+from pipelines.silver.incarnations import IncarnationEnds, Incarnations
+from pipelines.silver.latest import in_namespace
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import TypedTable, owners_in
@@ -47,7 +47,7 @@ class HistoryRun:
         silver = SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace)).open(
             str(self.namespace), settings.source.name
         )
-        return self._table.follow(self._opened.shape, silver.shape)
+        return self._table.align_columns(self._opened.shape, silver.shape)
 
     def run(self) -> int:
         """I/O: read → columns of silver → MERGE → sweeps → progress, in this order of side effects. Returns how many versions changed.
@@ -56,7 +56,7 @@ class HistoryRun:
             The history ends with a whole MERGE and its old progress: the next run repeats it, whatever the silver table has noted.
         """
         opened, of = self._opened, self.range
-        after = of.progress_index.reached(self.namespace, opened.progress)
+        after = of.progress_index.reached_version(self.namespace, opened.progress)
         if after >= of.through.version:
             return 0
         settings = self.ctx.settings.silver
@@ -66,12 +66,12 @@ class HistoryRun:
         ends = opened.ends.after(increment.events, self.namespace, drops=drops, renames=renames)
         facts = self._facts(after, lives)
         if ends != opened.ends:
-            facts = facts.unionByName(ends_at(self._table.over(ends), F.col("end")))
+            facts = facts.unionByName(ends_at(self._table.ended_versions(ends), F.col("end")))
         changed = self._merge(facts, ends)
         for sweep in sweeps_of(self.ctx, self.namespace, of, increment, after):
-            gone = unaccounted(self._table.tables.read(self._table.name), sweep)
+            gone = swept_versions(self._table.tables.read(self._table.name), sweep)
             changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
-        self._table.advance(of.through, lives, ends)
+        self._table.save_progress(of.through, lives, ends)
         return changed
 
     def _facts(self, after: int, lives: Incarnations) -> DataFrame:
@@ -79,15 +79,15 @@ class HistoryRun:
         that came just now, all there ever was."""
         of = self.range
         new = of.rows(after=after)
-        facts = facts_in(new.where(is_of(self.namespace)))
-        arrived = Incarnations(came=lives.newer_than(self._opened.incarnations).came)
+        facts = facts_in(new.where(in_namespace(self.namespace)))
+        arrived = Incarnations(renamed_at=lives.newer_than(self._opened.incarnations).renamed_at)
         for came, rows in ((lives, new), (arrived, of.rows())):
-            if came.came:
-                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & came.brings()).select(*HISTORY_READS)
-                facts = facts.unionByName(facts_in(came.stamped(brought)))
+            if came.renamed_at:
+                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & came.precedes_rename()).select(*HISTORY_READS)
+                facts = facts.unionByName(facts_in(came.with_rename_positions(brought)))
         return facts
 
-    def _merge(self, facts: DataFrame, ends: Ends) -> int:
+    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> int:
         hard, gaps = self.ctx.settings.silver.deletes == "hard", self.range.gaps_of(self.namespace)
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
@@ -95,7 +95,7 @@ class HistoryRun:
             return 0
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: it may get columns
-        current = self._table.since(since)
+        current = self._table.versions_since(since)
         changes = history_changes(facts, current, shape, ends=ends, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
@@ -110,7 +110,7 @@ def known_collections(ctx: JobContext, progress_index: ProgressIndex) -> list[Na
     """I/O: every collection that has a table of this source. The ledger knows the collections of runs over all collections; a table that
     was merged by a run over some collections is found by its own properties."""
     return sorted(
-        {*progress_index.own, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
+        {*progress_index.own_versions, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
     )
 
 

@@ -82,7 +82,7 @@ def _run_silver(
     stored = ProgressIndex.read(ctx.tables, through.bronze_id)
     progress_index = memory.progress_index(stored)
     increment = BronzeIncrement.read(ctx.tables, bronze, progress_index.complete_through, through.version)
-    moved = increment.moved(progress_index.moved)
+    moved = increment.current_names(progress_index.current_names)
 
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables at once fill the pauses.
     with ThreadPoolExecutor(
@@ -102,9 +102,9 @@ def _run_silver(
 
         results = parallel_map(pool, run_one, namespaces)
     if not collections and progress_index.complete_through < through.version:
-        doubts = {str(result.table): result.doubts for result in results}
-        advanced = progress_index.advanced(
-            namespaces, through.version, moved, kept_up | _versions(ctx, namespaces), doubts
+        inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
+        advanced = progress_index.after_run(
+            namespaces, through.version, moved, kept_up | _versions(ctx, namespaces), inexact_reasons
         )
         _note(
             ctx, _Noted(stored, progress_index, _with_past(ctx, advanced, progress_index, increment), increment), memory
@@ -139,15 +139,15 @@ def _with_past(
     ctx: JobContext, progress_index: ProgressIndex, before: ProgressIndex, increment: BronzeIncrement
 ) -> ProgressIndex:
     """*ledger* with the names that ended and the gaps that were healed. Where *before* does not know them, all of bronze is read, once."""
-    if before.ended is None or before.healed is None:
+    if before.ended_names is None or before.healed_through is None:
         bronze = bronze_table(ctx.settings.source.name)
         healed = [
             snapshot.heals_up_to
             for snapshot in snapshot_certificates(ctx.tables, bronze)
             if snapshot.heals_up_to is not None
         ]
-        progress_index = progress_index.having_met(namespaces_that_ended(ctx.tables, bronze), healed)
-    return progress_index.having_met(increment.ended, increment.healed)
+        progress_index = progress_index.with_events(namespaces_that_ended(ctx.tables, bronze), healed)
+    return progress_index.with_events(increment.ended_names, increment.healed_positions)
 
 
 def _run_one(
@@ -180,8 +180,8 @@ def _namespaces_with_news(
 ) -> tuple[list[Namespace], dict[str, int]]:
     """Collections with changes that their table does not hold yet: those with *news*, and those whose table was dropped or restored to
     an older version. And the versions of idle tables that hold the same in other files: the older ones cannot be read for long."""
-    found = increment.concerned(moved, progress_index.own, selection_of(ctx.settings.capture).admits)
-    idle = [namespace for namespace in progress_index.own if namespace not in found]
+    found = increment.affected_namespaces(moved, progress_index.own_versions, selection_of(ctx.settings.capture).admits)
+    idle = [namespace for namespace in progress_index.own_versions if namespace not in found]
     looks = dict(zip(idle, pool.map(lambda namespace: _look(ctx, progress_index, namespace), idle), strict=True))
     found |= {namespace for namespace, look in looks.items() if look.is_behind}
     kept_up = {table: version for look in looks.values() for table, version in look.kept_up.items()}
@@ -203,7 +203,7 @@ def _look(ctx: JobContext, progress_index: ProgressIndex, namespace: Namespace) 
     moved_on = {name: version for name, version in there.items() if version != known.get(str(name))}
     if len(there) == len(tables) and not moved_on:
         return _Look()
-    if min(progress_index.own_progress(each.progress()) for each in tables) < progress_index.own[namespace]:
+    if min(progress_index.own_progress(each.progress()) for each in tables) < progress_index.own_versions[namespace]:
         return _Look(is_behind=True)
     kept_up = {name: at for name, at in moved_on.items() if only_maintained(ctx.tables, name, known.get(str(name)), at)}
     return _Look(kept_up={str(name): at for name, at in kept_up.items()})

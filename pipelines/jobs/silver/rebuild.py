@@ -28,7 +28,7 @@ from pipelines.model.timestamps import TIME_EXAMPLE
 from pipelines.settings.silver import SilverSettings
 from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.latest import is_of
+from pipelines.silver.latest import in_namespace
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.rebuild_diff import changed_rows, retyped
@@ -113,7 +113,7 @@ def run_rebuild(
     )
     with new_shadow(ctx.tables, table) as shadow:
         if not part.is_all:
-            shadow.make_like(present, str(namespace))
+            shadow.create_empty_copy(present, str(namespace))
         run = _ShadowRun(ctx, namespace, of_bronze, shadow, part)
         run.run()
         require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
@@ -145,7 +145,9 @@ class _ShadowRun(CollectionRun):
     def all_changes(self) -> DataFrame:
         """All rows of bronze that the finished shadow is made of, read without regard to the shadow's progress."""
         lives = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
-        rows = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & (is_of(self.namespace) | lives.brings()))
+        rows = self.range.rows().where(
+            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | lives.precedes_rename())
+        )
         return self.part.of(rows)
 
     @property
@@ -194,7 +196,7 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
     bronze = bronze_table(ctx.settings.source.name)
     bronze_id = ctx.tables.id(bronze)
     progress_index = ProgressIndex.read(ctx.tables, bronze_id)
-    version = progress_index.reached(namespace, present.progress())
+    version = progress_index.reached_version(namespace, present.progress())
     if version < 0:
         raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
     if not is_readable(ctx.tables, bronze, version):

@@ -1,6 +1,6 @@
-"""From raw BSON to the values of typed columns. Pure; runs on the executors.
+"""Decode raw BSON into the values of typed columns. Pure; runs on the executors.
 
-A value that fits its column is never changed; a value that does not is not dropped but rescued: by path, with its BSON type.
+A value that fits its column is stored unchanged. Any other value is rescued: it is kept by path, with its BSON type.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from pipelines.model.shape import Shape
 from pipelines.silver.decode.scalars import Misfit, all_of, scalars_of, variant_text
 
 Rescued = dict[str, dict[str, Any]]
-Read = Callable[[Sequence[Values]], list[Any]]
-"""Reads one value of each of some documents, or elements, that are written alike; raises `Misfit` where one does not fit."""
+ColumnReader = Callable[[Sequence[Values]], list[Any]]
+"""Reads one value from each document (or array element) of the same layout. Raises `Misfit` if a value does not fit."""
 
 _SHOWN_OF_A_NAME = 100
 
 
 class Decoder:
-    """Decodes documents of one shape.
+    """Decode documents into the columns of one shape.
 
     Args:
-        shape: The table's root; columns come in its order.
+        shape: Root of the table. Values are returned in the order of its columns.
     """
 
     def __init__(self, shape: Shape) -> None:
         self.names = [name for name, _ in shape.columns()]
         self._whole = next((name for name, inner in shape.columns() if inner.kind == "whole"), None)
         self._fields = _Fields(shape, keeps_unknown=self._whole is not None)
-        self._templates: BsonTemplateCache[dict[str, Read]] = BsonTemplateCache(
-            self._fields.looks_into, self._fields.reads
+        self._templates: BsonTemplateCache[dict[str, ColumnReader]] = BsonTemplateCache(
+            self._fields.is_walked, self._fields.readers
         )
 
     def decode(self, document: bytes) -> tuple[list[Any], str | None]:
-        """One value for each column, and what was rescued as the JSON of ``{path: {"type": …, "value": …}}`` (None: all fit).
+        """Return one value for each column, and the rescued values as JSON ``{path: {"type": …, "value": …}}``.
+
+        None: all values fit.
 
         Raises:
             MalformedBson: The document is damaged.
@@ -52,7 +54,9 @@ class Decoder:
         return [found.get(name) for name in self.names], json.dumps(rescued) if rescued else None
 
     def decode_all(self, documents: Sequence[bytes | None]) -> tuple[list[list[Any]], list[str | None]]:
-        """`decode` of each of *documents*, nulls where there is none: the values of each column, and what was rescued.
+        """Decode all *documents*: return the values of each column, and the rescued values of each document.
+
+        A missing document (None) gives nulls. Documents of the same layout are decoded together, for speed.
 
         Raises:
             MalformedBson: A document is damaged.
@@ -60,9 +64,9 @@ class Decoder:
         columns: list[list[Any]] = [[None] * len(documents) for _ in self.names]
         rescued: list[str | None] = [None] * len(documents)
         alike, walked = self._by_layout(documents)
-        for reads, places, values in alike:
+        for readers, places, values in alike:
             try:
-                found = {name: read(values) for name, read in reads.items()}
+                found = {name: read(values) for name, read in readers.items()}
             except Misfit:
                 walked += places
                 continue
@@ -81,9 +85,14 @@ class Decoder:
 
     def _by_layout(
         self, documents: Sequence[bytes | None]
-    ) -> tuple[list[tuple[dict[str, Read], list[int], list[Values]]], list[int]]:
-        """What is written alike: how it is read, where it stands among *documents*, and its values; and where that stands which is not."""
-        alike: dict[int, tuple[dict[str, Read], list[int], list[Values]]] = {}
+    ) -> tuple[list[tuple[dict[str, ColumnReader], list[int], list[Values]]], list[int]]:
+        """Group documents by layout.
+
+        Returns:
+            For each known layout: its column readers, the indexes of its documents, and their values. Then the indexes
+            of documents without a known layout.
+        """
+        alike: dict[int, tuple[dict[str, ColumnReader], list[int], list[Values]]] = {}
         walked: list[int] = []
         for place, document in enumerate(documents):
             if document is None:
@@ -93,21 +102,18 @@ class Decoder:
                 walked.append(place)
                 self._templates.learn(document)
             else:
-                reads, values = found
-                _, places, group = alike.setdefault(id(reads), (reads, [], []))
+                readers, values = found
+                _, places, group = alike.setdefault(id(readers), (readers, [], []))
                 places.append(place)
                 group.append(values)
         return list(alike.values()), walked
 
 
-# What reads a shape is put together once, not asked for at each of its values: a document has dozens.
-
-
 class _Fields:
-    """Reads the fields of a document, at any level.
+    """Read the fields of a document, at any level. Built once per shape, because a document has dozens of values.
 
     Args:
-        keeps_unknown: A field without a column need not be rescued: another column holds it.
+        keeps_unknown: True if fields without a column need no rescue, because another column holds the whole document.
     """
 
     kind = rb.DOCUMENT
@@ -129,28 +135,31 @@ class _Fields:
                 _rescue(rescued, prefix + name.decode("utf-8", "backslashreplace"), raw, kind, value, end)
         return values
 
-    def looks_into(self, kind: int, path: Path) -> bool:
+    def is_walked(self, kind: int, path: Path) -> bool:
         known = self._fields.get(path[0])
-        return known is not None and known[2].looks_into(kind, path[1:])
+        return known is not None and known[2].is_walked(kind, path[1:])
 
-    def reads(self, node: Fields) -> dict[str, Read] | None:
-        """By column, of documents that are written so; None: something in them is to be rescued."""
-        reads: dict[str, Read] = {}
+    def readers(self, node: Fields) -> dict[str, ColumnReader] | None:
+        """Return the reader of each column for documents of this layout.
+
+        None: a value of the layout must be rescued.
+        """
+        readers: dict[str, ColumnReader] = {}
         for name, inner in node.fields:
             known = self._fields.get(name)
             if known is None and (self._keeps_unknown or (isinstance(inner, Leaf) and inner.kind == rb.NULL)):
                 continue
-            read = known[2].reader(inner) if known is not None and known[1] not in reads else None
+            read = known[2].reader(inner) if known is not None and known[1] not in readers else None
             if known is None or read is None:
                 return None
-            reads[known[1]] = read
-        return reads
+            readers[known[1]] = read
+        return readers
 
-    def reader(self, node: Fields) -> Read | None:
-        reads = self.reads(node)
-        if reads is None:
+    def reader(self, node: Fields) -> ColumnReader | None:
+        readers = self.readers(node)
+        if readers is None:
             return None
-        names, columns = tuple(reads), tuple(reads.values())
+        names, columns = tuple(readers), tuple(readers.values())
         if not names:
             return lambda rows: [{} for _ in rows]
         return lambda rows: [
@@ -159,7 +168,7 @@ class _Fields:
 
 
 class _Elements:
-    """Reads the elements of an array, all of one shape."""
+    """Read the elements of an array, all into one shape."""
 
     kind = rb.ARRAY
 
@@ -171,11 +180,11 @@ class _Elements:
         found = enumerate(rb.elements(raw, start))
         return [read(raw, kind, value, end, prefix, index, rescued) for index, (kind, _, value, end) in found]
 
-    def looks_into(self, kind: int, path: Path) -> bool:
-        return self._element.looks_into(kind, path[1:])
+    def is_walked(self, kind: int, path: Path) -> bool:
+        return self._element.is_walked(kind, path[1:])
 
-    def reader(self, node: Items) -> Read | None:
-        place, read_all = node.place, _nothing if node.item is None else self._element.reader(node.item)
+    def reader(self, node: Items) -> ColumnReader | None:
+        place, read_all = node.place, _read_empty if node.item is None else self._element.reader(node.item)
         if read_all is None:
             return None
 
@@ -188,7 +197,7 @@ class _Elements:
 
 
 class _Value:
-    """Reads one value of a shape, or rescues it."""
+    """Read one value into a shape, or rescue it."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape, self._scalars = shape, scalars_of(shape)
@@ -210,14 +219,14 @@ class _Value:
         _rescue(rescued, f"{prefix}{name}", raw, kind, value, end)
         return None
 
-    def looks_into(self, kind: int, path: Path) -> bool:
-        """Whether a document or array at *path* below here is read value by value."""
+    def is_walked(self, kind: int, path: Path) -> bool:
+        """Return True if the document or array at *path* below here is read value by value, not as a whole."""
         if self._nested is None:
             return False
-        return self._nested.looks_into(kind, path) if path else kind == self._nested.kind
+        return self._nested.is_walked(kind, path) if path else kind == self._nested.kind
 
-    def reader(self, node: Node) -> Read | None:
-        """Of values that are written so; None: they are to be rescued, or something in them."""
+    def reader(self, node: Node) -> ColumnReader | None:
+        """Return the reader for values of this layout. None: they, or something in them, must be rescued."""
         if isinstance(node, Fields):
             return self._nested.reader(node) if isinstance(self._nested, _Fields) else None
         if isinstance(node, Items):
@@ -228,7 +237,7 @@ class _Value:
         return None if read_all is None else lambda rows: read_all([row[place] for row in rows])
 
     def _read_whole(self, values: Sequence[bytes]) -> list[Any]:
-        """Arrays whose elements are not alike."""
+        """Read arrays whose elements have different layouts."""
         assert self._nested is not None
         rescued: Rescued = {}
         found = [self._nested.read(value, 0, "", rescued) for value in values]
@@ -237,13 +246,13 @@ class _Value:
         return found
 
 
-def _nothing(_: Sequence[Values]) -> list[Any]:
+def _read_empty(_: Sequence[Values]) -> list[Any]:
     return []
 
 
 def _rescue(rescued: Rescued, path: str, raw: bytes, kind: int, value: int, end: int) -> None:
     if kind == rb.NULL:
-        return  # a null is what the column shows anyway; `_document` tells null from missing
+        return  # the column is null anyway; `_document` shows whether the field is null or missing
     unique = path if len(path) <= LONGEST_NAME else path[:_SHOWN_OF_A_NAME] + "…"
     while unique in rescued:  # the second of two equal names in one document
         unique += "'"

@@ -1,4 +1,4 @@
-"""The document that a bronze row carries. Pure."""
+"""Documents, pre-images and patches in bronze rows. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pipelines.model.bson import raw as rb
 
 
 def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
-    """The whole document that an envelope carries, as the server stores it: a READ's envelope, or an event's ``fullDocument``."""
+    """Return the whole document in an envelope: a READ's envelope, or an event's ``fullDocument``. None: there is none.
+
+    ``_id`` is moved to the front, where the server stores it.
+    """
     if op is None or envelope is None:
         return None
     document = envelope if op == "r" else _document(envelope, b"fullDocument")
@@ -14,9 +17,9 @@ def document_in(op: str | None, envelope: bytes | None) -> bytes | None:
 
 
 def with_id_first(document: bytes) -> bytes:
-    """The same document with ``_id`` as its first field, where the server stores it.
+    """Return the document with ``_id`` as its first field, where the server stores it.
 
-    An event of a replacement by a pipeline has ``_id`` where the pipeline put it.
+    In the event of a replacement by a pipeline, ``_id`` is at the place where the pipeline put it.
     """
     if document[5:9] == b"_id\0":
         return document
@@ -29,12 +32,12 @@ def with_id_first(document: bytes) -> bytes:
 
 
 def before_in(event: bytes) -> bytes | None:
-    """The pre-image that an event carries."""
+    """Return an event's pre-image. None: the event has none."""
     return _document(event, b"fullDocumentBeforeChange")
 
 
 def patch_in(event: bytes) -> bytes | None:
-    """The event's ``updateDescription``. None: the event came without one, so that nobody knows what it changed."""
+    """Return an event's ``updateDescription``. None: the event has none, so the changed fields are unknown."""
     return _document(event, b"updateDescription")
 
 

@@ -1,4 +1,4 @@
-"""Typed rows from collapsed changes: their documents are decoded in Python, on the executors."""
+"""Typed rows of a silver table. Python on the executors decodes the documents. Pure: DataFrame → DataFrame, lazy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
     """Decode each row's document into *shape*'s columns.
 
     Args:
-        state: As `latest_per_key` or `folded_per_key` returns it.
+        state: Output of `latest_per_key` or `folded_per_key`.
+        shape: Shape of the silver table.
 
     Returns:
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
@@ -44,10 +45,11 @@ def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keepi
     """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
 
     Args:
-        keeping: Columns that are passed on, with their types as *keeping_ddl*.
+        keeping: Columns that are passed through.
+        keeping_ddl: Names and types of the columns in *keeping*.
 
     Returns:
-        One row per row of *rows*: the shape's columns, those that are kept, then ``_rescued`` and ``_document``.
+        One row per row of *rows*: the shape's columns, the columns in *keeping*, then ``_rescued`` and ``_document``.
     """
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
     decoding = _decoding(shape, tuple(keeping))
@@ -84,7 +86,7 @@ _ARROW_TYPES = {
 
 
 def arrow_type(shape: Shape) -> pa.DataType:
-    """What the decoder yields for a column of *shape*; every text and every VARIANT is a string."""
+    """Return the Arrow type of a decoded column. Texts and VARIANTs are strings."""
     if shape.kind == "decimal":
         return pa.decimal128(38, shape.scale)
     if shape.kind == "struct":
@@ -96,7 +98,7 @@ def arrow_type(shape: Shape) -> pa.DataType:
 
 
 def _parsed(column: Column, shape: Shape) -> Column:
-    """Turn the JSON texts inside *column* into VARIANT, wherever the shape has one."""
+    """Parse the JSON texts in *column* into VARIANT at every place where the shape has a VARIANT."""
     if not shape.holds_variant:
         return column
     if shape.is_variant:

@@ -1,4 +1,4 @@
-"""One BSON value as the value of a column: which types a column takes, and how each is read. Pure."""
+"""Readers of single BSON values: the BSON types that a column accepts, and the conversion of each. Pure."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from pipelines.model.shape import Shape
 from pipelines.silver.schema.census import binary_kind
 
 Scalar = Callable[[bytes, int, int], Any]
-"""Reads ``raw[start:end]``; raises `Misfit`."""
+"""Reads the value at ``raw[start:end]``. Raises `Misfit` if the value does not fit the column."""
 
 _int32 = struct.Struct("<i").unpack_from
 _int64 = struct.Struct("<q").unpack_from
 _double = struct.Struct("<d").unpack_from
 
-_LARGEST_BYTES = 14_000_000  # in base64 still less than the longest text that Jackson takes
+_LARGEST_BYTES = 14_000_000  # as base64, still below the longest text that Jackson reads
 
-# Milliseconds of years 1 and 9999: what a TIMESTAMP can hold.
+# Range of a TIMESTAMP, in milliseconds: from year 1 to year 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Misfit(Exception):
-    """The value does not fit its column; it must be rescued."""
+    """The value does not fit its column. The caller rescues the value."""
 
 
 def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
-    """JSON that Spark's `parse_json` takes: canonical Extended JSON, or ``{"$bson": base64}`` of ``{v: value}`` for what it refuses.
+    """Return the value as JSON that Spark's `parse_json` accepts: canonical Extended JSON, where possible.
 
-    Refused are duplicate names in one document and names of more than 50,000 bytes, invalid UTF-8, and values whose JSON exceeds 16 MiB.
-    Of what is too large even so, ``{"$bytes": size}``: ``_document`` has it.
+    `parse_json` refuses duplicate names in one document, names above 50,000 bytes, invalid UTF-8, and JSON above 16
+    MiB. Such a value becomes ``{"$bson": base64}``, the bytes of ``{v: value}``. A value too large even for that
+    becomes ``{"$bytes": size}``; the column ``_document`` holds its bytes.
     """
     payload = raw[value:end]
     try:
@@ -44,7 +45,7 @@ def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
             text = rb.canonical_value(kind, payload)
             if len(text) <= LARGEST_JSON:
                 return text
-    except ValueError:  # libbson refuses it: the bytes are kept as they are
+    except ValueError:  # libbson cannot convert the value: keep its bytes
         pass
     if len(payload) > _LARGEST_BYTES:
         return json.dumps({"$bytes": len(payload)})
@@ -82,7 +83,10 @@ def _null(_raw: bytes, _value: int, _end: int) -> None:
 
 
 def scalars_of(shape: Shape) -> dict[int, Scalar]:
-    """How a value of each BSON type that *shape* takes is read; what is not among them is nested, or does not fit."""
+    """Return a reader for each BSON type that a column of *shape* accepts.
+
+    A type that is missing is nested, or does not fit.
+    """
     readers: dict[int, Scalar] = {kind: read for (name, kind), read in _SCALARS.items() if name == shape.kind}
     if shape.kind in ("variant", "json"):
         readers = {kind: _variant(kind) for kind in rb.TYPE_NAMES}
@@ -96,7 +100,10 @@ def _variant(kind: int) -> Scalar:
 
 
 def _decimal(kind: int, scale: int) -> Scalar:
-    """The number where DECIMAL(38,*scale*) holds it exactly; a misfit are NaN, infinities, a negative zero and digits too many."""
+    """Return a reader for DECIMAL(38, *scale*).
+
+    NaN, infinities, negative zero and numbers with too many digits do not fit.
+    """
     whole = _WHOLE.get(kind)
 
     def read(raw: bytes, value: int, _end: int) -> Decimal:
@@ -132,15 +139,19 @@ _FORMATS = {("int", rb.INT32): "i", ("long", rb.INT32): "i", ("long", rb.INT64):
 
 
 def all_of(shape: Shape, kind: int) -> Callable[[list[bytes]], list[Any]] | None:
-    """Reads many values of one BSON type at once, as `scalars_of` would one after the other; a text comes without its length, but with its
-    zero byte. None: they do not fit."""
+    """Return a reader for many values of one BSON type, equal to one reader of `scalars_of` per value but faster.
+
+    None: no value fits.
+
+    Strings are passed without their length prefix, but with the final zero byte.
+    """
     read = scalars_of(shape).get(kind)
     if read is None:
         return None
     if (code := _FORMATS.get((shape.kind, kind))) is not None:
         return lambda values: list(struct.unpack(f"<{len(values)}{code}", b"".join(values)))
     if read is string:
-        return lambda values: [value[:-1].decode() for value in values]  # a layout holds none that is not UTF-8
+        return lambda values: [value[:-1].decode() for value in values]  # layouts hold only valid UTF-8
     if kind == rb.STRING:
         return lambda values: [
             read(whole, 0, len(whole)) for whole in map(rb.string_value, (value[:-1] for value in values))

@@ -1,6 +1,6 @@
-"""One document or array that a patch touches, and what the patch does to it. Pure.
+"""A document or array that a patch changes, and its pending changes. Pure.
 
-Only touched branches are walked; what stands between two changes is copied in one slice.
+Only changed branches are parsed. The bytes between two changes are copied in one slice.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from pipelines.model.bson import raw as rb
 
 _CONTAINERS = (rb.DOCUMENT, rb.ARRAY)
 _LARGEST_PADDING = 1_500_000
-"""Nulls that the server itself puts in front of a far index at most (error 2, BadValue, beyond)."""
+"""Maximum nulls that MongoDB inserts before an index beyond the end of an array. More is error 2, BadValue."""
 
 
 class CannotFold(ValueError):
-    """The patch does not fit the document, or more than one way: read the document from the source again, nothing was changed.
+    """The patch does not fit the document, or fits in more than one way.
 
-    The message tells the shape of the path (``name.#.name``), never a name or a value.
+    The document was not changed; a newer document is needed.
+
+    The message shows only the shape of the path (``name.#.name``), never a name or a value.
     """
 
     def __init__(self, reason: str, path: bytes = b"") -> None:
@@ -25,21 +27,24 @@ class CannotFold(ValueError):
 
 
 def shape_of(path: bytes) -> str:
+    """Return the path with every part replaced: ``#`` for digits, ``name`` for anything else."""
     return ".".join("#" if part.isdigit() else "name" for part in path.split(b"."))
 
 
 def array_index(part: bytes) -> int | None:
-    """The index that a path's part may be: digits without a leading zero; None for a name."""
+    """Return the array index in a part of a path. None: the part is a name. An index has no leading zero."""
     is_index = part.isdigit() and len(part) <= 10 and (part[:1] != b"0" or part == b"0")
     return int(part) if is_index else None
 
 
 class Branch:
-    """A document or array of the base, with the changes to its own fields.
+    """A document or array of the base document, with the changes to its own fields.
 
     Args:
-        raw: The bytes that hold it.
-        start: Where its leading length stands.
+        raw: BSON that contains the document or array.
+        start: Offset of the document or array in *raw*, in bytes.
+        is_array: True for an array.
+        parent: Branch that contains this one. None: this is the base document itself.
     """
 
     def __init__(self, raw: bytes, start: int = 0, *, is_array: bool = False, parent: Branch | None = None) -> None:
@@ -48,18 +53,19 @@ class Branch:
         self.positions = {} if is_array else {element[1]: position for position, element in enumerate(self.elements)}
         self._has_doubles = not is_array and len(self.positions) != len(self.elements)
         self.touched = False
-        self.is_inserting = False  # the patch names no updated field any more, only those that go to the end
+        self.is_inserting = False  # True: the remaining fields of the patch are new fields, appended at the end
         self._children: dict[int, Branch] = {}
-        self._placed: dict[int, tuple[int, bytes]] = {}  # position → new value; beyond the end of an array, too
+        self._placed: dict[int, tuple[int, bytes]] = {}  # position → new value; may lie beyond the end of an array
         self._gone: set[int] = set()
         self._new: dict[bytes, tuple[int, bytes]] = {}
         self._size: int | None = None
 
     def find(self, name: bytes) -> int | None:
-        """The position of a field, or of an array's element, in the base; None where there is none.
+        """Return the position of a field or array element in the base. None: not found.
 
         Raises:
-            CannotFold: The name stands twice: a primary changes the first, what applies its oplog both.
+            CannotFold: The document has the name twice. A primary changes the first field; applying the oplog changes
+                both.
         """
         if not self.is_array:
             if self._has_doubles and sum(element[1] == name for element in self.elements) > 1:
@@ -69,7 +75,7 @@ class Branch:
         return index if index is not None and index < len(self.elements) else None
 
     def child(self, position: int) -> Branch | None:
-        """The document or array at a position; None for a scalar."""
+        """Return the document or array at a position. None: the value is a scalar."""
         kind, _, value, _ = self.elements[position]
         if kind not in _CONTAINERS:
             return None
@@ -83,14 +89,14 @@ class Branch:
         return kind, self._raw[value:end]
 
     def place(self, position: int, value: tuple[int, bytes]) -> None:
-        """A new value where the old one stands, or at an index that the array does not have yet."""
+        """Set the value at a position, which may lie beyond the end of an array."""
         if position > len(self.elements) + _LARGEST_PADDING:
             raise CannotFold("an index far beyond the end of its array")
         self._change(position)
         self._placed[position] = value
 
     def append(self, name: bytes, value: tuple[int, bytes]) -> None:
-        """A field at the end; the one of this name that the base holds goes."""
+        """Append a field at the end. A field of the same name in the base is removed."""
         position = self.positions.get(name)
         if position is not None:
             self.remove(position)
@@ -126,7 +132,7 @@ class Branch:
             self.parent._touch()
 
     def order_is_certain(self) -> bool:
-        """False where a field that kept its place may have moved to the end: see `fold`."""
+        """Return False if a field that was updated in place may have moved to the end in the source: see `fold`."""
         last = len(self.elements) - 1
         gone = set(self._gone)
         for position in () if self.is_array else reversed(self._placed):
@@ -138,7 +144,7 @@ class Branch:
         return all(child.order_is_certain() for child in self._children.values() if child.touched)
 
     def render(self) -> bytes:
-        """The document or array after the changes."""
+        """Return the BSON of the document or array after the changes."""
         length = len(self.elements) if self._size is None else self._size
         return rb.document_of([*self._kept(length), *self._added(length)])
 

@@ -1,19 +1,24 @@
-"""Folds a change event's ``updateDescription`` onto the document before it, as the server did. Pure; values are copied as bytes.
+"""Fold a change event's ``updateDescription`` onto the document before the event, as MongoDB did.
 
-What the server does (tried on 6.0.5, and read in its sources `document_diff_calculator` and `change_stream_document_diff_parser`):
+Pure; values are copied as bytes.
 
-* An update is logged as a diff: for each document the fields that are updated, then those that are inserted, then those that are
-  removed, then the branches. ``updatedFields`` is this walk, so its order within one document tells the order of new fields. For update
-  operators that is lexicographic with numbers by value (``9, 10, b, q``), for pipelines the order of the pipeline's result.
-* Every part speaks of the document before the update, and no two parts of one diff speak of one value, but for an array that is
-  truncated and then written to beyond its new end. So: truncate, remove, update.
-* A field with a new value keeps its place; a new field goes to the end. A gap in an array is filled with nulls. A removed element of an
-  array is not removed but null, and thus an update. A document that is created on the way is one value.
-* The document's own ``_id`` stays, and stays first, whatever the event says: a pipeline whose result lacks it is logged with ``_id`` among
-  the removed fields. Its type may change (``1`` to ``1.0``).
-* A pipeline may move a field to the end (``$replaceWith``, ``$project``). Its event looks as if the field had been updated.
+MongoDB's behaviour (tested on 6.0.5; read in its sources `document_diff_calculator` and
+`change_stream_document_diff_parser`):
 
-How far random updates bear this out: tests/property/test_fold_histories.py.
+* An update is logged as a diff. For each document, the diff lists updated fields, then inserted fields, then removed
+  fields, then changed subdocuments. ``updatedFields`` has the same order, so it shows the order of new fields in a
+  document. For update operators, that order is lexicographic with numbers by value (``9, 10, b, q``). For pipelines, it
+  is the order of the pipeline's result.
+* Every part refers to the document before the update. No two parts of a diff refer to the same value. The exception is
+  an array that is truncated and then extended. So the order is: truncate, remove, update.
+* A field with a new value keeps its place; a new field goes to the end. A gap in an array is filled with nulls. A
+  removed array element is set to null, so it is logged as an update. A subdocument created for a nested path is one
+  value.
+* The document's own ``_id`` stays the first field, whatever the event says. A pipeline whose result lacks ``_id`` is
+  logged with ``_id`` among the removed fields. The type of ``_id`` may change (``1`` to ``1.0``).
+* A pipeline may move a field to the end (``$replaceWith``, ``$project``). The event looks as if the field was updated.
+
+Random updates test this against a server: tests/property/test_fold_histories.py.
 
 Source: MongoDB manual, change events, update: "Path Disambiguation", "Array Updates".
 """
@@ -40,11 +45,11 @@ class Folded(NamedTuple):
 
     Attributes:
         document: Raw BSON.
-        order_is_certain: The fields stand in the source's order. False where a pipeline that moves a field to the end and changes it
-            leaves the same event as a plain update of it: values and names are right either way.
-        paths_are_certain: The dotted paths can be read in one way only. False without ``disambiguatedPaths`` (servers before 6.1, or
-            no ``showExpandedEvents``) where a nested field was updated: a pipeline that creates a top field whose *name* holds the dots
-            leaves the same event.
+        order_is_certain: True if the fields certainly have the source's order. False if a pipeline may have moved a
+            changed field to the end: its event equals that of a plain update. Names and values are right either way.
+        paths_are_certain: True if every dotted path has only one reading. False if a nested field was updated and the
+            event has no ``disambiguatedPaths`` (servers before 6.1, or no ``showExpandedEvents``): a pipeline that
+            creates a top-level field with dots in its *name* sends the same event.
     """
 
     document: bytes
@@ -53,33 +58,35 @@ class Folded(NamedTuple):
 
 
 def fold(base: bytes, description: bytes) -> bytes:
-    """The document after an update.
+    """Return the document after an update.
 
     Args:
-        base: The document before it, as raw BSON: exactly the one that the server changed, neither older nor newer.
+        base: Document before the update, as raw BSON. It must be exactly the document that the server changed.
         description: The event's ``updateDescription``, as raw BSON.
 
     Returns:
-        Raw BSON, byte for byte what the server stored. Two things no event tells (see `Folded`); the likely reading is taken:
+        Raw BSON, byte for byte as the server stored it. Two things are ambiguous in events (see `Folded`). The likely
+        reading is used:
 
-        * ``[{"$replaceWith": {"_id": 1, "b": "$b", "a": 5}}]`` on ``{_id, a, b}`` moves ``a``, yet logs ``{updatedFields: {a: 5}}`` as
-          ``{"$set": {"a": 5}}`` does: it is folded in place. A move *is* recognised after a new field of the same document, and where
-          the value is the old one and neither an array (``$push`` with ``$sort`` logs a sorted array again) nor a removed field's value
-          (``$rename``).
-        * ``{updatedFields: {"a.b": 1}}`` on ``{a: {}}`` is the field ``b`` of ``a``, not a new field named ``a.b``, unless
-          ``disambiguatedPaths`` says so, or a field without a dot follows (the top level's own fields come first).
+        * ``[{"$replaceWith": {"_id": 1, "b": "$b", "a": 5}}]`` on ``{_id, a, b}`` moves ``a`` to the end. Its event
+          equals that of ``{"$set": {"a": 5}}``, so ``a`` is updated in place. A move is recognised after a new field of
+          the same document. It is also recognised if the value did not change, except for an array (``$push`` with
+          ``$sort`` logs it again) and for the value of a removed field (``$rename``).
+        * ``{updatedFields: {"a.b": 1}}`` on ``{a: {}}`` sets the field ``b`` of ``a``. A new field named ``a.b`` is
+          assumed only if ``disambiguatedPaths`` says so or a field without a dot follows (top-level fields come first).
 
     Raises:
-        CannotFold: The path leads through a scalar or to nothing, both readings of a dotted path exist, a name on it stands twice in its
-            document or a changed array is not numbered from 0 (not even a replica set's members agree then), or the parts contradict
-            each other.
+        CannotFold: A path leads through a scalar or does not exist; both readings of a dotted path exist; a document
+            has a name on the path twice; the elements of a changed array are not numbered from 0; or parts of the patch
+            contradict each other. With duplicate names or wrong numbers, even the members of a replica set may
+            disagree.
         MalformedBson: The bytes are damaged.
     """
     return fold_with_certainty(base, description).document
 
 
 def fold_with_certainty(base: bytes, description: bytes) -> Folded:
-    """As `fold`, and how much of the result the event leaves open."""
+    """Fold like `fold`, and also return which parts of the result are certain."""
     root, patch = Branch(base), _parse(description)
     for path, size in patch.truncated:
         branch, name = _locate(root, path, patch, "truncate")
@@ -103,7 +110,11 @@ def fold_with_certainty(base: bytes, description: bytes) -> Folded:
 
 
 def _update(branch: Branch, name: bytes, value: Value, removed: set[Value] | None) -> None:
-    """Set one field or element. *removed*: the values that the patch removes; None where the event is no diff and fields never move."""
+    """Set one field or element.
+
+    Args:
+        removed: Values that the patch removes. None: the event is not from a diff, so fields never move.
+    """
     if branch.is_array:
         index = array_index(name)
         assert index is not None  # _locate took nothing else
@@ -138,11 +149,9 @@ class _Patch:
     updated: list[tuple[bytes, Value]] = field(default_factory=list)
     removed: list[bytes] = field(default_factory=list)
     truncated: list[tuple[bytes, int]] = field(default_factory=list)
-    components: dict[bytes, list[bytes | int]] | None = None  # None: the server does not tell
-    is_diff: bool = (
-        False  # servers from 5.0 on log diffs, and then always tell of truncated arrays, if only that there are none
-    )
-    top_level: int = 0  # so many of the updated fields are certain to be fields of the document itself
+    components: dict[bytes, list[bytes | int]] | None = None  # None: the event has no disambiguatedPaths
+    is_diff: bool = False  # servers from 5.0 on log diffs; their events always have truncatedArrays, if only empty
+    top_level: int = 0  # number of leading updated fields that certainly are top-level fields
     paths_are_certain: bool = True
 
 
@@ -150,7 +159,7 @@ def _parse(description: bytes) -> _Patch:
     patch = _Patch()
     for kind, name, start, _ in rb.elements(description):
         if kind not in (rb.DOCUMENT, rb.ARRAY):
-            continue  # null: a part that is not there
+            continue  # null: the part is absent
         if name == b"updatedFields":
             patch.updated = [
                 (path, (of, description[value:end])) for of, path, value, end in rb.elements(description, start)
@@ -186,14 +195,14 @@ def _components(raw: bytes, start: int) -> list[bytes | int]:
 
 
 def _locate(root: Branch, path: bytes, patch: _Patch, action: str) -> Target:
-    """The branch that a path ends in, and the name or index there."""
+    """Return the branch in which a path ends, and the field name or index there."""
     if patch.components is not None:
         return _follow(root, path, patch.components.get(path) or _plain(path), action)
     if b"." not in path and _suits(root, path, action):
         return root, path
     exact: list[Target] = []
     dotted: list[Target] = []
-    is_stopped = _read(root, path.split(b"."), action, exact, dotted)
+    is_stopped = _collect_readings(root, path.split(b"."), action, exact, dotted)
     patch.paths_are_certain &= len(exact) + len(dotted) == 1
     readings = exact or dotted
     if len(readings) > 1:
@@ -208,7 +217,7 @@ def _locate(root: Branch, path: bytes, patch: _Patch, action: str) -> Target:
 
 
 def _plain(path: bytes) -> list[bytes | int]:
-    """The parts of a path that the server found nothing ambiguous in: all numbers but the first are indexes."""
+    """Split a path that the server calls unambiguous. Every number except the first part is an array index."""
     first, *others = path.split(b".")
     parts: list[bytes | int] = [first]
     for part in others:
@@ -218,7 +227,7 @@ def _plain(path: bytes) -> list[bytes | int]:
 
 
 def _follow(root: Branch, path: bytes, parts: list[bytes | int], action: str) -> Target:
-    """Go where the server says."""
+    """Follow the parts of a path from ``disambiguatedPaths``."""
     names = [b"%d" % part if isinstance(part, int) else part for part in parts]
     if b".".join(names) != path:
         raise CannotFold("the disambiguated path is another one", path)
@@ -235,7 +244,7 @@ def _follow(root: Branch, path: bytes, parts: list[bytes | int], action: str) ->
 
 
 def _suits(branch: Branch, name: bytes, action: str) -> bool:
-    """Whether a path may end here."""
+    """Return True if *action* is possible on the field or element *name* of the branch."""
     if action == "update":
         return not branch.is_array or array_index(name) is not None
     position = branch.find(name)
@@ -244,16 +253,22 @@ def _suits(branch: Branch, name: bytes, action: str) -> bool:
     return not branch.is_array if action == "remove" else branch.elements[position][0] == rb.ARRAY
 
 
-def _read(branch: Branch, parts: list[bytes], action: str, exact: list[Target], dotted: list[Target]) -> bool:
-    """Collect every reading of a path that the base allows: *dotted* are those that would create a name with a dot in it.
+def _collect_readings(
+    branch: Branch, parts: list[bytes], action: str, exact: list[Target], dotted: list[Target]
+) -> bool:
+    """Collect every reading of a path that the base allows.
+
+    Args:
+        exact: Collects readings of existing fields, and of new fields without a dot in their names.
+        dotted: Collects readings that would create a field with a dot in its name.
 
     Returns:
-        Whether a reading ended on its way: at a scalar, or at what an array does not have.
+        True if a reading stopped early: at a scalar, or at an element that an array does not have.
     """
     is_stopped, last, name = False, len(parts), parts[0]
     for end in range(1, 2 if branch.is_array else last + 1):
         if end > 1:
-            name += b"." + parts[end - 1]  # one name that holds the dots itself; an index holds none
+            name += b"." + parts[end - 1]  # a field name may contain the dots itself; an index never does
         position = branch.find(name)
         if end == last:
             if _suits(branch, name, action):
@@ -262,7 +277,7 @@ def _read(branch: Branch, parts: list[bytes], action: str, exact: list[Target], 
                 is_stopped = True
         elif position is not None:
             child = branch.child(position)
-            is_stopped |= child is None or _read(child, parts[end:], action, exact, dotted)
+            is_stopped |= child is None or _collect_readings(child, parts[end:], action, exact, dotted)
         elif branch.is_array:
             is_stopped = True
     return is_stopped

@@ -1,8 +1,9 @@
-"""Keys whose newest change came without its document: its patches are folded onto the last known one. Pure: DataFrame → DataFrame, lazy.
+"""Fold the patches of each key onto the key's newest document. Pure: DataFrame → DataFrame, lazy.
 
-A key's documents and patches, in whatever order they arrive, make one state: the newest document, and upon it every patch with a larger
-position, in order. A patch that cannot be folded (`fold_next`) waits in the row (``_pending``), with all later ones; a document that comes
-late finds it there. A change of which bronze holds neither document nor patch is an entry without a patch: only a newer document ends it.
+The state of a key is its newest document with every later patch folded onto it, in order of position. The order of
+arrival does not matter. A patch that cannot be folded (`fold_next`) waits in the row's ``_pending``, with all later
+patches, until a document arrives. A change without document and patch (oversize) waits as an entry without a patch.
+Only a newer document removes that entry.
 """
 
 from __future__ import annotations
@@ -24,32 +25,35 @@ from pipelines.silver.latest import NEWEST, NEWEST_DDL, PENDING_TYPE, latest_per
 CURRENT: Final = ("_key", "_collection_uuid", "_base_position", "_document", "_exact", "_inexact_because", "_pending")
 """Columns of the silver table that folding reads."""
 
-_FOLDED_DDL = f"{NEWEST_DDL}, _base_position STRING, base_op STRING, envelope BINARY, _inexact_because STRING, _pending {PENDING_TYPE}"
+_FOLDED_DDL = (
+    f"{NEWEST_DDL}, _base_position STRING, base_op STRING, envelope BINARY, _inexact_because STRING, "
+    f"_pending {PENDING_TYPE}"
+)
 _PENDING = pa.list_(pa.struct([("position", pa.string()), ("patch", pa.binary())]))
 
 
 def is_patch() -> Column:
-    """Whether a change is an insert or an update without its document."""
+    """Return a column: true if a change is an insert or an update without its document."""
     return F.col("op").isin("c", "u") & F.col("document_size").isNull()
 
 
-def partly_folded(
+def fold_selected_keys(
     changes: DataFrame, current: DataFrame, keys: Keys, gaps: Sequence[Gap] = ()
 ) -> tuple[DataFrame, DataFrame]:
-    """The state of every key, as `latest_per_key` makes it; of *keys* as `folded_per_key` does.
+    """Fold the changes of *keys* with `folded_per_key`, and collapse all other changes with `latest_per_key`.
 
     Args:
-        changes, current, gaps: As `folded_per_key` takes them.
-        keys: Where they are not listed, all of *changes* are folded.
+        changes, current, gaps: See `folded_per_key`.
+        keys: Keys to fold. If they are not listed, all changes are folded.
 
     Returns:
-        The state of all keys, and that of the folded ones among them.
+        State of all keys, and state of the folded keys alone.
     """
     if not keys.listed:
         folded = folded_per_key(changes, current, gaps=gaps)
         return folded, folded
-    is_folded = F.coalesce(F.expr(keys.among("key")), F.lit(False))
-    folded = folded_per_key(changes.where(is_folded), current.where(keys.among("_key")), gaps=gaps)
+    is_folded = F.coalesce(F.expr(keys.predicate("key")), F.lit(False))
+    folded = folded_per_key(changes.where(is_folded), current.where(keys.predicate("_key")), gaps=gaps)
     others = (
         latest_per_key(changes.where(~is_folded))
         .drop("inserted")
@@ -59,17 +63,18 @@ def partly_folded(
 
 
 def folded_per_key(changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap] = ()) -> DataFrame:
-    """As `latest_per_key`, with patches folded onto the newest document that allows it: of *changes*, or of the table.
+    """Collapse changes like `latest_per_key`, and fold patches onto the newest document in *changes* or in the table.
 
     Args:
-        changes: Changes of one collection, as `latest_per_key` takes them.
-        current: The silver table; reads `CURRENT`. At most one row per key.
-        gaps: Of bronze. A patch that lies behind one waits for a document from behind it.
+        changes: Changes of one collection, as for `latest_per_key`.
+        current: Silver table; reads `CURRENT`. At most one row per key.
+        gaps: Gaps of bronze. A patch after a gap waits for a document after the gap.
 
     Returns:
-        The columns of `latest_per_key` without ``inserted``, and ``_pending``. ``_base_position`` is the last patch's where one was folded,
-        and null where the table's own document is still the newest. A document stands in ``envelope`` as a READ's does
-        (``base_op`` = ``r``). ``_inexact_because`` speaks of the table's own document where that is still the newest.
+        Columns of `latest_per_key` without ``inserted``, and ``_pending``. ``_base_position`` is the position of the
+        last folded patch; null if the table's own document is still the newest. ``envelope`` holds the document alone,
+        as in a READ (``base_op`` = ``r``). ``_inexact_because`` describes the newest document, also if that is the
+        table's own.
     """
     patches = (
         changes.where(is_patch())
@@ -91,15 +96,20 @@ def _renamed(frame: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A key after folding. *base* is None where there is no document at all."""
+class FoldOutcome:
+    """State of a key after folding.
+
+    Attributes:
+        base: Newest document with all foldable patches. None: the key has no document.
+        pending: Pending patches by position. None: bronze does not have the patch.
+    """
 
     base: Base | None
     pending: Mapping[str, bytes | None]
 
     @property
     def inexact_because(self) -> str | None:
-        """Every reason why the document may not be the key's newest state."""
+        """Reasons why the document may not be the key's newest state, as text. None: it is the newest state."""
         reasons = [] if self.base is None or self.base.inexact is None else [self.base.inexact]
         reasons += [OVERSIZE] if any(patch is None for patch in self.pending.values()) else []
         reasons += [WAITING] if any(patch is not None for patch in self.pending.values()) else []
@@ -108,18 +118,24 @@ class Outcome:
 
 def fold_pending(
     base: Base | None, patches: Mapping[str, bytes | None], gaps: Sequence[Gap] = (), *, deleted_at: str | None = None
-) -> Outcome:
-    """Fold *patches* (position → ``updateDescription``, or None) onto *base*; those at or below its position are in it already.
+) -> FoldOutcome:
+    """Fold *patches* onto *base*, in order of position.
 
-    One that cannot be folded keeps itself and all later ones waiting: a later patch must never hide the loss of an earlier one.
+    Patches at or below the position of *base* are dropped: it contains them.
+
+    A patch that cannot be folded waits, and so do all later patches. Otherwise a later patch would hide the loss of an
+    earlier one.
 
     Args:
-        deleted_at: The position of a delete that is the newest change. What is left below it, above a document that may hold it already,
-            waits for nothing.
+        base: Newest document. None: all patches wait.
+        patches: Position → ``updateDescription``, or None if bronze does not have the patch.
+        gaps: Gaps of bronze for this collection.
+        deleted_at: Position of the key's newest change, if that is a delete. Patches at or below it are then dropped if
+            *base* may already contain them.
     """
     waiting = {position: patches[position] for position in sorted(patches) if base is None or position > base.position}
     if base is None:
-        return Outcome(base, waiting)
+        return FoldOutcome(base, waiting)
     for position in list(waiting):
         after = fold_next(base, position, waiting[position], gaps)
         if after is None:
@@ -128,7 +144,7 @@ def fold_pending(
         del waiting[position]
     if deleted_at is not None and not base.is_foldable:
         waiting = {position: patch for position, patch in waiting.items() if position > deleted_at}
-    return Outcome(base, waiting)
+    return FoldOutcome(base, waiting)
 
 
 def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -158,8 +174,8 @@ def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iter
     return run
 
 
-def _folded_row(row: dict[str, Any], gaps: tuple[Gap, ...]) -> tuple[Base | None, Outcome]:
-    """The document that the table holds, and what becomes of the key."""
+def _folded_row(row: dict[str, Any], gaps: tuple[Gap, ...]) -> tuple[Base | None, FoldOutcome]:
+    """Return the document that the table holds (None: it has none) and the key's state after folding."""
     base = held = _held(row)
     document = document_in(row["base_op"], row["envelope"])
     if document is not None and (held is None or row["_base_position"] > held.position):
@@ -167,7 +183,7 @@ def _folded_row(row: dict[str, Any], gaps: tuple[Gap, ...]) -> tuple[Base | None
     patches: dict[str, bytes | None] = {entry["position"]: entry["patch"] for entry in row["held_pending"] or ()}
     for entry in row["patches"] or ():
         patch = patch_in(entry["envelope"])
-        if patch is not None or entry["position"] not in patches:  # captured twice, once in part
+        if patch is not None or entry["position"] not in patches:  # captured twice, once without its patch
             patches[entry["position"]] = patch
     return held, fold_pending(base, patches, gaps, deleted_at=row["_position"] if row["_deleted"] else None)
 
@@ -176,7 +192,7 @@ def _held(row: dict[str, Any]) -> Base | None:
     position, document, reasons = row["held_base_position"], row["held_document"], row["held_inexact_because"]
     if position is None or document is None:
         return None
-    if reasons is None:  # a row of an older release does not tell why
+    if reasons is None:  # rows of older releases store no reason
         return Base(position, document, None if row["held_exact"] else LOOKUP)
     own = [reason for reason in reasons_in(reasons) if reason not in (OVERSIZE, WAITING)]
     return Base(position, document, own[0] if own else None)

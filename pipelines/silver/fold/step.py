@@ -1,4 +1,4 @@
-"""One patch folded onto one document, or the answer that it must wait. Silver and its history ask alike. Pure."""
+"""Fold one patch onto one document, or decide that the patch must wait. Used by silver and by its history. Pure."""
 
 from __future__ import annotations
 
@@ -11,54 +11,58 @@ from pipelines.model.gap import Gap
 from pipelines.silver.fold.document import CannotFold, fold_with_certainty
 
 LOOKUP: Final = "lookup"
-"""Looked up after the change: it may hold later changes already."""
+"""The document was looked up after the change. It may already contain later changes."""
 CAPPED: Final = "capped"
-"""Read from a capped collection, of which no server reads the past: as above."""
+"""The document was read from a capped collection, where MongoDB has no snapshot reads. It may already contain later
+changes."""
 PATH: Final = "path"
-"""Folded, and a path of a patch has two readings (before MongoDB 6.1): the likely one was taken. No later change is in it."""
+"""The document was folded, and a path of the patch was ambiguous (before MongoDB 6.1). The likely reading was used. The
+document contains no later change."""
 OVERSIZE: Final = "oversize"
-"""A later change was left out, with its document."""
+"""A later change is missing because its event was oversize."""
 WAITING: Final = "waiting"
-"""A later patch waits."""
+"""A later patch is pending."""
 _BETWEEN_REASONS: Final = ", "
 
 
 def reasons_in(text: str) -> list[str]:
-    """The reasons in a row's ``_inexact_because``."""
+    """Return the reasons in a row's ``_inexact_because``."""
     return text.split(_BETWEEN_REASONS)
 
 
 def reasons_text(reasons: Iterable[str]) -> str | None:
-    """``_inexact_because`` of a row; None where there are no reasons."""
+    """Return the value of ``_inexact_because`` for these reasons. None: no reasons."""
     return _BETWEEN_REASONS.join(reasons) or None
 
 
 @dataclass(frozen=True)
 class Base:
-    """A document: its position, its bytes, and why it may not be the one at its position (None: it is)."""
+    """A document onto which a patch may be folded."""
 
     position: str
     document: bytes
+    """Raw BSON."""
     inexact: str | None = None
+    """Reason why the document may not be the one at *position*. None: it is."""
 
     @property
     def is_foldable(self) -> bool:
-        """No change above its position is in it already."""
+        """Return True if the document certainly contains no change above its position."""
         return self.inexact in (None, PATH)
 
 
 def fold_next(base: Base, position: str, patch: bytes | None, gaps: Sequence[Gap] = ()) -> Base | None:
-    """The document after the next change of a key.
+    """Return the document after the next change of a key.
 
     Args:
-        base: The document before it.
-        position: Of the change.
-        patch: Its ``updateDescription``; None: bronze does not hold it.
-        gaps: Of bronze, for this collection.
+        base: Document before the change.
+        position: Position of the change.
+        patch: The change's ``updateDescription``. None: bronze does not have it.
+        gaps: Gaps of bronze for this collection.
 
     Returns:
-        None where the document after the change is not known: the patch is not held or does not fit, the base may hold it already, or a
-        gap lies between the two.
+        None if the document after the change is unknown: bronze does not have the patch, the patch does not fit, the
+        base may already contain it, or a gap lies between the two positions.
     """
     if patch is None or not base.is_foldable or any(gap.parts(base.position, position) for gap in gaps):
         return None

@@ -1,4 +1,4 @@
-"""What new facts change among the stored versions of their keys. Pure: DataFrame → DataFrame, lazy."""
+"""Changes that new facts make to the versions in a history table. Pure: DataFrame → DataFrame, lazy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import CHANGE_OPS, HISTORY_ACTION
 from pipelines.silver.decode.rows import decoded_rows
 from pipelines.silver.history.versions import Change, Fact, Version, changed_versions, fact_of
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.incarnations import IncarnationEnds
 from pipelines.silver.sweep import Sweep
 
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope", "inexact")
-"""Columns of changes (`as_changes`) that tell facts."""
+"""Columns of changes (`as_changes`) from which facts are made."""
 
 _HELD: Final = (
     "_position",
@@ -33,7 +33,7 @@ _HELD: Final = (
     "_patch",
     "_confirmed",
 )
-"""Columns of the table that `Version` needs."""
+"""Columns of the history table from which a `Version` is read."""
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _WRITTEN: Final = {
@@ -59,12 +59,12 @@ _DOCUMENT: Final = {"base_op": pa.string(), "envelope": pa.binary()}
 
 
 def facts_in(changes: DataFrame) -> DataFrame:
-    """The facts that bronze rows tell, control rows left out: ``_key`` and the other `HISTORY_READS`."""
+    """Return the facts in bronze rows: ``_key`` and the other `HISTORY_READS`. Control rows are left out."""
     return changes.where(F.col("op").isin(*CHANGE_OPS)).select(F.col("key").alias("_key"), *HISTORY_READS[1:])
 
 
 def ends_at(rows: DataFrame, position: Column) -> DataFrame:
-    """The facts that the life of each of *rows* (versions in force) ends at *position*."""
+    """Return one deletion fact at *position* for each of *rows* (versions in force)."""
     kinds = {"captured_at": "TIMESTAMP", "envelope": "BINARY", "inexact": "STRING"}
     nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
     return rows.select(
@@ -76,30 +76,38 @@ def ends_at(rows: DataFrame, position: Column) -> DataFrame:
     )
 
 
-def unaccounted(versions: DataFrame, sweep: Sweep) -> DataFrame:
-    """The versions that a snapshot ends: in force where it began to read, of a document that it did not meet, and whose deletion no event
-    tells. What became of the key later does not matter: an insert, too, says that the document was gone.
+def swept_versions(versions: DataFrame, sweep: Sweep) -> DataFrame:
+    """Return the versions that a sweep ends.
+
+    Such a version was in force when the snapshot began to read, the snapshot did not find its document, and no event
+    explains this. A later insert of the key does not matter: it also means that the document was gone.
 
     Args:
-        versions: A table of versions.
+        versions: History table.
+        sweep: Sweep of the collection.
 
     Returns:
-        As `ends_at` reads it.
+        Rows of *versions*, as input of `ends_at`.
     """
     known = versions.select("_key", "_position", "_valid_to_position", "_op", "_deleted", "_collection_uuid")
     was_there = (F.col("_position") < sweep.position) & ~F.col("_deleted") & (F.col("_op") != "b")
     in_force = known.where(was_there & F.coalesce(F.col("_valid_to_position") > sweep.position, F.lit(True)))
-    is_told = (
-        (F.col("_position") > sweep.position) & (F.col("_position") <= sweep.gone_by) & ~F.col("_op").isin("c", "r")
+    is_explaining = (
+        (F.col("_position") > sweep.position)
+        & (F.col("_position") <= sweep.absence_position)
+        & ~F.col("_op").isin("c", "r")
     )
-    told = known.where(is_told).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
+    explaining = known.where(is_explaining).select(F.col("_key").alias("key"), F.col("_position").alias("position"))
     goes_on = F.col("_key").eqNullSafe(F.col("key")) & (F.col("_valid_to_position") == F.col("position"))
-    in_force = in_force.join(told, goes_on, "left_anti")
-    return in_force.join(sweep.met, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
+    in_force = in_force.join(explaining, goes_on, "left_anti")
+    return in_force.join(sweep.read_keys, F.col("_key").eqNullSafe(F.col("key")), "left_anti")
 
 
 def reaches(valid_to_position: str, since: str) -> str:
-    """SQL: whether a version is in force at *since*, or later: what comes from there on may change it."""
+    """Return an SQL predicate: true if a version is in force at position *since* or later.
+
+    Only such versions may be changed by facts at *since* or later.
+    """
     return f"({valid_to_position} IS NULL OR {valid_to_position} >= {since})"
 
 
@@ -108,30 +116,30 @@ def history_changes(
     current: DataFrame,
     shape: Shape,
     *,
-    ends: Ends = Ends(),
+    ends: IncarnationEnds = IncarnationEnds(),
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
 ) -> DataFrame:
-    """What *facts* change in a table of versions.
+    """Return the changes that *facts* make to a history table.
 
-    Of *current* only versions of the keys in *facts* are read, and of those only what is in force at the oldest fact or later (everything,
-    where ``hard_deletes`` removes a past).
+    Only versions of the keys in *facts* are read, and only those in force at the key's oldest fact or later. A hard
+    delete reads all versions of its key.
 
     Args:
-        facts: As `facts_in` and `ends_at` return them; any number per key, in any order, repeated or not.
-        current: The table.
-        shape: Of the table.
-        ends, gaps, hard_deletes: As `changed_versions` and `fact_of` take them.
+        facts: Output of `facts_in` and `ends_at`; any number per key, in any order, with or without duplicates.
+        current: History table.
+        shape: Shape of the history table.
+        ends, gaps, hard_deletes: See `changed_versions` and `fact_of`.
 
     Returns:
-        One row for each version that changes: the table's columns, and `HISTORY_ACTION`: ``write`` it whole, only its ``window`` and what
-        confirmed it, or ``remove`` it. A version that is not written whole has no values here.
+        One row for each changed version: the table's columns and `HISTORY_ACTION`. ``write`` replaces the whole
+        version, ``window`` only its end and its confirmations, ``remove`` deletes it. Only a ``write`` has values.
     """
     since = F.min("position")
     if hard_deletes:
         since = F.when(F.max(F.col("op") == "d"), F.lit("")).otherwise(since)
-    told = F.collect_list(F.struct(*HISTORY_READS[1:]))
-    news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), told.alias("facts"))
+    collected = F.collect_list(F.struct(*HISTORY_READS[1:]))
+    news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), collected.alias("facts"))
     held = current.select("_key", F.struct(*_HELD).alias("held"), "_valid_to_position")
     joined = news.join(held, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("held").alias("held"))
@@ -141,7 +149,7 @@ def history_changes(
 
 
 def _changing(
-    ends: Ends, gaps: tuple[Gap, ...], hard_deletes: bool
+    ends: IncarnationEnds, gaps: tuple[Gap, ...], hard_deletes: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     types = {name: kind for name, (_, kind) in _WRITTEN.items()} | _DOCUMENT
     schema = pa.schema(list(types.items()))

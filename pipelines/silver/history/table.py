@@ -1,4 +1,4 @@
-"""One table of versions: its MERGE, and the progress that travels with it."""
+"""A history table: every version of every document of a collection."""
 
 from __future__ import annotations
 
@@ -13,34 +13,39 @@ from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
 from pipelines.model.tables import literal
 from pipelines.silver.history.changes import reaches
-from pipelines.silver.incarnations import Ends, Incarnations
-from pipelines.silver.schema.evolution import followed
+from pipelines.silver.incarnations import IncarnationEnds, Incarnations
+from pipelines.silver.schema.evolution import with_columns_of
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _INCARNATIONS, _ENDS = "strandline.incarnations", "strandline.incarnation_ends"
-_OWNER: Final = "the history of "  # no database's name holds a blank
+_OWNER: Final = "the history of "  # unambiguous: a database name cannot contain a space
 _WINDOW: Final = ("_valid_to_position", "_valid_to", "_confirmed")
 
 
 @dataclass(frozen=True)
 class OpenedHistory:
-    """What a table of versions knows of itself."""
+    """Metadata read from a history table's properties."""
 
     shape: Shape
     progress: Progress | None
     incarnations: Incarnations
-    ends: Ends
+    ends: IncarnationEnds
 
 
 @dataclass(frozen=True)
 class HistoryTable(TypedTable):
-    """Reads and writes of ``silver.<collection>_history``. Clustered by the end of the versions: what is over is not read again."""
+    """Read and write ``silver.<collection>_history``.
+
+    The table is clustered by the end of the versions, so that a MERGE skips files of ended versions.
+    """
 
     def open(self, namespace: str, source: str) -> OpenedHistory:
-        """I/O: creates the empty table if it is not there. Idempotent.
+        """Create the empty table if it does not exist, and read its metadata.
+
+        I/O: reads table properties; writes at most one table. Idempotent.
 
         Raises:
-            ContractError: The table is of something else, such as of a collection of that name.
+            ContractError: The table has another owner, for example a collection whose name ends in ``_history``.
         """
         found = self.create(
             SILVER_HISTORY_DDL,
@@ -49,45 +54,56 @@ class HistoryTable(TypedTable):
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
-        incarnations, ends = Incarnations.from_json(found.get(_INCARNATIONS)), Ends.from_json(found.get(_ENDS))
+        incarnations, ends = (
+            Incarnations.from_json(found.get(_INCARNATIONS)),
+            IncarnationEnds.from_json(found.get(_ENDS)),
+        )
         return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends)
 
     @staticmethod
     def owner_of(namespace: str) -> str:
-        """What the history of a collection is of."""
+        """Return the owner that the collection's history table stores (`TypedTable.owner`)."""
         return f"{_OWNER}{namespace}"
 
     @staticmethod
     def namespace_of(owner: str) -> Namespace:
-        """The collection that a table is of, or whose history it is."""
+        """Return the collection of an *owner*, for both a silver table and a history table."""
         return Namespace.parse(owner.removeprefix(_OWNER))
 
     def _next_step_when_shared(self) -> str:
         return "set silver.history_collections, or silver.naming, so that no history has a collection's table name"
 
-    def follow(self, shape: Shape, silver: Shape) -> Shape:
-        """I/O: adds and widens columns so that they are those of the silver table; no commit where they are.
+    def align_columns(self, shape: Shape, silver: Shape) -> Shape:
+        """Add and widen columns to match the silver table.
+
+        I/O: see `change_schema`; no commit if the columns match already.
+
+        Args:
+            shape: Stored shape of the history table.
+            silver: Shape of the silver table.
 
         Returns:
-            The table's next shape. A column that an older silver table had stays as it was.
+            New shape of the history table. Columns that the silver table no longer has stay.
         """
-        following, changes = followed(shape, silver)
+        following, changes = with_columns_of(shape, silver)
         if changes:
             self.change_schema(following, changes, known=shape)
         return following
 
     def merge(self, changes: DataFrame, *, since: str) -> int:
-        """I/O: one commit that makes *changes*; idempotent.
+        """MERGE *changes* into the table.
+
+        I/O: reads the versions that may change; writes one commit. Idempotent.
 
         Args:
-            changes: As `history_changes` returns them; unique by ``_key`` and ``_position``.
-            since: No version that ended before this position is among them; empty: any may be.
+            changes: Output of `history_changes`; unique by ``_key`` and ``_position``.
+            since: Position below which no changed version ended. Empty: no limit.
 
         Returns:
-            How many versions were added, changed or removed.
+            Number of versions added, changed or removed.
 
         Raises:
-            ContractError: As `require`.
+            ContractError: See `require`.
         """
         columns = [name for name in changes.columns if name != HISTORY_ACTION]
         self.require(columns)
@@ -101,15 +117,26 @@ class HistoryTable(TypedTable):
         merge = merge.update(from_source(columns)).insert(from_source(columns), when=f"{action} = 'write'")
         return merge.execute().rows
 
-    def since(self, position: str) -> DataFrame:
-        """I/O: the versions in force at *position* or later; files of others are skipped. Empty: all."""
+    def versions_since(self, position: str) -> DataFrame:
+        """Return the versions in force at *position* or later. Empty position: all versions.
+
+        I/O: reads the table; files with only older versions are skipped.
+        """
         return self.tables.read(self.name).where(reaches("_valid_to_position", literal(position)))
 
-    def over(self, ends: Ends) -> DataFrame:
-        """I/O: the versions that were in force where their life ended (``end``)."""
-        ending = self.tables.read(self.name).withColumn("end", ends.column())
+    def ended_versions(self, ends: IncarnationEnds) -> DataFrame:
+        """Return the versions that were in force when their incarnation ended, with that position as ``end``.
+
+        I/O: reads the table.
+        """
+        ending = self.tables.read(self.name).withColumn("end", ends.end_column())
         return ending.where(F.coalesce(F.col("_valid_to_position") > F.col("end"), F.col("end").isNotNull()))
 
-    def advance(self, progress: Progress, incarnations: Incarnations, ends: Ends) -> None:
-        """I/O: one commit that notes progress and ends. After the MERGE: a crash between the two only repeats a MERGE."""
-        self.note_progress(progress, {_INCARNATIONS: incarnations.to_json(), _ENDS: ends.to_json()})
+    def save_progress(self, progress: Progress, incarnations: Incarnations, ends: IncarnationEnds) -> None:
+        """Store progress, incarnations and their ends.
+
+        Call after the MERGE: a crash between the two only repeats the MERGE.
+
+        I/O: one commit. Idempotent.
+        """
+        self.set_progress(progress, {_INCARNATIONS: incarnations.to_json(), _ENDS: ends.to_json()})

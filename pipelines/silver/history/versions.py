@@ -1,8 +1,9 @@
-"""Every version of one document, from all that is known of its key. Pure; no Spark.
+"""Versions of one document, computed from the facts about its key. Pure.
 
-What is known are *facts*, each at a position: events, READs, and the end of a life (its collection was dropped, or a complete snapshot no
-longer met the document). The versions are a function of the set of facts, and a table of versions holds all facts that made it. So facts
-may come in any order, in any batches and any number of times: what is stored, joined with what is new, gives the same versions.
+A *fact* has a position. It is an event, a READ, or an end: the collection was dropped or renamed away, or a complete
+snapshot did not find the document. The versions are a function of the set of facts, and stored versions contain all
+facts that made them. So facts may come in any order, in any batches and any number of times: stored facts joined with
+new facts give the same versions.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from pipelines.model.gap import Gap
 from pipelines.model.position import BEFORE_ALL
 from pipelines.silver.decode.document import before_in, document_in, patch_in
 from pipelines.silver.fold.step import LOOKUP, PATH, Base, fold_next
-from pipelines.silver.incarnations import Ends
+from pipelines.silver.incarnations import IncarnationEnds
 
 Confirmed = tuple[tuple[str, datetime], ...]
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What one change tells of a document. An update without its document tells its *patch*; *before* is its pre-image."""
+    """One fact about a document. An update without its document has a *patch*. *before* is the pre-image."""
 
     position: str
     op: str
     uuid: str | None
     captured_at: datetime | None
-    """None: no event of its own, the end of a life."""
+    """Time of capture. None: the fact is an end, without an event of its own."""
     document: bytes | None = None
     exact: bool | None = None
     patch: bytes | None = None
@@ -41,8 +42,11 @@ class Fact:
         return self.captured_at is None
 
     def rank(self) -> tuple[object, ...]:
-        """Of two that tell of one position the smaller is believed: the one that knows more, then the one that was captured first, because
-        a document that was looked up is the nearer to its position the earlier that was."""
+        """Return a sort key for facts of the same position: the smallest fact is kept.
+
+        More complete facts come first, then earlier captured ones: an earlier lookup is closer to the document at the
+        position.
+        """
         return (
             self.document is None,
             not self.exact,
@@ -62,12 +66,14 @@ def fact_of(
     exact: bool = True,
     gaps: Sequence[Gap] = (),
 ) -> Fact:
-    """What a change tells. An update without its document, but with its pre-image, is folded onto that.
+    """Return the fact of a change.
+
+    The patch of an update without its document is folded onto the pre-image, if there is one.
 
     Args:
-        envelope: None: the end of a life.
-        exact: The document is the one at *position*.
-        gaps: Of bronze. In one that hides changes an event's pre-image and patch need not belong together.
+        envelope: Event or READ, as BSON. None: the fact is an end.
+        exact: True if the document is the one at *position*.
+        gaps: Gaps of bronze. In a gap that hides changes, an event's pre-image and patch may not belong together.
     """
     document = document_in(op, envelope) if op != "d" else None
     before = before_in(envelope) if envelope is not None and op in ("u", "d") else None
@@ -84,7 +90,10 @@ def fact_of(
 
 @dataclass(frozen=True)
 class Version:
-    """A document from *position* until *until* (None: it is in force). Without a document it is deleted, or not known."""
+    """A document from *position* until *until* (None: still in force).
+
+    A version without a document is deleted or unknown.
+    """
 
     position: str
     op: str
@@ -94,7 +103,7 @@ class Version:
     exact: bool | None = None
     patch: bytes | None = None
     confirmed: Confirmed = ()
-    """READs that showed this very document again: position and time of capture, in order."""
+    """READs that found the same document again: position and time of capture, in order of position."""
     until: str | None = None
 
     @property
@@ -102,34 +111,40 @@ class Version:
         return self.op == "d"
 
     def facts(self) -> Iterator[Fact]:
-        """What made it: what it holds, and all that only confirmed it."""
+        """Yield the facts that made this version, and the READs that confirmed it."""
         document, exact = (self.document, self.exact) if self.patch is None else (None, None)
         yield Fact(self.position, self.op, self.uuid, self.captured_at, document, exact, self.patch)
         for position, captured_at in self.confirmed:
             yield Fact(position, "r", self.uuid, captured_at, self.document, exact=True)
 
-    def is_same_but_for_window(self, other: Version) -> bool:
+    def differs_only_in_window(self, other: Version) -> bool:
         return replace(self, confirmed=other.confirmed, until=other.until) == other
 
 
 class Change(NamedTuple):
-    """What is to be done to a table of versions: put the whole version there, move its window and what confirmed it, or remove it."""
+    """One change of a history table: write the whole version, update its window and confirmations, or remove it."""
 
     action: Literal["write", "window", "remove"]
     version: Version
 
 
 def changed_versions(
-    held: Iterable[Version], news: Sequence[Fact], *, ends: Ends, gaps: Sequence[Gap] = (), hard_deletes: bool = False
+    held: Iterable[Version],
+    news: Sequence[Fact],
+    *,
+    ends: IncarnationEnds,
+    gaps: Sequence[Gap] = (),
+    hard_deletes: bool = False,
 ) -> list[Change]:
-    """What *news* change among the versions of one key.
+    """Return the changes that new facts make to the versions of one key.
 
     Args:
-        held: The versions that the table holds, in any order; at least all whose window reaches the oldest of *news*. All, where a
-            deletion is among *news* and hard.
-        ends: Where lives of the collection ended.
-        gaps: Of bronze. No patch is folded across one.
-        hard_deletes: Nothing stays of what was before a deletion.
+        held: Stored versions, in any order; at least those in force at the oldest of *news* or later. All versions if
+            *news* contains a deletion and *hard_deletes* is set.
+        news: New facts of the key; at least one.
+        ends: Ends of the collection's incarnations.
+        gaps: Gaps of bronze. No patch is folded across a gap.
+        hard_deletes: True if a deletion removes all older versions.
     """
     before = sorted(held, key=lambda version: version.position)
     reaches_back = hard_deletes and any(fact.op == "d" for fact in news)
@@ -139,7 +154,7 @@ def changed_versions(
     changes = []
     for version in now:
         old = stored.pop(version.position, None)
-        if old is None or not version.is_same_but_for_window(old):
+        if old is None or not version.differs_only_in_window(old):
             changes.append(Change("write", version))
         elif version != old:
             changes.append(Change("window", version))
@@ -147,12 +162,12 @@ def changed_versions(
 
 
 def _split(held: Sequence[Version], since: str) -> tuple[Version | None, list[Fact]]:
-    """The version that is in force right before *since*, as it was then, and the facts from there on."""
+    """Split stored versions into the version in force just before *since* and the facts from *since* on."""
     settled: Version | None = None
     first: bytes | None = None
     facts: list[Fact] = []
     for version in held:
-        if version.op == "b":  # not a fact of its own: it belongs to the change that ended it
+        if version.op == "b":  # made from the pre-image of the change that ended it, not from a fact of its own
             first = version.document
         elif version.position < since and version is held[0]:
             own, *confirming = version.facts()
@@ -169,83 +184,87 @@ def versions_of(
     facts: Iterable[Fact],
     *,
     settled: Version | None = None,
-    ends: Ends,
+    ends: IncarnationEnds,
     gaps: Sequence[Gap] = (),
     hard_deletes: bool = False,
 ) -> list[Version]:
-    """The versions that *facts* make, in order. Every one ends where the next begins.
+    """Return the versions that *facts* make, in order of position. Each version ends where the next one begins.
 
     Args:
-        settled: The version in force before all *facts*. None: nothing is known of the key before them.
+        facts: Facts of one key, in any order.
+        settled: Version in force before all *facts*. None: the key has no earlier version.
+        ends, gaps, hard_deletes: See `changed_versions`.
     """
     walk = _Walk(settled, gaps)
-    told = _in_order(facts, settled, ends)
-    for fact in _without_past(told) if hard_deletes else told:
+    ordered = _in_order(facts, settled, ends)
+    for fact in _without_past(ordered) if hard_deletes else ordered:
         walk.take(fact)
     versions = walk.versions
-    if hard_deletes:  # nor does a deletion stay below another one
+    if hard_deletes:  # a deletion followed by another deletion is removed, too
         over = [version.deleted and following.deleted for version, following in pairwise(versions)]
         versions = [version for version, is_over in zip(versions, [*over, False], strict=False) if not is_over]
     following = [*(version.position for version in versions[1:]), None]
     return [replace(version, until=until) for version, until in zip(versions, following, strict=True)]
 
 
-def _in_order(facts: Iterable[Fact], settled: Version | None, ends: Ends) -> list[Fact]:
-    """One fact for each position, and the end of every life that they belong to."""
-    told: dict[str, Fact] = {}
+def _in_order(facts: Iterable[Fact], settled: Version | None, ends: IncarnationEnds) -> list[Fact]:
+    """Return one fact for each position, and the end of every incarnation of the facts, in order of position."""
+    by_position: dict[str, Fact] = {}
     ended: set[tuple[str, str | None]] = set()
-    lives = [] if settled is None or settled.captured_at is None else [(settled.position, settled.uuid)]
+    incarnations = [] if settled is None or settled.captured_at is None else [(settled.position, settled.uuid)]
     for fact in facts:
         if fact.is_end:
             ended.add((fact.position, fact.uuid))
             continue
-        lives.append((fact.position, fact.uuid))
-        if (other := told.get(fact.position)) is None:
-            told[fact.position] = fact
+        incarnations.append((fact.position, fact.uuid))
+        if (other := by_position.get(fact.position)) is None:
+            by_position[fact.position] = fact
         else:
             images = [image for image in (fact.before, other.before) if image is not None]
-            told[fact.position] = replace(min(fact, other, key=Fact.rank), before=min(images, default=None))
-    for position, uuid in lives:
-        if (end := ends.above(position, uuid)) is not None:
+            by_position[fact.position] = replace(min(fact, other, key=Fact.rank), before=min(images, default=None))
+    for position, uuid in incarnations:
+        if (end := ends.first_after(position, uuid)) is not None:
             ended.add((end, uuid))
     ending = [Fact(position, "d", uuid, None) for position, uuid in ended]
-    return sorted([*told.values(), *ending], key=lambda fact: (fact.position, fact.is_end))
+    return sorted([*by_position.values(), *ending], key=lambda fact: (fact.position, fact.is_end))
 
 
 def _without_past(facts: Sequence[Fact]) -> list[Fact]:
-    """*facts*, in order, without those that a deletion or the end of their life leaves behind."""
+    """Drop facts (in order of position) that are older than a deletion or the end of their incarnation."""
     kept: list[Fact] = []
-    later: list[Fact] = []  # deletions above
+    later: list[Fact] = []  # deletions at larger positions
     for fact in reversed(facts):
-        if not any(not deletion.is_end or _same_life(fact.uuid, deletion.uuid) for deletion in later):
+        if not any(not deletion.is_end or _same_incarnation(fact.uuid, deletion.uuid) for deletion in later):
             kept.append(replace(fact, before=None) if fact.op == "d" else fact)
         if fact.op == "d":
             later.append(fact)
     return kept[::-1]
 
 
-def _same_life(one: str | None, other: str | None) -> bool:
+def _same_incarnation(one: str | None, other: str | None) -> bool:
     return one is None or other is None or one == other
 
 
 class _Walk:
-    """Makes versions of facts that come in order."""
+    """Build versions from facts that are taken in order of position."""
 
     def __init__(self, settled: Version | None, gaps: Sequence[Gap]) -> None:
         self.versions = [] if settled is None else [settled]
         self._gaps = gaps
         self._base = None if settled is None else _base_of(settled)
-        """The newest version, as far as a patch may be folded onto it."""
+        """Document of the newest version. None: no patch may be folded onto the newest version."""
 
     def take(self, fact: Fact) -> None:
         newest = self.versions[-1] if self.versions else None
         if fact.is_end:
-            if newest is None or newest.deleted or _same_life(newest.uuid, fact.uuid):
+            if newest is None or newest.deleted or _same_incarnation(newest.uuid, fact.uuid):
                 self.versions.append(
                     Version(fact.position, "d", fact.uuid or (None if newest is None else newest.uuid), None)
                 )
             return
-        alive = newest if newest is not None and not newest.deleted and _same_life(newest.uuid, fact.uuid) else None
+        alive = (
+            newest if newest is not None and not newest.deleted and _same_incarnation(newest.uuid, fact.uuid) else None
+        )
         if fact.before is not None and not self.versions:
             self.versions.append(Version(BEFORE_ALL, "b", fact.uuid, fact.captured_at, fact.before, exact=True))
         base = None if fact.document is None else Base(fact.position, fact.document, None if fact.exact else LOOKUP)
@@ -274,7 +293,6 @@ def _base_of(version: Version) -> Base | None:
         return None
     if version.confirmed:
         return Base(version.confirmed[-1][0], version.document)
-    inexact = (
-        None if version.exact else LOOKUP if version.patch is None else PATH
-    )  # a document beside a patch was folded
+    # A version with both a document and a patch was folded.
+    inexact = None if version.exact else LOOKUP if version.patch is None else PATH
     return Base(version.position, version.document, inexact)

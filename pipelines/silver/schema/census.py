@@ -1,6 +1,6 @@
-"""An exact census of BSON types by path: every document is counted, none is sampled. Pure.
+"""Exact census of BSON types by path. Every document is counted; there is no sampling. Pure.
 
-It counts on the executors, is merged on the driver, and is as small as the schema, not as the data.
+The executors count and the driver merges. The size of a census depends on the schema, not on the number of documents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ UUID_SUBTYPE = 4
 
 @dataclass
 class Census:
-    """What was met at one path. *types* are kinds of `Shape`, or MongoDB's aliases for types that have no column type."""
+    """Types found at one path.
+
+    *types* are kinds of `Shape`, or MongoDB's type aliases where there is no column type.
+    """
 
     types: set[str] = field(default_factory=set)
     integer_digits: int = 0
@@ -27,10 +30,10 @@ class Census:
     fields: dict[str, Census] = field(default_factory=dict)
     element: Census | None = None
     poisoned: bool = False
-    """Something was met here that JSON cannot show, so that `why_not_json` should look at the documents."""
+    """True if a value here cannot be represented in JSON. `why_not_json` should then check the documents."""
 
     def merge(self, other: Census) -> None:
-        """Add what *other* met."""
+        """Add the counts of *other* to this census."""
         self.types |= other.types
         self.integer_digits = max(self.integer_digits, other.integer_digits)
         self.scale = max(self.scale, other.scale)
@@ -43,7 +46,7 @@ class Census:
 
     @property
     def holds_poison(self) -> bool:
-        """Whether that is so here or below."""
+        """Return True if this path or any path below it is poisoned."""
         below = (*self.fields.values(), *((self.element,) if self.element is not None else ()))
         return self.poisoned or any(inner.holds_poison for inner in below)
 
@@ -70,10 +73,11 @@ class Census:
 
 
 class CensusTaker:
-    """Counts whole documents.
+    """Count the types of documents.
 
     Args:
-        max_depth: Below this many levels a subtree is only noted as such: it will be one VARIANT column.
+        max_depth: Number of nested levels that are counted. A deeper subtree is recorded as "too deep" and becomes a
+            VARIANT column.
     """
 
     def __init__(self, max_depth: int) -> None:
@@ -82,7 +86,7 @@ class CensusTaker:
         self._templates = BsonTemplateCache(lambda _, path: len(path) < max_depth, self._plan)
 
     def count(self, documents: Iterable[bytes]) -> Census:
-        """Add *documents*. Returns all that was met so far.
+        """Add *documents*, and return the census of all documents so far.
 
         Raises:
             MalformedBson: A document is damaged.
@@ -96,21 +100,24 @@ class CensusTaker:
                 found[0].count(found[1])
         return self.census
 
-    def _plan(self, root: Fields) -> _Alike | None:
-        plan = _Alike()
+    def _plan(self, root: Fields) -> _LayoutCounter | None:
+        plan = _LayoutCounter()
         return plan if plan.add_fields(root, self.census, self._max_depth) else None
 
 
-class _Alike:
-    """What is still to be counted of a document that is written as one that was counted: what its values say, for its types are known."""
+class _LayoutCounter:
+    """Count a document with the same layout as a counted one.
+
+    The types are known, so only values whose content matters are read.
+    """
 
     def __init__(self) -> None:
         self._others: list[tuple[int, int, Census, int]] = []
-        """Place, type, and depth below it."""
-        self._arrays: list[tuple[int, _Alike]] = []
+        """Place of the value, its BSON type, its census, and levels left below it."""
+        self._arrays: list[tuple[int, _LayoutCounter]] = []
 
     def add_fields(self, node: Fields, census: Census, depth: int) -> bool:
-        """Whether all of a document can be counted so."""
+        """Plan the fields of *node*. Returns False if a document of this layout must be counted field by field."""
         for name, inner in node.fields:
             try:
                 here = census.fields[name.decode()]
@@ -126,7 +133,7 @@ class _Alike:
         if isinstance(node, Items):
             if node.item is None:
                 return True
-            inner = _Alike()
+            inner = _LayoutCounter()
             if census.element is None or not inner._add(node.item, census.element, depth - 1):
                 return False
             if inner._others:
@@ -209,7 +216,10 @@ def _count_nested(node: Census, raw: bytes, kind: int, value: int, end: int, dep
 
 
 def binary_kind(raw: bytes, value: int, end: int) -> str:
-    """Only sub-type 0 is plain bytes, and sub-type 4 of 16 bytes a UUID; a column of any other would lose its sub-type."""
+    """Return the kind of a BSON binary: ``binary`` (subtype 0), ``uuid`` (subtype 4, 16 bytes) or ``binData``.
+
+    A ``binData`` value has no column type, because a column would lose its subtype.
+    """
     subtype = raw[value + 4]
     if subtype == UUID_SUBTYPE and end - value == 21:
         return "uuid"

@@ -1,4 +1,7 @@
-"""The bound on a table's leaf columns. What exceeds it becomes VARIANT columns, maps with data as keys first. Pure."""
+"""Limit on a table's leaf columns.
+
+Above it, new documents become VARIANT columns, starting with maps whose keys are data. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,32 @@ from typing import Final
 from pipelines.model.shape import Shape
 
 _MAP_KEYS: Final = 16
-"""Documents with fewer fields are not taken for maps."""
+"""Minimum fields of a document that may be a map."""
 _NUMBERS: Final = frozenset({"int", "long", "double", "decimal"})
 _Path = tuple[str, ...]
 _ID: Final = ("_id",)
 
 
 def bounded(present: Shape, wanted: Shape, max_leaves: int) -> Shape:
-    """*wanted* with at most *max_leaves* leaf columns, unless *present* has more: its columns stay as they are.
+    """Return *wanted* with at most *max_leaves* leaf columns.
 
-    New documents are turned into VARIANT columns until the rest fits: maps first, the one with the most leaves before others; then the
-    deepest. Where that is not enough, new fields are left out: those of maps first, then the deepest. The order in which fields were met
-    does not matter. `_id` is never left out. It becomes JSON instead of VARIANT, last of all.
+    Columns of *present* are never changed, even above the limit.
+
+    New documents become VARIANT columns until the rest fits: first maps, largest first; then other documents, deepest
+    first. If that is not enough, new fields are left out: first fields of maps, then the deepest fields. The order in
+    which fields were found does not matter. `_id` is never left out. It becomes JSON instead of VARIANT, after all
+    others.
 
     Args:
-        present: The table's root as it is.
-        wanted: The root that it would become without the bound.
+        present: Current root of the table.
+        wanted: New root without the limit.
+        max_leaves: Maximum leaf columns.
     """
     excess = wanted.leaves - max_leaves
     if excess <= 0:
         return wanted
     chosen: set[_Path] = set()
-    saved: Counter[_Path] = Counter()  # by path, the leaves that the documents chosen below it save
+    saved: Counter[_Path] = Counter()  # leaves saved by chosen documents below each path
     for document in sorted(_new_documents(present, wanted, ()), key=_Document.order):
         saving = document.leaves - saved[document.path] - 1
         if excess <= 0:
@@ -45,7 +52,7 @@ def bounded(present: Shape, wanted: Shape, max_leaves: int) -> Shape:
 
 @dataclass(frozen=True)
 class _Document:
-    """A document that the table has no column for yet."""
+    """A document (struct) that is new to the table."""
 
     path: _Path
     leaves: int
@@ -73,7 +80,7 @@ def _new_documents(present: Shape | None, wanted: Shape, path: _Path) -> Iterato
 
 
 def is_map(shape: Shape) -> bool:
-    """Whether the names of a document's fields look like data: many fields whose values are alike."""
+    """Return True if the field names of a document look like data: many fields whose values have the same type."""
     values = [inner for inner in shape.fields.values() if inner.kind != "null"]
     kinds = {"number" if inner.kind in _NUMBERS else inner.kind for inner in values}
     if shape.kind != "struct" or len(values) < _MAP_KEYS or len(kinds) != 1:
@@ -83,7 +90,7 @@ def is_map(shape: Shape) -> bool:
 
 
 def _left_out(present: Shape, wanted: Shape, excess: int) -> set[_Path]:
-    """As many new fields as exceed the bound once every new document is one column."""
+    """Return the new fields to leave out, for the leaves above the limit that VARIANT columns did not save."""
     if excess <= 0:
         return set()
     found = [(in_map, len(path), path) for path, in_map in _new_fields(present, wanted, ()) if path != _ID]
@@ -91,7 +98,7 @@ def _left_out(present: Shape, wanted: Shape, excess: int) -> set[_Path]:
 
 
 def _new_fields(present: Shape, wanted: Shape, path: _Path) -> Iterator[tuple[_Path, bool]]:
-    """The fields that documents of the table would get, and whether such a document is a map."""
+    """Yield the path of each field that existing documents would get, and whether its document is a map."""
     if wanted.kind == "array" and present.element is not None and wanted.element is not None:
         yield from _new_fields(present.element, wanted.element, (*path, "element"))
     for name, inner in wanted.fields.items():

@@ -1,4 +1,7 @@
-"""How a silver table's shape follows its census: it widens by itself, never loses a digit, and never stops the table. Pure."""
+"""Schema evolution: derive a silver table's next shape from a census.
+
+Columns only widen, and no digit is lost. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ _LONG_DIGITS = 19
 _INT_DIGITS = 10
 
 WHOLE: Final = "document"
-"""The one column beside ``_id`` in mode ``variant``."""
+"""Name of the only column besides ``_id`` in schema mode ``variant``."""
 
-# What Delta widens in place. Everything else that does not fit is rescued until a rebuild re-types the column.
+# Type changes that Delta can make in place. Any other value that does not fit is rescued until a rebuild.
 _WIDENINGS = {("int", "long"), ("int", "double")}
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One column that was added (*before* is empty) or widened. *path* names structs and array elements down to it."""
+    """One added (*before* is empty) or widened column.
+
+    *path* includes the structs and array elements above the column.
+    """
 
     path: tuple[str, ...]
     before: str
@@ -31,60 +37,66 @@ class SchemaChange:
 
 
 @dataclass(frozen=True)
-class Guards:
-    """What a column may be: past these a subtree is one VARIANT column."""
+class ColumnLimits:
+    """Limits of a table's columns. A subtree beyond them becomes one VARIANT column."""
 
     max_columns: int = 500
-    """Leaf columns of the whole table."""
+    """Maximum leaf columns of the whole table."""
     max_depth: int = 8
+    """Maximum nesting of columns."""
     names: NameAdjustment = "none"
-    """How a field's name becomes a column's; `_id` stays."""
+    """Rule that turns a field's name into a column's name. `_id` is never changed."""
 
     def column(self, name: str, path: tuple[str, ...]) -> str:
-        """The column's name of a field below *path*."""
+        """Return the column's name for a field below *path*."""
         return name if not path and name == "_id" else adjusted(name, self.names)
 
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What of a collection is decided by a person, and not by what is met."""
+    """Columns of a collection that the configuration decides, instead of the census."""
 
     mode: SchemaMode = "infer"
     declared: Mapping[str, Shape] = field(default_factory=dict)
 
-    def infers(self, name: str) -> bool:
-        """Whether a field becomes a column as its values say. Where nothing is declared, mode ``declared`` has nothing to go by."""
+    def is_inferred(self, name: str) -> bool:
+        """Return True if the field's column type is inferred from its values.
+
+        Mode ``declared`` without declarations infers all.
+        """
         return name not in self.declared and (
             name == "_id" or self.mode == "infer" or (self.mode == "declared" and not self.declared)
         )
 
     @property
     def columns(self) -> Mapping[str, Shape]:
-        """Those that are there whatever is met."""
+        """Columns that exist regardless of the census."""
         return {**self.declared, WHOLE: Shape("whole")} if self.mode == "variant" else self.declared
 
 
 def evolve(
-    shape: Shape, census: Census, guards: Guards, plan: ColumnPlan = ColumnPlan()
+    shape: Shape, census: Census, limits: ColumnLimits, plan: ColumnPlan = ColumnPlan()
 ) -> tuple[Shape, list[SchemaChange]]:
-    """The table's next shape, and the changes that lead there, in the order in which they can be applied.
+    """Return the table's next shape and the schema changes that lead to it, in the order in which to apply them.
 
     Args:
-        shape: The table's root as it is; an empty struct for a new table.
-        census: What was met at the root.
-        plan: The columns that it names are as it says, whatever is met: what does not fit is rescued.
+        shape: Current root of the table; an empty struct for a new table.
+        census: Census of the root.
+        limits: Limits of the columns.
+        plan: Configured columns. They get the configured type; values that do not fit are rescued.
 
     Returns:
-        A new root; *shape* itself when nothing changes. Fields that cannot be a column (a reserved name, a case twin, a name no
-        table can hold, one too many) are left out: the decoder rescues their values.
+        New root, or *shape* itself if nothing changes. Fields that cannot be a column are left out, and the decoder
+        rescues their values: a reserved name, a name that differs from a column only in case, an illegal name, or a
+        field above the column limit.
 
     Raises:
-        ValueError: A column is of another type than *plan* says, and cannot be widened to it.
+        ValueError: A column has another type than *plan* says and cannot be widened to that type.
     """
-    left = {name: met for name, met in census.fields.items() if plan.infers(name)}
-    root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), guards)
-    root = _evolve_struct(_planned(root, plan), left, (), guards)
-    root = bounded(_planned(shape, plan), root, guards.max_columns)
+    left = {name: met for name, met in census.fields.items() if plan.is_inferred(name)}
+    root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
+    root = _evolve_struct(_planned(root, plan), left, (), limits)
+    root = bounded(_planned(shape, plan), root, limits.max_columns)
     return (root, list(_changes(shape, root, ()))) if root != shape else (shape, [])
 
 
@@ -120,16 +132,16 @@ def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
     return Shape("struct", fields=fields)
 
 
-def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], guards: Guards) -> Shape:
+def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], limits: ColumnLimits) -> Shape:
     fields = dict(shape.fields)
     taken = {caseless(name) for name in fields}
     columns = {shape.field_of(name): name for name in fields}
     for field_name, met in found.items():
-        name = columns.get(field_name) or guards.column(field_name, path)
+        name = columns.get(field_name) or limits.column(field_name, path)
         known = fields.get(name) if field_name in columns else None
         if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken):
             continue
-        evolved = _evolve(known or Shape(), met, (*path, name), guards)
+        evolved = _evolve(known or Shape(), met, (*path, name), limits)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = replace(evolved, source=None if name == field_name else field_name)
@@ -137,29 +149,33 @@ def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, .
     return Shape("struct", fields=fields)
 
 
-def followed(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
-    """*shape* with every column that *other* has, as wide as there where it can be widened; its own columns stay.
+def with_columns_of(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
+    """Return *shape* with all columns of *other* added. Its own columns are widened to those of *other* where possible.
 
     Args:
-        other: The root of a table whose bookkeeping columns may have other names.
+        shape: Root of the table to align. Columns that only *shape* has stay.
+        other: Root of another table. Its bookkeeping columns are ignored.
+
+    Returns:
+        New root, and the schema changes that lead to it.
     """
-    root = _followed(
+    root = _with_columns_of(
         shape, Shape("struct", fields={name: inner for name, inner in other.fields.items() if not is_reserved(name)})
     )
     return root, list(_changes(shape, root, ()))
 
 
-def _followed(shape: Shape, other: Shape, *, is_root: bool = True) -> Shape:
+def _with_columns_of(shape: Shape, other: Shape, *, is_root: bool = True) -> Shape:
     if not is_root and not shape.has_column:
         return other
     if shape.kind == other.kind == "struct":
         fields = {
-            name: replace(_followed(shape.fields.get(name, Shape()), inner, is_root=False), source=inner.source)
+            name: replace(_with_columns_of(shape.fields.get(name, Shape()), inner, is_root=False), source=inner.source)
             for name, inner in other.fields.items()
         }
         return Shape("struct", fields=shape.fields | fields)
     if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
-        return Shape("array", element=_followed(shape.element, other.element, is_root=False))
+        return Shape("array", element=_with_columns_of(shape.element, other.element, is_root=False))
     return _widened(shape, other.kind)
 
 
@@ -167,33 +183,32 @@ def _widened(shape: Shape, kind: str) -> Shape:
     return Shape(kind) if (shape.kind, kind) in _WIDENINGS else shape
 
 
-def _evolve(shape: Shape, met: Census, path: tuple[str, ...], guards: Guards) -> Shape:
-    if shape.kind == "null" or (
-        met.types and not shape.has_column
-    ):  # an empty document or array tells nothing of what follows
-        return infer(met, guards, is_id=path == ("_id",))
+def _evolve(shape: Shape, met: Census, path: tuple[str, ...], limits: ColumnLimits) -> Shape:
+    # An empty document or array has no column yet: its type may still change freely.
+    if shape.kind == "null" or (met.types and not shape.has_column):
+        return infer(met, limits, is_id=path == ("_id",))
     if shape.kind == "struct" and met.fields:
-        return _evolve_struct(shape, met.fields, path, guards)
+        return _evolve_struct(shape, met.fields, path, limits)
     if shape.kind == "array" and met.element is not None:
         assert shape.element is not None  # has_column
-        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), guards))
-    return _widened(shape, infer(met, guards).kind)
+        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), limits))
+    return _widened(shape, infer(met, limits).kind)
 
 
-def infer(met: Census, guards: Guards, *, is_id: bool = False) -> Shape:
-    """The narrowest shape that holds every value met, exactly.
+def infer(met: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape:
+    """Return the narrowest shape that holds every counted value exactly.
 
-    int → long; int → double (each int is a double); long and double together, or any other mix, are a VARIANT; whole numbers and
-    decimals are DECIMAL(38,s) while all digits fit. An `_id` of mixed types is canonical Extended JSON, because a VARIANT cannot be
-    joined on.
+    int and long give long. int and double give double, because every int is an exact double. Integers and decimals give
+    DECIMAL(38, s) if all digits fit. Any other mix, such as long and double, gives VARIANT. An `_id` of mixed types
+    becomes canonical Extended JSON, because a VARIANT cannot be joined on.
     """
     types = met.types
     if not types:
         return Shape()
     if types == {"struct"}:
-        return _evolve_struct(Shape("struct"), met.fields, ("",), guards)
+        return _evolve_struct(Shape("struct"), met.fields, ("",), limits)
     if types == {"array"}:
-        return Shape("array", element=infer(met.element or Census(), guards))
+        return Shape("array", element=infer(met.element or Census(), limits))
     if len(types) == 1 and (only := next(iter(types))) in _SCALARS:
         return Shape(only)
     if types == {"int", "long"}:
