@@ -15,12 +15,11 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset, reset_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.bronze_range import BronzeRange, updates_of
+from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.jobs.silver.collection import CollectionRun
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import bronze_table
-from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.typed_table import Progress
 
@@ -69,9 +68,7 @@ def silver_up_to(ctx: JobContext, version: int, collection: str) -> None:
     bronze_of = bronze_table("test")
     through = Progress(ctx.tables.id(bronze_of), version)
     progress_index = ProgressIndex.read(ctx.tables, through.bronze_id)
-    increment = BronzeIncrement.read(ctx.tables, bronze_of, progress_index.complete_through, version)
-    of_bronze = BronzeRange(ctx.tables, bronze_of, progress_index, through, increment, updates_of(ctx))
-    CollectionRun(ctx, Namespace.parse(collection), of_bronze).run()
+    CollectionRun(ctx, Namespace.parse(collection), BronzeState.read(ctx, progress_index, through)).run()
 
 
 # scenario: C06, C08, O06: the patch lands before anything that it could be folded onto

@@ -1,11 +1,11 @@
-"""One collection's share of a silver run: what is new in bronze, merged into its table."""
+"""One collection in a silver run: its new bronze rows are merged into its table."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
-from pipelines.io.ddl import schema_of
 from pipelines.io.merge import Merged
+from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.bronze_range import BronzeRange, sweeps_of
+from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.jobs.silver.undecodable import note_poison
 from pipelines.model.namespaces import Namespace
@@ -27,21 +27,21 @@ from pipelines.settings.silver import SilverSettings
 from pipelines.silver.batch_profile import BatchProfile, census_of_state, profile_batch
 from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.fold.patches import fold_selected_keys
+from pipelines.silver.fold.patches import partly_folded
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.key_filter import Keys
-from pipelines.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
+from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
 from pipelines.silver.schema.census import Census
-from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
-from pipelines.silver.silver_table import OpenedTable, SilverTable
-from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve
+from pipelines.silver.silver_table import Opened, SilverTable
+from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
 
 _log = logging.getLogger("strandline.silver")
 
 
 @dataclass(frozen=True)
 class SilverResult:
-    """What one run did to one table."""
+    """Result of one silver run for one table."""
 
     table: TableName
     namespace: Namespace
@@ -50,18 +50,20 @@ class SilverResult:
     schema_changes: int
     seconds: float
     versions: int = 0
-    """Of its history: added, changed or removed."""
-    inexact_reasons: tuple[str, ...] = ()
-    """Why a cut with the table is not exact."""
+    """Rows of the history table that were added, changed or removed."""
+    doubts: tuple[str, ...] = ()
+    """Reasons why a cut with this table is not exact; empty: it is exact."""
 
 
 @dataclass(frozen=True)
 class CollectionRun:
-    """Brings one collection's table up to the end of a range of bronze."""
+    """Merges one collection into its silver table, up to the version of a bronze state."""
 
     ctx: JobContext
     namespace: Namespace
-    range: BronzeRange
+    bronze: BronzeState
+    tables_at_once: int = field(default=1, kw_only=True)
+    """Number of silver tables that are merged in parallel."""
 
     @property
     def _settings(self) -> SilverSettings:
@@ -72,51 +74,53 @@ class CollectionRun:
         return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
 
     @cached_property
-    def _opened(self) -> OpenedTable:
+    def _opened(self) -> Opened:
         return self._table.open(str(self.namespace), self.ctx.settings.source.name)
 
     def run(self) -> SilverResult:
-        """I/O: read → MERGE → drops and renames → sweeps → progress, in this order of side effects."""
+        """Merge the collection's new rows.
+
+        I/O: reads bronze; writes the silver table. Order of side effects: MERGE, drops and renames, sweeps, progress.
+        """
         started, table, settings = time.monotonic(), self._table, self._settings
-        opened, through = self._opened, self.range.through
-        after = self.range.progress_index.reached_version(self.namespace, opened.progress)
-        if after >= through.version:  # an earlier run over this collection alone has been here
-            return SilverResult(
-                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
-            )
-        after, increment = self.range.catch_up(self.namespace, opened.progress, after)
+        opened, through = self._opened, self.bronze.through
+        after = self.bronze.progress_index.reached(self.namespace, opened.progress)
+        if after >= through.version:  # an earlier run was limited to this collection
+            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started, doubts=self._doubts())
+        after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
-        lives = known.after(
+        incarnations = known.after(
             increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
         )
-        changes = lives.with_rename_positions(self._changes(after, lives, known))
+        changes = incarnations.stamped(self._changes(after, incarnations, known))
         if settings.on_drop == "archive":
             shape = self._archive(increment, shape, known, changes)
-        _, merged, schema_changes = self._merge(shape, changes, lives)
-        if lives.newer_than(known).ended_at:
-            table.retire(lives, deletes=settings.deletes)
+        _, merged, schema_changes = self._merge(shape, changes, incarnations)
+        if incarnations.newer_than(known).ended:
+            table.retire(incarnations, deletes=settings.deletes)
         swept = self._sweep(increment, after)
-        table.save_progress(through, lives)
+        table.advance(through, incarnations)
         counts = merged.inserted, merged.updated + swept, schema_changes
-        return SilverResult(
-            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
-        )
+        return SilverResult(table.name, self.namespace, *counts, time.monotonic() - started, doubts=self._doubts())
 
-    def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
-        """New rows of the collection, under whatever name they came; of one that came by a rename just now, all there ever were."""
-        is_its_own = in_namespace(self.namespace)
-        changes = self.range.rows(after=after).where(is_its_own | lives.precedes_rename()).select(*READS)
-        arrived = Incarnations(renamed_at=lives.newer_than(known).renamed_at)
-        if not arrived.renamed_at:
+    def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+        """Return new rows of the collection, including rows captured under an earlier name.
+
+        All rows of an incarnation are returned if a rename in this increment brought it here.
+        """
+        has_this_name = is_of(self.namespace)
+        changes = self.bronze.rows(after=after).where(has_this_name | incarnations.brings()).select(*READS)
+        arrived = Incarnations(came=incarnations.newer_than(known).came)
+        if not arrived.came:
             return changes
-        earlier = self.range.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
+        earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
         return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
-        """Every drop by itself, in order: what it ends must be whole in the table before the next life replaces it."""
+        """Archive dropped incarnations in order, each after its last change: the next one replaces its rows."""
         for event in sorted(increment.events, key=lambda event: event.position):
             ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
-            if not ended.newer_than(known).ended_at:
+            if not ended.newer_than(known).ended:
                 continue
             shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
             for archive in self._table.archive(ended):
@@ -124,14 +128,18 @@ class CollectionRun:
             self._table.retire(ended, deletes=self._settings.deletes)
         return shape
 
-    def _merge(self, shape: Shape, changes: DataFrame, lives: Incarnations) -> tuple[Shape, Merged, int]:
-        """Survey → schema → latest → typed → MERGE. Returns the table's next shape, and how many columns were added or widened."""
+    def _merge(self, shape: Shape, changes: DataFrame, incarnations: Incarnations) -> tuple[Shape, Merged, int]:
+        """Count types, evolve the schema, reduce by key, and MERGE.
+
+        Returns:
+            The table's new shape, the metrics of the MERGE, and the number of columns that were added or widened.
+        """
         settings, table = self._settings, self._table
         profile = profile_batch(changes, max_depth=settings.max_depth)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
-            held = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
-            state, folded = fold_selected_keys(changes, held, folding, self.range.gaps_of(self.namespace))
+            stored = self.ctx.tables.read(table.name).where(keys.among("_key"))
+            state, folded = partly_folded(changes, stored, folding, self.bronze.gaps_of(self.namespace))
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
@@ -141,27 +149,27 @@ class CollectionRun:
         if schema_changes:
             table.change_schema(shape, schema_changes, known=known)
             self._note(schema_changes)
-        if not profile.changes:  # the news is of names or snapshots alone, and no keys would mean any
+        if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, Merged(0, 0, 0), len(schema_changes)
-        state = lives.with_tombstones(state)
+        state = incarnations.retired(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
-        def typed(some: DataFrame) -> DataFrame:
-            return typed_rows(some, shape)
+        def typed(rows: DataFrame) -> DataFrame:
+            return typed_rows(rows, shape)
 
-        merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
+        merge_parts = self._merge_parts(changes, profile, shape) if keys.are_streamed and folding is None else []
         if merge_parts:
-            merged = merge_in_parts(table, merge_parts, state, typed, deletes=settings.deletes)
+            merged = split_merge(table, merge_parts, state, typed, deletes=settings.deletes)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
     def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
-        between = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
-        if is_dense(between, profile.changes):
+        rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.among("_key"))
+        if are_dense(rows_in_range, profile.changes):
             return []
-        return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.range.tables_at_once)
+        return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.tables_at_once)
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
         settings = self._settings
@@ -170,7 +178,7 @@ class CollectionRun:
             evolved, changes = evolve(
                 shape,
                 census,
-                ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
                 plan,
             )
         except ValueError as error:
@@ -185,32 +193,32 @@ class CollectionRun:
         return evolved, changes
 
     def _keys_to_fold(self, profile: BatchProfile) -> Keys | None:
-        """The keys of patches, and of changes to rows in which patches wait; None: there are none. Every other key needs no look at its
-        row."""
-        known = self._opened.has_patches
+        """Return the keys whose stored rows are needed to fold patches; None: there are no such keys.
+
+        These are keys with new patches, and changed keys whose row has pending patches.
+        """
+        known = self._opened.folds
         if profile.holds_patches and not known:
-            self._table.mark_has_patches()
+            self._table.note_folding()
         return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
 
-    def _inexact_reasons(self) -> tuple[str, ...]:
-        """I/O: why a cut with the table is not exact. Where updates are looked up now no cut is, and nothing is read."""
-        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
+    def _doubts(self) -> tuple[str, ...]:
+        """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.doubts()
 
     def _sweep(self, increment: BronzeIncrement, after: int) -> int:
-        """Retire what complete snapshots no longer met."""
-        sweeps = sweeps_of(self.ctx, self.namespace, self.range, increment, after)
-        return sum(
-            self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes) for sweep in sweeps
-        )
+        """Retire documents that complete snapshots did not find. Return the number of rows."""
+        sweeps = sweeps_of(self.ctx, self.bronze, self.namespace, increment, after)
+        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
 
     def _note(self, changes: Sequence[SchemaChange]) -> None:
-        note_schema_changes(self.ctx, self._table.name, changes, self.range.through.version)
+        note_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)
 
 
 def note_schema_changes(
     ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int
 ) -> None:
-    """I/O: one commit to ``control.schema_changes``, which is there."""
+    """I/O: writes one commit to ``control.schema_changes``. The table must exist."""
     now = datetime.now(UTC)
     rows = [(now, str(table), ".".join(change.path), change.before, change.after, bronze_version) for change in changes]
     ctx.tables.append(SCHEMA_CHANGES, ctx.spark.createDataFrame(rows, schema_of(SCHEMA_CHANGES_DDL)))

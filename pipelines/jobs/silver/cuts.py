@@ -1,4 +1,4 @@
-"""A cut at the end of a silver run: one position up to which all tables are complete, and the versions to read together."""
+"""Cuts: the position up to which all silver tables are complete, and the table versions to read together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.bronze.gaps import standing_gaps
 from pipelines.control.cuts import Cut, cuts, publish
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.model.table_schemas import bronze_table
+from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.model.tables import TableName
 from pipelines.silver.bronze_increment import BronzeIncrement, Reach
 from pipelines.silver.progress_index import LastCut, ProgressIndex
@@ -22,42 +22,45 @@ _MAINTENANCE: Final = (
 )
 
 
-def publish_cut(
-    ctx: JobContext, before: ProgressIndex, now: ProgressIndex, increment: BronzeIncrement
-) -> ProgressIndex:
-    """I/O: one commit; none where no table changed since the last cut, or bronze may end in the middle of a transaction: then the next run
-    that ends outside of one publishes it.
+def publish_cut(ctx: JobContext, bronze: BronzeState, now: ProgressIndex) -> ProgressIndex:
+    """Publish a cut at the end of a silver run over all collections.
+
+    I/O: writes one commit to ``control.cuts``; none if no table has changed since the last cut. None either if bronze
+    may end inside a transaction: the next run that ends outside of one publishes the cut.
 
     Args:
-        before: The ledger as the run over all collections found it.
-        now: As it left it.
-        news: What it read.
+        ctx: The pipeline.
+        bronze: The state of bronze that the run has merged.
+        now: The progress index at the end of the run.
 
     Returns:
-        *now*, with the cut.
+        *now* with the new cut; *now* itself if none was published.
 
     Effects on failure:
-        The cut may be there; while the ledger is not stored, the next run publishes one of the same number, and the newer one counts.
+        The cut may be published although the progress index is not stored. Then the next run publishes a cut with the
+        same number, and the newer one counts.
     """
-    last = before.cut
+    last, before = bronze.progress_index.cut, bronze.progress_index
     known = -1 if last is None else last.bronze_version
-    changed = [namespace for namespace, own in now.own_versions.items() if own > known]
+    changed = [namespace for namespace, own in now.own.items() if own > known]
     if not changed:
         return now
-    waiting = any(own > known for own in before.own_versions.values())  # of an earlier run that published none
-    bronze = bronze_table(ctx.settings.source.name)
-    found = (BronzeIncrement.read(ctx.tables, bronze, known, now.complete_through) if waiting else increment).reach
-    if not found.ends_outside_transaction:
+    is_overdue = any(own > known for own in before.own.values())  # an earlier run changed tables without a cut
+    increment = (
+        BronzeIncrement.read(ctx.tables, bronze.table, known, now.complete_through) if is_overdue else bronze.increment
+    )
+    reach = increment.reach
+    if not reach.whole:
         return now
     if last is not None:
-        found = found.merged_with(last.position, last.read_position)
+        reach = reach.beside(last.position, last.read_position)
     cut = Cut(
         number=1 if last is None else last.number + 1,
         bronze=now.bronze_id,
         bronze_version=now.complete_through,
-        position=found.position,
-        read_position=found.read_position,
-        because=tuple(_inexact_reasons(ctx, bronze, found, now)),
+        position=reach.position,
+        read_position=reach.read_position,
+        because=tuple(_doubts(ctx, bronze.table, reach, now)),
         tables=now.versions,
         published_at=datetime.now(UTC),
     )
@@ -66,8 +69,21 @@ def publish_cut(
 
 
 def only_maintained(tables: Tables, table: TableName, after: int | None, through: int) -> bool:
-    """I/O: whether *table* was compacted, purged of tombstones or rebuilt between two versions, and nothing else; no where its log no
-    longer tells."""
+    """Return True if only maintenance commits changed *table* between two versions.
+
+    Maintenance is compaction, VACUUM, table properties, the purge of tombstones and a rebuild.
+
+    I/O: reads the Delta log.
+
+    Args:
+        tables: The lake.
+        table: The table.
+        after: Version after which commits are checked; None: unknown, so the result is False.
+        through: Last version that is checked.
+
+    Returns:
+        False also if the log no longer holds these commits.
+    """
     if after is None or after > through:
         return False
     commits = tables.commits_between(table, after, through)
@@ -75,7 +91,7 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
 
 
 def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
-    """I/O: the newest cuts, newest first, as people want them."""
+    """Return the newest *limit* cuts for display, newest first. I/O: reads ``control.cuts``."""
     return [
         {
             "cut": cut.number,
@@ -91,15 +107,13 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _inexact_reasons(ctx: JobContext, bronze: TableName, found: Reach, now: ProgressIndex) -> Iterator[str]:
-    """Why the tables may show more, or less, than the source held at the position that they reach."""
-    if found.snapshot_runs or (found.read_position or "") > (found.position or ""):
-        yield "snapshot"  # documents of a later moment stand beside those of the stream
-    gaps = standing_gaps(ctx.tables, bronze)
-    if any(
-        gap.before > (now.healed_through or "") for gap in gaps
-    ):  # events are lost, and no complete snapshot has read every collection since
-        yield "gap"
+def _doubts(ctx: JobContext, bronze: TableName, reach: Reach, now: ProgressIndex) -> Iterator[str]:
+    """Yield the reasons why the tables may differ from the source at the cut's position."""
+    if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
+        yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached
+    # Read again: a gap that was recorded during the run counts as well.
+    if any(gap.before > (now.healed or "") for gap in standing_gaps(ctx.tables, bronze)):
+        yield "gap"  # events are lost, and no complete snapshot has read every collection since
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
-    yield from sorted({reason for reasons in now.inexact_reasons.values() for reason in reasons})
+    yield from sorted({reason for reasons in now.doubts.values() for reason in reasons})

@@ -1,4 +1,4 @@
-"""A silver table, or some of its keys, built anew from bronze alone, compared with what is there, and swapped in one commit."""
+"""Rebuild of a silver table, or some of its rows, from bronze: build a shadow table, compare, swap in one commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.io.increments import is_readable
 from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
-from pipelines.jobs.silver.bronze_range import BronzeRange, updates_of
+from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.jobs.silver.collection import CollectionRun, note_schema_changes
 from pipelines.jobs.silver.shadow_table import new_shadow, require_all_keys
 from pipelines.jobs.silver.table_names import table_of
@@ -26,9 +26,8 @@ from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.tables import TableName, literals
 from pipelines.model.timestamps import TIME_EXAMPLE
 from pipelines.settings.silver import SilverSettings
-from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.latest import in_namespace
+from pipelines.silver.latest import is_of
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.rebuild_diff import changed_rows, retyped
@@ -41,36 +40,41 @@ _log = logging.getLogger("strandline.silver")
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild found. Counts are of rows, tombstones included, but for those that may be purged."""
+    """Result of a rebuild. Rows include tombstones, except tombstones below the purge watermark."""
 
     table: str
     bronze_version: int
-    """Everything up to here, and nothing later, is in both versions of the table."""
+    """Version of bronze up to which both tables were compared."""
     rows: int
-    """Of the table, or of the part of it, as bronze has them."""
+    """Rows of the rebuilt table, or of its rebuilt rows."""
     missing: int
-    """Rows that the table lacked."""
+    """Rows that only the rebuilt table has."""
     extra: int
-    """Rows of which bronze knows nothing."""
+    """Rows that only the existing table has."""
     different: int
+    """Rows with the same key and other content."""
     retyped: tuple[tuple[str, str, str], ...] = ()
-    """Columns whose type is another one now: name, before, now."""
+    """Columns whose type changed: name, type before, type now."""
     swapped: bool = False
+    """False for a dry run."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some rows of a table: those with these *keys*, or those that changed *since* a position. Each is built of all its changes."""
+class RowFilter:
+    """Rows to rebuild. Every row is rebuilt from all its changes."""
 
     keys: tuple[str, ...] = ()
+    """Values of ``_key``; empty: all keys."""
     since: str = ""
+    """Position: rows without a change at or above it are left out; empty: no limit."""
 
     @property
     def is_all(self) -> bool:
+        """True if the whole table is rebuilt."""
         return not self.keys and not self.since
 
-    def of(self, changes: DataFrame) -> DataFrame:
-        """All bronze rows of these keys."""
+    def apply(self, changes: DataFrame) -> DataFrame:
+        """Return all bronze rows of the selected keys."""
         if self.is_all:
             return changes
         if self.keys:
@@ -82,92 +86,89 @@ class Part:
 def run_rebuild(
     ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: str | None = None, dry_run: bool = False
 ) -> Rebuilt:
-    """I/O: bronze, as of the version to which the table is complete → a shadow table → compared → one commit to the table. The source is
-    not read. Order: shadow, comparison, swap, the shadow's end.
+    """Rebuild a silver table from bronze, as of the version that the table has merged. The source is not read.
 
-    A column whose values were at odds with its type (`_rescued`) becomes what all values together ask for; not with *keys* or *since*.
+    A rebuild of the whole table chooses column types anew: values in `_rescued` move into their columns.
+
+    I/O: reads bronze; writes a shadow table, then one commit to the table. Order of side effects: build the shadow,
+    compare, swap, drop the shadow.
 
     Args:
+        ctx: The pipeline.
         name: ``silver.orders``, or ``orders``.
-        keys: Only these rows, by ``_key``.
-        since: Only rows that changed in the source since that time, in ISO 8601.
-        dry_run: Compare, and leave the table as it is.
+        keys: Rebuild only the rows with these values of ``_key``; empty: all rows.
+        since: Rebuild only rows that changed in the source since this time, in ISO 8601; None: all rows.
+        dry_run: Compare only. The table is not changed.
 
     Raises:
-        ConfigurationError: There is no such table, *since* is no time, or the source is not stopped: a silver that runs beside could note
-            as merged what the swap has taken back.
-        ContractError: The rows need columns that the table does not have; or the rebuilt table lacks a key that bronze has.
+        ConfigurationError: The table does not exist, *since* is not a time, or the source is not stopped. A concurrent
+            silver run could record rows as merged which the swap then removes.
+        ContractError: The rows need columns that the table does not have, or the rebuilt table lacks a key of bronze.
 
     Effects on failure:
-        The table is as it was, or swapped whole. Calling again is safe.
+        The table is unchanged, or swapped completely. Calling again is safe.
     """
-    table, part = TableName("silver", name.removeprefix("silver.")), _part(keys, since)
+    table, row_filter = TableName("silver", name.removeprefix("silver.")), _row_filter(keys, since)
     if not dry_run:
         _require_stopped(ctx)
     present, namespace = _present(ctx, table)
-    version, bronze_id = _complete_through(ctx, namespace, present)
-    bronze = bronze_table(ctx.settings.source.name)
-    increment = BronzeIncrement.read(ctx.tables, bronze, -1, version)
-    of_bronze = BronzeRange(
-        ctx.tables, bronze, ProgressIndex(bronze_id, {}, -1), Progress(bronze_id, version), increment, updates_of(ctx)
-    )
+    through = _merged_through(ctx, namespace, present)
+    bronze = BronzeState.read(ctx, ProgressIndex(through.bronze_id, {}, -1), through)
     with new_shadow(ctx.tables, table) as shadow:
-        if not part.is_all:
-            shadow.create_empty_copy(present, str(namespace))
-        run = _ShadowRun(ctx, namespace, of_bronze, shadow, part)
+        if not row_filter.is_all:
+            shadow.make_like(present, str(namespace))
+        run = _ShadowRun(ctx, namespace, bronze, shadow, row_filter)
         run.run()
         require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
-        result = _compared(ctx, present, shadow.name, version, part)
+        result = _compare(ctx, present, shadow.name, through.version, row_filter)
         if not dry_run:
             _require_stopped(ctx)
-            _put_in_place(ctx, present, shadow, namespace, part)
+            _replace_rows(ctx, present, shadow, namespace, row_filter)
             if result.retyped:
                 retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
-                note_schema_changes(ctx, table, retypings, version)
+                note_schema_changes(ctx, table, retypings, through.version)
             result = replace(result, swapped=True)
     return result
 
 
 @dataclass(frozen=True)
 class _ShadowRun(CollectionRun):
-    """What a silver run does to a collection's table, done to another table, with all of bronze as its news."""
+    """Silver run that merges all of bronze into a shadow table."""
 
     shadow: SilverTable
-    part: Part
+    row_filter: RowFilter
 
     @cached_property
     def _table(self) -> SilverTable:
         return self.shadow
 
-    def _changes(self, after: int, lives: Incarnations, known: Incarnations) -> DataFrame:
-        return self.part.of(super()._changes(after, lives, known))
+    def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
+        return self.row_filter.apply(super()._changes(after, incarnations, known))
 
     def all_changes(self) -> DataFrame:
-        """All rows of bronze that the finished shadow is made of, read without regard to the shadow's progress."""
-        lives = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
-        rows = self.range.rows().where(
-            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | lives.precedes_rename())
-        )
-        return self.part.of(rows)
+        """Return all bronze rows from which the shadow is built, whatever progress it has stored."""
+        incarnations = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
+        rows = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & (is_of(self.namespace) | incarnations.brings()))
+        return self.row_filter.apply(rows)
 
     @property
     def _settings(self) -> SilverSettings:
-        """Lives that ended were archived when they did; now they only end."""
+        """Silver settings without the archiving of dropped incarnations: they were archived when they were dropped."""
         settings = super()._settings
         return settings.model_copy(update={"on_drop": "soft_delete"}) if settings.on_drop == "archive" else settings
 
-    def _note(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: the shadow's own columns are nobody's news
+    def _note(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: columns of a shadow table are not recorded
         return
 
 
-def _part(keys: Sequence[str], since: str | None) -> Part:
+def _row_filter(keys: Sequence[str], since: str | None) -> RowFilter:
     seconds = None if since is None else seconds_of(since)
     if since is not None and (seconds is None or keys):
         raise ConfigurationError(
             "--key and --since exclude each other" if keys else f"--since is no ISO 8601 time since 1970: {since!r}",
             next_step="rebuild one after the other" if keys else TIME_EXAMPLE,
         )
-    return Part(tuple(keys), "" if seconds is None else cluster_time_hex(min(seconds, 2**32 - 1), 0))
+    return RowFilter(tuple(keys), "" if seconds is None else cluster_time_hex(min(seconds, 2**32 - 1), 0))
 
 
 def _require_stopped(ctx: JobContext) -> None:
@@ -188,15 +189,16 @@ def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]
     return present, namespace
 
 
-def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTable) -> tuple[int, str]:
-    """The version of bronze to which the table is complete, and bronze's id.
+def _merged_through(ctx: JobContext, namespace: Namespace, present: SilverTable) -> Progress:
+    """Return the version of bronze that the table has merged.
 
-    The newest version where that one cannot be read any more: the rebuilt table then has what silver has not merged, too.
+    If that version can no longer be read, return the newest one. The rebuilt table then also has rows that silver has
+    not merged.
     """
     bronze = bronze_table(ctx.settings.source.name)
     bronze_id = ctx.tables.id(bronze)
     progress_index = ProgressIndex.read(ctx.tables, bronze_id)
-    version = progress_index.reached_version(namespace, present.progress())
+    version = progress_index.reached(namespace, present.progress())
     if version < 0:
         raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
     if not is_readable(ctx.tables, bronze, version):
@@ -209,16 +211,16 @@ def _complete_through(ctx: JobContext, namespace: Namespace, present: SilverTabl
             newest,
         )
         version = newest
-    return version, bronze_id
+    return Progress(bronze_id, version)
 
 
-def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, part: Part) -> Rebuilt:
-    """Without the tombstones that may have been purged; bronze still knows them."""
+def _compare(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, row_filter: RowFilter) -> Rebuilt:
+    """Compare the two tables without tombstones that may have been purged: bronze still has their events."""
     purge_watermark, present, rebuilt = table.purge_watermark(), ctx.tables.read(table.name), ctx.tables.read(shadow)
     types = tuple(retyped(present.schema, rebuilt.schema))
-    if part.keys:
-        present = present.where(F.col("_key").isin(*part.keys))
-    elif part.since:
+    if row_filter.keys:
+        present = present.where(F.col("_key").isin(*row_filter.keys))
+    elif row_filter.since:
         present = present.join(rebuilt.select("_key"), "_key", "left_semi")
     kinds = {
         row["kind"]: row["count"]
@@ -230,9 +232,11 @@ def _compared(ctx: JobContext, table: SilverTable, shadow: TableName, version: i
     )
 
 
-def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, part: Part) -> None:
-    """One commit."""
-    if part.is_all:
+def _replace_rows(
+    ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, row_filter: RowFilter
+) -> None:
+    """Replace the table, or its rebuilt rows, in one commit."""
+    if row_filter.is_all:
         properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
         swap(ctx.tables, present.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
         return
@@ -243,4 +247,4 @@ def _put_in_place(ctx: JobContext, present: SilverTable, shadow: SilverTable, na
         )
     merge = ctx.tables.merge(present.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
     merge = merge.update_all().insert_all()
-    (merge.delete_unmatched(when=f"t._key IN ({literals(part.keys)})") if part.keys else merge).execute()
+    (merge.delete_unmatched(when=f"t._key IN ({literals(row_filter.keys)})") if row_filter.keys else merge).execute()

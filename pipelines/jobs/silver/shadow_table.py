@@ -1,4 +1,4 @@
-"""The table that a rebuild fills beside a silver table: new for each rebuild, and complete before anything is taken from it."""
+"""Shadow tables: a rebuild fills a new one, and checks that it is complete before rows of silver are replaced."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ _log = logging.getLogger("strandline.rebuild")
 
 @contextmanager
 def new_shadow(tables: Tables, table: TableName) -> Iterator[SilverTable]:
-    """I/O: a table of a name that no other rebuild has; it is removed at the end. Shadows that a killed rebuild left are removed, too.
+    """Provide a shadow table with a unique name, and drop it at the end.
+
+    I/O: first drops shadow tables that killed rebuilds of *table* have left.
 
     Effects on failure:
-        A shadow that cannot be removed stays in ``control``. No later rebuild reads it.
+        A shadow table that cannot be dropped stays in ``control``. No later rebuild reads it.
     """
     prefix = f"rebuild_{table.name}"
-    left = re.compile(rf"{prefix}(_[0-9a-f]{{8}})?\Z")  # earlier releases: without a suffix
+    leftover = re.compile(rf"{prefix}(_[0-9a-f]{{8}})?\Z")  # earlier releases used no suffix
     for name in tables.names("control"):
-        if left.match(name.name):
+        if leftover.match(name.name):
             _remove(tables, name)
     shadow = SilverTable(tables, TableName("control", f"{prefix}_{uuid.uuid4().hex[:8]}"))
     try:
@@ -47,10 +49,14 @@ def _remove(tables: Tables, shadow: TableName) -> None:
 
 
 def require_all_keys(shadow: DataFrame, changes: DataFrame, table: TableName) -> None:
-    """I/O: before rows of *shadow* replace rows of *table*.
+    """Require that the shadow table has every key of bronze, before its rows replace rows of *table*.
+
+    I/O: reads *shadow* and *changes*.
 
     Args:
-        changes: Bronze rows of which *shadow* was built.
+        shadow: Rows of the shadow table.
+        changes: Bronze rows from which *shadow* was built.
+        table: The silver table, for the error.
 
     Raises:
         ContractError: *shadow* lacks a key of *changes*. Nothing was replaced.

@@ -1,4 +1,4 @@
-"""The silver table of a collection."""
+"""Names of silver tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from pipelines.silver.typed_table import NEXT_STEP_WHEN_SHARED
 
 
 def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
-    """The silver table of a collection, by ``silver.naming``. With ``auto`` a table that already holds the collection keeps its name.
+    """Return the name of a collection's silver table, by ``silver.naming``.
 
-    I/O: with ``auto``, looks for a table of the name that is not the default one.
+    With ``auto`` an existing table of the collection keeps its name.
+
+    I/O: with ``auto``, looks up the table under both possible names.
     """
     settings = ctx.settings.silver
     if settings.naming != "auto":
@@ -28,7 +30,10 @@ def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
 
 
 def conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
-    """I/O: collections that would share a table with another one of *namespaces*, and the error for each. The table's owner is left out."""
+    """Return an error for each collection whose table belongs to another one of *namespaces*.
+
+    I/O: reads the owner of each shared table. The owner itself has no error.
+    """
     sharing: dict[TableName, list[Namespace]] = {}
     for namespace in namespaces:
         sharing.setdefault(table_of(ctx, namespace), []).append(namespace)

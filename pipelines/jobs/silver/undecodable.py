@@ -14,7 +14,7 @@ from pipelines.silver.poison import poisoned_documents
 
 
 def note_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
-    """I/O: a dead letter for each document of *state* that silver can keep only as bytes. Idempotent."""
+    """I/O: writes a dead letter for each document of *state* that silver can store only as bytes. Idempotent."""
     found = poisoned_documents(state).withColumns(
         {
             "source": F.lit(ctx.settings.source.name),

@@ -1,0 +1,129 @@
+"""The state of bronze that a silver run or a rebuild reads once and shares with all its collections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Lock
+
+from pyspark.sql import DataFrame
+
+from pipelines.bronze.gaps import standing_gaps
+from pipelines.io.increments import inserted
+from pipelines.io.tables import Tables
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.selection import selection_of
+from pipelines.model.gap import Gap
+from pipelines.model.namespaces import Namespace
+from pipelines.model.table_schemas import bronze_table
+from pipelines.model.tables import TableName
+from pipelines.model.update_kinds import updates_in
+from pipelines.silver.bronze_increment import BronzeIncrement, namespaces_that_ended
+from pipelines.silver.latest import as_changes
+from pipelines.silver.progress_index import ProgressIndex
+from pipelines.silver.sweep import SnapshotCertificate, Sweep, snapshot_certificates
+from pipelines.silver.typed_table import Progress
+
+
+@dataclass(frozen=True)
+class BronzeState:
+    """Bronze up to one version, and the progress that silver had made when the run began.
+
+    Safe to share between threads. The gaps, certificates and rows are read when they are first needed.
+    """
+
+    tables: Tables
+    table: TableName
+    progress_index: ProgressIndex
+    """The progress index at the start of the run."""
+    through: Progress
+    """Id of the bronze table, and the last version that the run reads."""
+    increment: BronzeIncrement
+    """Changes since the version that every silver table has reached."""
+    updates: frozenset[str]
+    """Every `UpdateKind` that bronze has ever received."""
+    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @staticmethod
+    def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
+        """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
+        table = bronze_table(ctx.settings.source.name)
+        increment = BronzeIncrement.read(ctx.tables, table, progress_index.complete_through, through.version)
+        updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
+        return BronzeState(ctx.tables, table, progress_index, through, increment, updates)
+
+    @cached_property
+    def current_names(self) -> Mapping[str, Namespace]:
+        """Current name of each renamed collection, by UUID. Dropped collections are left out."""
+        return self.increment.moved(self.progress_index.moved)
+
+    def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
+        """Return the last version that a table has merged, and the increment that it needs.
+
+        The table reads all of bronze, after version -1, in two cases. It was dropped or restored: the files of the
+        commits that it lacks may be gone. Or it is new and its name was dropped or renamed before: rows of an earlier
+        incarnation may come late.
+
+        I/O: reads bronze in these two cases.
+
+        Args:
+            namespace: The collection.
+            progress: Progress that the table itself has stored; None: there is no table.
+            after: Version up to which the table is complete, by the progress index.
+        """
+        is_new = self.progress_index.own_progress(progress) < 0 <= after
+        if after >= self.increment.after and not (is_new and namespace in self.ended_names):
+            return after, self.increment
+        return -1, BronzeIncrement.read(self.tables, self.table, -1, self.through.version)
+
+    @cached_property
+    def ended_names(self) -> frozenset[Namespace]:
+        """Collections that were dropped or renamed before. I/O: reads bronze if the index does not record them."""
+        if self.progress_index.ended is not None:
+            return self.progress_index.ended
+        return namespaces_that_ended(self.tables, self.table)
+
+    @cached_property
+    def _gaps(self) -> tuple[Gap, ...]:
+        return standing_gaps(self.tables, self.table, self.through.version)
+
+    def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
+        """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
+        return tuple(gap for gap in self._gaps if gap.concerns(str(namespace)))
+
+    def certificates(self) -> list[SnapshotCertificate]:
+        """I/O: reads the certificates of all snapshots in bronze."""
+        return snapshot_certificates(self.tables, self.table)
+
+    @property
+    def _exact_updates(self) -> bool:
+        """True if every update came with exactly the document that it left."""
+        return "lookup" not in self.updates
+
+    def rows(self, *, after: int = -1) -> DataFrame:
+        """Return the changes in bronze above version *after*; -1: all of them.
+
+        I/O: once per *after* for all tables, because `inserted` opens every file.
+        """
+        with self._rows_lock:
+            if after not in self._rows:
+                self._rows[after] = inserted(self.tables, self.table, after + 1, self.through.version)
+            return as_changes(self._rows[after], exact_updates=self._exact_updates)
+
+
+def sweeps_of(
+    ctx: JobContext, bronze: BronzeState, namespace: Namespace, increment: BronzeIncrement, after: int
+) -> Iterator[Sweep]:
+    """Yield one sweep of the collection for each snapshot that was completed above version *after*.
+
+    Nothing is swept in a collection that the filters now exclude, nor in a missing one with ``on_drop: keep``.
+    """
+    if not selection_of(ctx.settings.capture).admits(*namespace):
+        return
+    for snapshot in increment.sweeping(namespace, after):
+        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
+        is_kept = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
+        if position is not None and gone_by is not None and not is_kept:
+            yield Sweep(snapshot.met(ctx.tables, bronze.table, namespace), position, gone_by)
