@@ -95,7 +95,8 @@ def test_patches_wait_in_silver_for_a_document(
     assert (found["0"]["n"], found["0"]["_pending"]) == (11, None)
     assert len(found["1"]["_pending"]) == 1
 
-    # back to before all that bronze knows: whatever of it silver sees at a time, nothing is folded onto a document that lacks an update
+    # The offset goes back to before the oldest event of bronze. However little silver reads at a time, it folds no
+    # patch onto a document that lacks an update.
     set_desired_state(ctx, "stopped", by="ops", why=None)
     bronze_of = bronze_table("test")
     captured = ctx.tables.version(bronze_of)

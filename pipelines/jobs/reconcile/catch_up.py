@@ -1,4 +1,4 @@
-"""Whether the lake holds everything that the source had done at one cluster time; nothing is captured or merged here."""
+"""Wait until bronze and silver hold every change up to a cluster time. Nothing is captured or merged here."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class CatchUpBarrier:
-    """Waits until bronze and silver have passed a cluster time.
-
-    Args:
-        wait_seconds: Longest wait for each of the two, for a capture and a silver that run beside.
-    """
+    """Waits until bronze and silver have passed a cluster time."""
 
     ctx: JobContext
     oplog: Oplog
     wait_seconds: float
+    """Maximum wait for bronze, and again for silver. A capture and a silver run may be at work meanwhile."""
 
     def wait(self, at: tuple[int, int], namespaces: Sequence[Namespace]) -> None:
-        """I/O: returns when every change up to *at* of these collections stands in silver.
+        """Wait until silver holds every change of *namespaces* up to cluster time *at*.
+
+        I/O: asks the oplog; reads bronze and silver once per second.
 
         Raises:
-            RetriableError: It does not; nobody captures or merges, or a snapshot still runs.
+            RetriableError: Bronze or silver is still behind after the wait, or a snapshot is running.
         """
         version = self._bronze_through(at)
         deadline = time.monotonic() + self.wait_seconds
@@ -49,7 +48,7 @@ class CatchUpBarrier:
             time.sleep(_POLL_SECONDS)
 
     def _bronze_through(self, at: tuple[int, int]) -> int:
-        """The version of bronze that holds every event up to *at*."""
+        """Wait for every event up to *at*. Return the version of bronze that holds them."""
         bronze = bronze_table(self.ctx.settings.source.name)
         deadline = time.monotonic() + self.wait_seconds
         while True:
@@ -63,29 +62,30 @@ class CatchUpBarrier:
             ):
                 return self.ctx.tables.version(bronze)
             if time.monotonic() >= deadline:
-                what = "a snapshot still runs" if snapshot_runs else "bronze lacks events that the source has"
+                reason = "a snapshot still runs" if snapshot_runs else "bronze lacks events that the source has"
                 raise RetriableError(
-                    f"{what}: there is nothing to compare yet", next_step="strandline run --once, then again"
+                    f"{reason}: there is nothing to compare yet", next_step="strandline run --once, then again"
                 )
             time.sleep(_POLL_SECONDS)
 
     def _behind(self, namespaces: Sequence[Namespace], version: int) -> list[Namespace]:
-        """Those with news in bronze that their table does not hold. The ledger is not stored for heartbeats alone."""
+        """Return the collections with changes in bronze that their table lacks.
+
+        The progress index may lag behind by heartbeats, so the increment itself is read.
+        """
         tables, bronze = self.ctx.tables, bronze_table(self.ctx.settings.source.name)
         progress_index = ProgressIndex.read(tables, tables.id(bronze))
-        found: dict[int, list[Namespace]] = {}
+        lagging: dict[int, list[Namespace]] = {}
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(self.ctx, namespace)).progress()
-            complete = (
-                progress_index.complete_through
-                if progress is None
-                else progress_index.reached_version(namespace, progress)
+            merged = (
+                progress_index.complete_through if progress is None else progress_index.reached(namespace, progress)
             )
-            if complete < version:
-                found.setdefault(complete, []).append(namespace)
+            if merged < version:
+                lagging.setdefault(merged, []).append(namespace)
         return [
             name
-            for complete, names in found.items()
-            if not BronzeIncrement.read(tables, bronze, complete, version).is_empty
+            for merged, names in lagging.items()
+            if not BronzeIncrement.read(tables, bronze, merged, version).is_empty
             for name in names
         ]

@@ -1,4 +1,4 @@
-"""Source against silver, at one cluster time; repaired, if asked for, by reading the documents in question again."""
+"""Reconcile: compare silver with the source at one cluster time, and repair differences by reading documents again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
-from pipelines.io.ddl import schema_of
+from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
-from pipelines.jobs.reconcile.comparison import Compared, Comparison, keeps_old_lives
+from pipelines.jobs.reconcile.comparison import Comparison, ComparisonResult, keeps_old_incarnations
 from pipelines.jobs.reconcile.repair import repair
 from pipelines.jobs.reconcile.source_digests import SourceDigests
 from pipelines.jobs.selection import selection_of, stream_of
@@ -43,20 +43,20 @@ from pipelines.source.ranges import Range, Reading
 from pipelines.source.stages import Selection
 
 _log = logging.getLogger("strandline.reconcile")
-LISTED = ("db", "collection", "kind", "key", "position", "repaired_at")
+LISTED_COLUMNS = ("db", "collection", "kind", "key", "position", "repaired_at")
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """One run over some collections."""
+    """Result of one reconcile run."""
 
     run_id: str
-    collections: tuple[Compared, ...]
+    collections: tuple[ComparisonResult, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether silver is the source, or will be once what was repaired is merged."""
-        return all(compared.differences == compared.repaired for compared in self.collections)
+        """True if silver equals the source, or will do so once silver has merged the repairs."""
+        return all(result.differences == result.repaired for result in self.collections)
 
 
 def run_reconcile(
@@ -66,17 +66,22 @@ def run_reconcile(
     repairs: bool = False,
     wait_seconds: float = 30.0,
 ) -> Reconciliation:
-    """I/O: reads source and silver on the executors; rows in ``control.reconcile``; with *repairs*, rows in bronze. Calling again is safe.
+    """Compare silver with the source, and repair the differences if asked to.
 
-    Nothing is captured or merged: a running capture and silver go on beside, and without them the lake must have caught up before.
+    Nothing is captured or merged. Capture and silver may run meanwhile; without them the lake must have caught up.
+
+    I/O: reads source and silver on the executors; writes ``control.reconcile`` and, with *repairs*, bronze. Calling
+    again is safe.
 
     Args:
-        collections: ``db.collection`` names; empty: all that are captured, and all that silver knows.
-        repairs: Read again what differs: its documents, or their absence, land in bronze, and the next silver merges them.
-        wait_seconds: Longest wait for a capture and a silver that run beside.
+        ctx: The pipeline.
+        collections: ``db.collection`` names; empty: all captured collections, and all that silver has.
+        repairs: Read differing documents again and append them, or their absence, to bronze. The next silver run
+            merges these rows.
+        wait_seconds: Maximum wait for bronze and for silver to catch up.
 
     Raises:
-        ConfigurationError: Nothing was captured, an unknown collection, or another deployment than bronze's.
+        ConfigurationError: Nothing was captured yet, a collection is unknown, or bronze is from another deployment.
         RetriableError: The lake is behind the source.
     """
     required_offset(ctx)
@@ -91,35 +96,41 @@ def run_reconcile(
         deployment = inspect(client)
         writer.check_owner(deployment.identity, stream_of(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
-        caught_up = CatchUpBarrier(ctx, oplog, wait_seconds)
+        barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
         comparisons = [
-            Comparison(ctx, client, namespace, _look(ctx, client, collection, selection), caught_up, run_id, at)
-            for namespace, collection in _wanted(ctx, client, selection, collections)
+            Comparison(ctx, client, namespace, _source_digests(ctx, client, collection, selection), barrier, run_id, at)
+            for namespace, collection in _collections_to_compare(ctx, client, selection, collections)
         ]
-        together = operation_time(client)
-        reads = [comparison.look.sums(together) for comparison in comparisons]
-        last = max((read.at for of_one in reads for read in of_one), default=together)
-        caught_up.wait(last, [comparison.namespace for comparison in comparisons])
-        found = [comparison.run(of_one) for comparison, of_one in zip(comparisons, reads, strict=True)]
-    if repairs:  # after all looks: those wait until silver has merged whatever stands in bronze
-        found = [_repaired(writer, options, selection, *pair) for pair in zip(comparisons, found, strict=True)]
-    return Reconciliation(run_id, tuple(found))
+        read_at = operation_time(client)
+        reads = [comparison.source.sums(read_at) for comparison in comparisons]
+        last = max((read.at for of_collection in reads for read in of_collection), default=read_at)
+        barrier.wait(last, [comparison.namespace for comparison in comparisons])
+        results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
+    if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
+        results = [_repair(writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)]
+    return Reconciliation(run_id, tuple(results))
 
 
-def _repaired(
-    writer: BronzeAppender, options: ConnectionOptions, selection: Selection, comparison: Comparison, compared: Compared
-) -> Compared:
-    if not compared.differences:
-        return compared
-    collection = comparison.look.collection
+def _repair(
+    writer: BronzeAppender,
+    options: ConnectionOptions,
+    selection: Selection,
+    comparison: Comparison,
+    result: ComparisonResult,
+) -> ComparisonResult:
+    if not result.differences:
+        return result
+    collection = comparison.source.collection
     uuid = collection.uuid if collection is not None else None
     repaired = repair(writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
-    comparison.note_repair(datetime.now(UTC))
-    return replace(compared, repaired=repaired)
+    comparison.record_repair(datetime.now(UTC))
+    return replace(result, repaired=repaired)
 
 
-def _look(ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection) -> SourceDigests:
-    """A collection in the ranges that a snapshot of it would have."""
+def _source_digests(
+    ctx: JobContext, client: AnyClient, collection: Collection | None, selection: Selection
+) -> SourceDigests:
+    """Divide a collection into the ranges that a snapshot of it would have."""
     capture = ctx.settings.capture
     ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
     reading = Reading(selection.fields, fetch_size=capture.snapshot_fetch_size)
@@ -129,30 +140,31 @@ def _look(ctx: JobContext, client: AnyClient, collection: Collection | None, sel
 
 
 def differing_keys(ctx: JobContext, run_id: str, limit: int) -> list[dict[str, Any]]:
-    """I/O: the first keys that a run has found, in the order of collections."""
+    """Return the first *limit* differing keys of a run, by collection. I/O: reads ``control.reconcile``."""
     rows = ctx.tables.read(RECONCILE).where((F.col("run_id") == run_id) & F.col("confirmed"))
     return [
-        row.asDict() for row in rows.orderBy("db", "collection", "kind", "key").select(*LISTED).limit(limit).collect()
+        row.asDict()
+        for row in rows.orderBy("db", "collection", "kind", "key").select(*LISTED_COLUMNS).limit(limit).collect()
     ]
 
 
-def _wanted(
+def _collections_to_compare(
     ctx: JobContext, client: AnyClient, selection: Selection, wanted: Sequence[str]
 ) -> Iterator[tuple[Namespace, Collection | None]]:
-    """What is compared: collections that are captured, and those that silver knows although the source has them no more (None)."""
+    """Yield captured collections, and those in silver that the source no longer has (None)."""
     settings = ctx.settings.silver
-    there = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
-    there = {namespace for namespace in there if not namespace.is_temporary}
-    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own_versions
+    present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
+    present = {namespace for namespace in present if not namespace.is_temporary}
+    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own
     gone = (
         set()
-        if keeps_old_lives(settings.on_drop, settings.on_rename)
-        else {name for name in known if selection.admits(*name)} - there
+        if keeps_old_incarnations(settings.on_drop, settings.on_rename)
+        else {name for name in known if selection.admits(*name)} - present
     )
-    unknown = set(wanted) - {str(namespace) for namespace in there | gone}
+    unknown = set(wanted) - {str(namespace) for namespace in present | gone}
     if unknown:
         raise ConfigurationError(f"{min(unknown)} is no collection that is captured", next_step="strandline doctor")
-    for namespace in sorted(there | gone):
+    for namespace in sorted(present | gone):
         if wanted and str(namespace) not in wanted:
             continue
         collection = find_collection(client[namespace.db], namespace.collection)

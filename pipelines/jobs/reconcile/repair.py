@@ -1,4 +1,4 @@
-"""Documents in which silver differs, read again by their `_id`s into bronze: what is there as READs, what is not as rows that say so."""
+"""Repair: read differing documents again by `_id`, and append READs of them, or deletes of absent ones, to bronze."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from pipelines.source.client import (
 from pipelines.source.document_reread import read_at
 
 RECONCILED = "reconcile"
-"""Stands as the snapshot of a row that belongs to none."""
+"""Snapshot id of repair rows, which belong to no snapshot."""
 
-_DOCUMENTS = 1_000
-_BYTES = 4 * 1024 * 1024
+_MAX_DOCUMENTS = 1_000
+"""Maximum `_id`s in one find command."""
+_MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of these `_id`s, in bytes."""
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -47,43 +49,49 @@ def repair(
     found: DataFrame,
     fields: FieldPolicy,
 ) -> int:
-    """I/O: reads the documents on the executors; one commit to bronze, not fenced: the larger position wins.
+    """Read differing documents again and append them to bronze.
 
-    A document that is not there becomes a row ``op = 'd'`` at the cluster time of the look. So silver, and every rebuild of it, buries what
-    was extra, and a change that comes later stands above. Of an extra row that waits for its document nobody knows the `_id`:
-    its key was not there when the two were compared, and the row says so of that time.
+    I/O: reads the source on the executors; writes one commit to bronze. It needs no fencing: the larger position wins.
+
+    An absent document becomes a row ``op = 'd'`` at the cluster time of the read. Silver and every rebuild then delete
+    the extra row, and a later change still wins. The `_id` of an extra row without a document is unknown: its delete
+    has the cluster time of the comparison, which did not find its key.
 
     Args:
-        uuid: Of the collection that was compared; None: the source has none.
-        found: ``identifier`` of each document in question, or, without one, ``key`` and ``compared_at``.
+        writer: Appends to bronze.
+        options: Connection to the source.
+        namespace: The collection.
+        uuid: UUID of the collection that was compared; None: the source no longer has the collection.
+        found: One row per difference: ``identifier``, or ``key`` and ``compared_at`` if the `_id` is unknown.
+        fields: Field rules of the capture.
 
     Returns:
-        How many were read, or are known to be gone.
+        The number of differences that were repaired.
     """
     is_known, stamp = F.col("identifier").isNotNull(), writer.stamp()
     known, waiting = found.where(is_known).select("identifier"), found.where(~is_known).select("key", "compared_at")
-    ways = (
-        (known, _reading(options, namespace, stamp, writer.stored_json, fields)),
-        (waiting, _burying(namespace, uuid, stamp)),
+    mappers = (
+        (known, _read_mapper(options, namespace, stamp, writer.stored_json, fields)),
+        (waiting, _delete_mapper(namespace, uuid, stamp)),
     )
-    counted = [(rows.count(), rows, way) for rows, way in ways]
-    landing = [rows.mapInArrow(way, BRONZE_DDL) for count, rows, way in counted if count]
-    if landing:
-        writer.append_frame(reduce(DataFrame.unionByName, landing))
+    counted = [(rows.count(), rows, mapper) for rows, mapper in mappers]
+    frames = [rows.mapInArrow(mapper, BRONZE_DDL) for count, rows, mapper in counted if count]
+    if frames:
+        writer.append_frame(reduce(DataFrame.unionByName, frames))
     return sum(count for count, _, _ in counted)
 
 
-def _burying(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batches:
-    def bury(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _delete_mapper(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batches:
+    def delete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
                 chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
                 yield from absent_table([row["key"]], chunk).to_batches()
 
-    return bury
+    return delete
 
 
-def _reading(
+def _read_mapper(
     options: ConnectionOptions, namespace: Namespace, stamp: Stamp, stored_json: bool, fields: FieldPolicy
 ) -> Batches:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,11 +105,11 @@ def _reading(
 
 
 def portions(identifiers: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """As many as one command can name. Pure."""
+    """Divide `_id`s into lists that fit into one find command. Pure."""
     portion: list[bytes] = []
     size = 0
     for identifier in identifiers:
-        if portion and (len(portion) == _DOCUMENTS or size + len(identifier) > _BYTES):
+        if portion and (len(portion) == _MAX_DOCUMENTS or size + len(identifier) > _MAX_BYTES):
             yield portion
             portion, size = [], 0
         portion.append(identifier)
@@ -118,7 +126,7 @@ def _read(
     stored_json: bool,
     fields: FieldPolicy,
 ) -> Iterator[pa.Table]:
-    """The bronze rows of some documents, one for each."""
+    """Yield one bronze row for each identifier: a READ of its document, or a delete if it is absent."""
     with translate_errors(f"reading {namespace}"):
         collection = find_collection(client[namespace.db], namespace.collection)
     at = operation_time(client)
@@ -133,8 +141,8 @@ def _read(
             )
     uuid, capped = (None, False) if collection is None else (collection.uuid, collection.capped)
     chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *at, capped=capped)
-    there = {document_merge_key(document) for document in documents}
-    absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in there]
+    present = {document_merge_key(document) for document in documents}
+    absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in present]
     if documents:
         yield read_table(documents, chunk, stored_json=stored_json)
     if absent:

@@ -1,4 +1,4 @@
-"""A collection of the source as `reconcile` sees it: read on the executors in `_id` ranges, and not a document leaves them."""
+"""Digests of a source collection by `_id` range, computed on the executors. No document leaves them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pipelines.model.range_digest import RangeDigest, digest
 from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
 from pipelines.source.ranges import Range, Reading, read_range
 
-_TOO_OLD_SECONDS = 60
+_MAX_AGE_SECONDS = 60
+"""Maximum age of the cluster time at which a range is read."""
 _DOCUMENTS_DDL = "key STRING, identifier BINARY, digest BINARY"
 _DOCUMENTS = pa.schema([("key", pa.string()), ("identifier", pa.binary()), ("digest", pa.binary())])
 _SUMS_DDL = "number INT, documents BIGINT, total STRING, seconds BIGINT, increment BIGINT"
@@ -37,49 +38,51 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class RangeRead:
-    """One range's sum, and the cluster time (seconds, increment) at which it was read."""
+    """Digest of one range."""
 
     sum: RangeDigest
     at: tuple[int, int]
+    """Cluster time (seconds, increment) at which the range was read."""
 
     @property
     def position(self) -> str:
+        """`at` as a position."""
         return snapshot_position(*self.at)
 
 
 @dataclass(frozen=True)
 class SourceDigests:
-    """One collection, cut into the ranges that a snapshot of it would have.
-
-    Args:
-        readers: Ranges that are read at the same time.
-    """
+    """One collection, divided into the ranges that a snapshot of it would have."""
 
     spark: SparkSession
     options: ConnectionOptions
     collection: Collection | None
-    """None: the source has it no more."""
+    """None: the source no longer has the collection."""
     ranges: Sequence[Range]
     reading: Reading
     readers: int
+    """Number of ranges that are read in parallel."""
 
     @property
     def bounds(self) -> list[bytes]:
-        """What lies between the ranges."""
+        """Lower bounds of all ranges but the first."""
         return [chunk.lower for chunk in self.ranges if chunk.lower is not None]
 
     def sums(self, at: tuple[int, int]) -> list[RangeRead]:
-        """I/O: reads every document; one answer for each range, in their order.
+        """Return the digest of each range, in order.
+
+        I/O: reads every document.
 
         Args:
-            at: The cluster time. The server keeps the past for five minutes: a range whose turn comes much later is read as it is then.
+            at: Cluster time of the read. A range that is read more than 60 s later is read at the then current time:
+                the server keeps snapshot history for five minutes.
 
         Raises:
             RetriableError: A range could not be read.
         """
         if self.collection is None:
             return [RangeRead(RangeDigest(), at) for _ in self.ranges]
-        rows = self._numbers(range(len(self.ranges))).mapInArrow(self._summing(self.collection, at), _SUMS_DDL)
+        rows = self._numbers(range(len(self.ranges))).mapInArrow(self._sum_mapper(self.collection, at), _SUMS_DDL)
         with self.translate_errors():
             found = {row["number"]: row for row in rows.collect()}
         return [
@@ -88,10 +91,10 @@ class SourceDigests:
         ]
 
     def documents(self, numbers: Sequence[int], at: tuple[int, int]) -> DataFrame:
-        """Lazy: ``key``, ``identifier`` and ``digest`` of every document of these ranges at cluster time *at*."""
+        """Return ``key``, ``identifier`` and ``digest`` of every document in *numbers* at cluster time *at*. Lazy."""
         if self.collection is None:
             return self.spark.createDataFrame([], _DOCUMENTS_DDL)
-        return self._numbers(numbers).mapInArrow(self._listing(self.collection, at), _DOCUMENTS_DDL)
+        return self._numbers(numbers).mapInArrow(self._document_mapper(self.collection, at), _DOCUMENTS_DDL)
 
     def _numbers(self, numbers: Sequence[int]) -> DataFrame:
         frame = self.spark.createDataFrame([(number,) for number in numbers], "number INT")
@@ -99,32 +102,35 @@ class SourceDigests:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Around whatever makes the executors read: their failures become the one line that a person reads."""
+        """Turn failures of the executors into one short error. Wrap every Spark action on the digests in it."""
         try:
             yield
         except PySparkException as error:
             raise RetriableError(
                 f"{self.collection} could not be read from the source at one cluster time",
-                next_step="strandline reconcile again; a source that is short of history needs a larger minSnapshotHistoryWindowInSeconds",
+                next_step="strandline reconcile again; a source that is short of history needs a larger "
+                "minSnapshotHistoryWindowInSeconds",
             ) from error
 
-    def _summing(self, collection: Collection, at: tuple[int, int]) -> Batches:
+    def _sum_mapper(self, collection: Collection, at: tuple[int, int]) -> Batches:
         options, ranges, reading = self.options, tuple(self.ranges), self.reading
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with closing(open_client(options, raw=True)) as client:
                 for number in _numbers_in(batches):
                     now = operation_time(client)
-                    when = at if now[0] - at[0] < _TOO_OLD_SECONDS else now
+                    read_at = at if now[0] - at[0] < _MAX_AGE_SECONDS else now
                     total = RangeDigest()
-                    for documents in read_range(client, collection, ranges[number], when, reading):
+                    for documents in read_range(client, collection, ranges[number], read_at, reading):
                         total += RangeDigest.of(documents)
                     row = {"number": number, "documents": total.documents, "total": total.to_hex()}
-                    yield pa.RecordBatch.from_pylist([row | {"seconds": when[0], "increment": when[1]}], schema=_SUMS)
+                    yield pa.RecordBatch.from_pylist(
+                        [row | {"seconds": read_at[0], "increment": read_at[1]}], schema=_SUMS
+                    )
 
         return run
 
-    def _listing(self, collection: Collection, at: tuple[int, int]) -> Batches:
+    def _document_mapper(self, collection: Collection, at: tuple[int, int]) -> Batches:
         options, ranges, reading = self.options, tuple(self.ranges), self.reading
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
