@@ -20,7 +20,7 @@ from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.tombstone_purge import Purge
+from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.table_schemas import bronze_table
@@ -78,7 +78,7 @@ def land(ctx: JobContext) -> None:
 def purge(ctx: JobContext) -> int:
     """Tombstones go as soon as they may, without a time for which they are kept. Returns how many went."""
     maintenance = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": 0})
-    purge = Purge.of(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance})))
+    purge = TombstonePurge.read(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": maintenance})))
     if purge is None:
         return 0
     with ThreadPoolExecutor(maintenance.max_threads) as pool:

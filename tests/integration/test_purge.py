@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.bronze.offsets import committed
 from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.maintenance.tombstone_purge import Purge
+from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
 from pipelines.jobs.offsets.job import alter_offset, offset_history
 from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.silver.job import run_silver
@@ -33,7 +33,7 @@ def append(ctx: JobContext, *rows: dict[str, Any]) -> None:
 
 def note(ctx: JobContext) -> str:
     """What holds the floor."""
-    found = Purge.of(ctx)
+    found = TombstonePurge.read(ctx)
     assert found is not None
     return found.run(A).note
 
@@ -82,5 +82,5 @@ def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, d
     restore(ctx, BRONZE, version)
     assert note(ctx) == "tombstones wait for the first capture after bronze was restored"
     never = ctx.settings.maintenance.model_copy(update={"tombstone_retention_hours": None})
-    assert Purge.of(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": never}))) is None
+    assert TombstonePurge.read(replace(ctx, settings=ctx.settings.model_copy(update={"maintenance": never}))) is None
     assert silver(ctx, "a").where("_deleted").count() == 1

@@ -1,4 +1,4 @@
-"""The end of a source: its tables are dropped, and control remembers who asked for it."""
+"""Deletion of a source: its tables are dropped, and ``control.sources`` records who asked for it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,26 @@ from pipelines.silver.silver_table import SilverTable
 
 
 def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> list[TableName]:
-    """I/O: drops what silver holds of the source, then its bronze; notes it in ``control.sources``. Nothing happens in MongoDB.
+    """Delete a source: drop its silver tables, then its bronze table. MongoDB is not changed.
 
-    Copies of dropped collections (``…_dropped_…``) and gold stay. `strandline start` lets the source begin anew.
+    Archives of dropped collections (``…_dropped_…``) and gold are kept. `strandline start` lets the source begin anew.
+
+    I/O: drops tables; writes one row to ``control.sources``.
 
     Args:
-        dry_run: Only say which tables these are.
+        ctx: The pipeline.
+        by: Person or job that asked for it, for ``control.sources``.
+        why: Reason, for ``control.sources``.
+        dry_run: Only return the tables.
+
+    Returns:
+        The tables that were dropped, or would be.
 
     Raises:
         ConfigurationError: The source is not stopped.
 
     Effects on failure:
-        Bronze goes last, and names what there is: calling again drops the rest.
+        Bronze is dropped last, because it leads to the other tables. Calling again drops the rest.
     """
     name = ctx.settings.source.name
     state = state_of(ctx.tables, name).state
@@ -57,12 +65,12 @@ def _tables_of_source(ctx: JobContext) -> list[TableName]:
 
 
 def _tables_of_collection(ctx: JobContext, namespace: Namespace) -> Iterator[TableName]:
-    """Those that say themselves that they are the collection's: a name alone may be another collection's, or another source's."""
+    """Yield tables whose properties name this collection and source. Their names alone prove nothing."""
     table, source = table_of(ctx, namespace), ctx.settings.source.name
-    silver, held = SilverTable(ctx.tables, table), quarantine_of(table)
+    silver, quarantine = SilverTable(ctx.tables, table), quarantine_of(table)
     is_own = silver.belongs_to(str(namespace), source)
-    if is_own and ctx.tables.exists(held) and is_quarantine_of(table, ctx.tables.properties(held)):
-        yield held
+    if is_own and ctx.tables.exists(quarantine) and is_quarantine_of(table, ctx.tables.properties(quarantine)):
+        yield quarantine
     history = HistoryTable(ctx.tables, history_of(table))
     if history.belongs_to(history.owner_of(str(namespace)), source):
         yield history.name

@@ -1,4 +1,4 @@
-"""Upkeep of bronze, silver and control. Rows go only where nothing can need them: tombstones, and old rows of control tables."""
+"""Maintenance of bronze, silver and control: compaction, VACUUM, purge of tombstones, retention of control rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pipelines.io.file_maintenance import FileRetention, committed_at, compact, set_retention, vacuum
+from pipelines.io.file_maintenance import Kept, committed_at, compact, keep_for, vacuum
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
-from pipelines.jobs.maintenance.tombstone_purge import Purge, Purged
+from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.parallel_map import parallel_map
 from pipelines.jobs.silver.history import known_collections, tables_of
@@ -19,39 +19,41 @@ from pipelines.model.tables import TableName
 from pipelines.silver.progress_index import ProgressIndex
 
 _ON_TIME_HOURS: Final = 1
-"""A silver table that is no further behind does not need what the settings keep for late readers."""
-_LOST_HOURS: Final = 30 * 24
-"""Nothing is kept for a silver table that is further behind, or bronze would keep files and log for ever where nobody merges it."""
+"""A silver table that is at most this far behind counts as up to date."""
+_MAX_LATE_HOURS: Final = 30 * 24
+"""Bronze keeps nothing for a silver table that is further behind: an abandoned table would keep its files for ever."""
 _DAY: Final = 24
 _AN_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Maintained:
-    """What was done to one table."""
+class MaintenanceResult:
+    """Result of maintenance for one table."""
 
     table: str
     files_before: int
     files_after: int
     purged: int = 0
-    """Rows that were removed: tombstones, or old rows of a control table."""
+    """Number of deleted rows: tombstones, or old rows of a control table."""
     note: str = ""
-    """Why something was left out, or is kept for longer."""
+    """Reason why a step was skipped or files are kept for longer; empty: none."""
 
 
-def run_maintain(ctx: JobContext) -> list[Maintained]:
-    """I/O: as `migrate`; then, for each table, one commit with the retention where it was another, those of `Purge.run` and
-    `Retention.run`, one that compacts small files, and the removal of files that no version of the last
-    ``maintenance.retention_hours`` needs; ``maintenance.max_threads`` tables at once.
+def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
+    """Maintain every table of the lake, ``maintenance.max_threads`` tables in parallel.
 
-    Bronze keeps its files and its log for longer while a silver table has not read commits that are older than that, up to 30 days. Writers
-    may run beside: where one is at work on the same files, it goes before.
+    Steps for each table: set the retention, purge tombstones or old control rows, compact small files, then VACUUM
+    files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and log for longer, up
+    to 30 days, while a silver table has older commits of it to read.
+
+    I/O: migrates the lake first, as `migrate`; writes at most one commit per step and table. Writers may run
+    concurrently: if one conflicts with a step, the writer wins and the step is skipped.
 
     Effects on failure:
-        As `parallel_map`: all other tables are looked after.
+        All other tables are maintained; then the first error is raised, as by `parallel_map`. Calling again is safe.
     """
     migrate(ctx, everything=True)
-    tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), Purge.of(ctx)
+    tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
     names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
     with ThreadPoolExecutor(
@@ -63,37 +65,41 @@ def run_maintain(ctx: JobContext) -> list[Maintained]:
 
 
 def _maintain(
-    ctx: JobContext, table: TableName, purge: Purge | None, retention: Retention, *, is_bronze: bool
-) -> Maintained:
+    ctx: JobContext, table: TableName, purge: TombstonePurge | None, retention: Retention, *, is_bronze: bool
+) -> MaintenanceResult:
     tables = ctx.tables
     detail = tables.detail(table)
     late = _late_reader(ctx, table) if is_bronze else None
-    kept, needed = _kept(ctx, table), _kept_for(late)
-    set_retention(tables, table, kept.at_least(needed), detail["properties"])
+    configured, needed = _retention(ctx, table), _retention_hours_for(late)
+    keep_for(tables, table, configured.at_least(needed), detail["properties"])
     before = int(detail["numFiles"])
     purged = _purged(table, purge, retention)
     compacted = compact(tables, table)
     vacuum(tables, table)
     notes = ["a writer was at work: compact it another time"] if compacted is None else []
-    if late is not None and needed > kept.files:
+    if late is not None and needed > configured.files:
         notes += [
-            f"{late.table} has not read it for {int(late.hours)} hours: its files and its log are kept for {needed} hours"
+            f"{late.table} has not read it for {int(late.hours)} hours: "
+            f"its files and its log are kept for {needed} hours"
         ]
     notes += [purged.note] if purged.note else []
     removed, added = compacted or (0, 0)
-    return Maintained(str(table), before, before - removed + added, purged.rows, "; ".join(notes))
+    return MaintenanceResult(str(table), before, before - removed + added, purged.rows, "; ".join(notes))
 
 
-def _purged(table: TableName, purge: Purge | None, retention: Retention) -> Purged:
+def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention) -> PurgeResult:
     if table.layer == "control":
-        return Purged(*retention.run(table))
-    return purge.run(table) if purge is not None else Purged()
+        return PurgeResult(*retention.run(table))
+    return purge.run(table) if purge is not None else PurgeResult()
 
 
-def _kept(ctx: JobContext, table: TableName) -> FileRetention:
-    """As long as the settings say; for fewer days where the log has many files, and where nobody reads old versions: of control tables."""
+def _retention(ctx: JobContext, table: TableName) -> Kept:
+    """Return the configured retention of files and log.
+
+    It is shorter for tables with many log files, and for control tables, whose old versions nobody reads.
+    """
     settings = ctx.settings.maintenance
-    kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
+    kept = Kept(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if table.layer == "control":
         return kept.at_most(settings.max_downtime_hours)
     files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0
@@ -103,31 +109,38 @@ def _kept(ctx: JobContext, table: TableName) -> FileRetention:
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """A silver table, and the age of the oldest commit of bronze that it has not read."""
+class _LateReader:
+    """A silver table that has not read all of bronze."""
 
     table: TableName
     hours: float
+    """Age of the oldest commit of bronze that the table has not read."""
 
 
-def _kept_for(late: _Reader | None) -> int:
-    """Hours for which bronze must keep what a *late* reader needs: it may be maintained only two days from now."""
+def _retention_hours_for(late: _LateReader | None) -> int:
+    """Return the hours for which bronze must keep files for a *late* reader; 0 without one.
+
+    Two days more than its age, because the next maintenance may run only then.
+    """
     return 0 if late is None else (int(late.hours) // _DAY + 3) * _DAY
 
 
-def _late_reader(ctx: JobContext, bronze: TableName) -> _Reader | None:
-    """The silver table that is behind most. None: none is, or so far that it reads all of bronze, as one that has read nothing does."""
+def _late_reader(ctx: JobContext, bronze: TableName) -> _LateReader | None:
+    """Return the silver table that is furthest behind.
+
+    None: no table is late. A table that reads all of bronze anyway does not count.
+    """
     progress_index, newest = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze)), ctx.tables.version(bronze)
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, progress_index):
         for each in tables_of(ctx, namespace):
-            progress[each.name] = progress_index.reached_version(namespace, each.progress())
+            progress[each.name] = progress_index.reached(namespace, each.progress())
     first_unread = {table: version + 1 for table, version in progress.items() if 0 <= version < newest}
     committed, now = committed_at(ctx.tables, bronze, set(first_unread.values())), datetime.now(UTC)
     readers = [
-        _Reader(table, (now - committed[version]) / _AN_HOUR)
+        _LateReader(table, (now - committed[version]) / _AN_HOUR)
         for table, version in first_unread.items()
         if version in committed
     ]
-    late = [reader for reader in readers if _ON_TIME_HOURS < reader.hours <= _LOST_HOURS]
+    late = [reader for reader in readers if _ON_TIME_HOURS < reader.hours <= _MAX_LATE_HOURS]
     return max(late, key=lambda reader: reader.hours, default=None)

@@ -1,4 +1,4 @@
-"""Tombstones of silver that nothing can need any more are removed. Which, and why none is missed: docs/decisions/0021-tombstones.md."""
+"""Purge of tombstones that no later event can need. For the proof see docs/decisions/0021-tombstones.md."""
 
 from __future__ import annotations
 
@@ -30,64 +30,69 @@ from pipelines.silver.typed_table import Progress
 
 
 @dataclass(frozen=True)
-class Purged:
-    """What was done to one table."""
+class PurgeResult:
+    """Result of the purge of one table."""
 
     rows: int = 0
+    """Number of deleted tombstones."""
     note: str = ""
-    """What keeps newer tombstones that are old enough."""
+    """Reason why old tombstones are kept; empty: none are."""
 
 
 @dataclass(frozen=True)
-class Purge:
-    """One look at a version of bronze, for all silver tables that are built from it."""
+class TombstonePurge:
+    """Purge of all silver tables that are built from one bronze table, by the state of bronze at one version."""
 
     ctx: JobContext
     bronze: TableName
     through: Progress
     bounds: tuple[WatermarkBound, ...]
-    """What holds for every table."""
+    """Bounds of the purge watermark that apply to every table."""
     gaps: tuple[Gap, ...]
-    _unread: dict[int, str | None] = field(default_factory=dict)
+    _oldest_unread: dict[int, str | None] = field(default_factory=dict)
 
     @staticmethod
-    def of(ctx: JobContext) -> Purge | None:
-        """I/O: reads where the stream of bronze stands, its running snapshot, its gaps. None: nothing was captured, or tombstones stay."""
+    def read(ctx: JobContext) -> TombstonePurge | None:
+        """I/O: reads the offset, the running snapshot and the gaps of bronze.
+
+        Returns:
+            None if nothing was captured yet, or if ``maintenance.tombstone_retention_hours`` is null.
+        """
         bronze, hours = bronze_table(ctx.settings.source.name), ctx.settings.maintenance.tombstone_retention_hours
         if hours is None or not ctx.tables.exists(bronze):
             return None
-        # Before the version: what lands between the two looks is then news, and no later event is taken for committed.
+        # Read before the version: rows that are committed in between then count as unread, which is the safe side.
         last, gaps = committed(ctx.tables, bronze), standing_gaps(ctx.tables, bronze)
         if last is None:
             return None
         through = Progress(ctx.tables.id(bronze), ctx.tables.version(bronze))
-        bounds = (_stream(ctx, bronze, last, hours * 3600), *_snapshot(ctx, bronze, last))
-        return Purge(ctx, bronze, through, bounds, gaps)
+        bounds = (_stream_bound(ctx, bronze, last, hours * 3600), *_snapshot_bounds(ctx, bronze, last))
+        return TombstonePurge(ctx, bronze, through, bounds, gaps)
 
-    def run(self, table: TableName) -> Purged:
-        """I/O: as `SilverTable.purge`; nothing happens to what is no collection's table, or is built from another bronze."""
+    def run(self, table: TableName) -> PurgeResult:
+        """Purge one table, as `SilverTable.purge`. Skip a table that was not built from this bronze table."""
         silver, namespace = SilverTable(self.ctx.tables, table), self._namespaces.get(table)
         progress = silver.progress() if namespace is not None else None
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
-            return Purged()
-        after = self._progress_index.reached_version(namespace, progress)
+            return PurgeResult()
+        after = self._progress_index.reached(namespace, progress)
         gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
-        safe = lowest_bound([*self.bounds, *self._news(after), *gaps])
+        safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
         removed, left = silver.purge(safe.position)
-        return Purged(removed, f"tombstones wait for {safe.blocked_by}" if left and safe.blocked_by else "")
+        return PurgeResult(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
 
-    def _news(self, after: int) -> Iterator[WatermarkBound]:
-        """What bronze holds and the table does not."""
+    def _unread_bound(self, after: int) -> Iterator[WatermarkBound]:
+        """Yield the oldest position of bronze rows that the table has not merged."""
         if after >= self.through.version:
             return
-        if after not in self._unread:
+        if after not in self._oldest_unread:
             try:
                 unread = inserted(self.ctx.tables, self.bronze, after + 1, self.through.version)
-            except VersionGone:  # bronze was compacted beside; more rows than asked for keep more tombstones
+            except VersionGone:  # concurrent maintenance; reading all rows only keeps more tombstones
                 unread = self.ctx.tables.read(self.bronze)
             (oldest,) = unread.agg(F.min("position")).collect()
-            self._unread[after] = oldest[0]
-        position = self._unread[after]
+            self._oldest_unread[after] = oldest[0]
+        position = self._oldest_unread[after]
         if position is not None:
             yield WatermarkBound(position, "silver, which has not merged all of bronze")
 
@@ -105,17 +110,17 @@ class Purge:
         return snapshot_certificates(self.ctx.tables, self.bronze)
 
 
-def _stream(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
-    """Events come behind the committed token. What is read from the source from now on, or just now, is younger than *seconds*."""
+def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: int) -> WatermarkBound:
+    """Return the bound of the stream: whatever is read from now on is newer than the last event minus *seconds*."""
     if restored_at(ctx.tables.commits_after(bronze, -1)) is not None:
         return WatermarkBound(BEFORE_ALL, "the first capture after bronze was restored")
-    if last.last_event is None:  # the offset was set by hand
+    if last.last_event is None:  # an operator moved the offset
         return WatermarkBound(BEFORE_ALL, "the next event of the stream")
     return WatermarkBound(earlier(last.last_event, seconds))
 
 
-def _snapshot(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
-    """Chunks of a snapshot that has not ended, paused ones too, are read after its plan was made; none before that is committed."""
+def _snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:
+    """Yield the bound of a running or paused snapshot: all its chunks are read after its plan was made."""
     is_plan = (
         (F.col("op") == "snapshot") & (F.col("operation_type") == "plan") & (F.col("snapshot_id") == last.snapshot_id)
     )
