@@ -13,12 +13,12 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
+from pipelines.jobs.gold.quality import latest_checks
 from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
 from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.gold.quality import latest_checks
-from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import docs_page, held_rows, show_offset, silver_status
+from pipelines.jobs.operations.status import docs_page, quarantined_rows, show_offset, silver_status
+from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
 from pipelines.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)
@@ -98,7 +98,7 @@ latest_checks(ctx).toPandas()
 
 # COMMAND ----------
 
-pd.Series(held_rows(ctx), name="rows in quarantine", dtype="int64").to_frame()
+pd.Series(quarantined_rows(ctx), name="rows in quarantine", dtype="int64").to_frame()
 
 # COMMAND ----------
 

@@ -103,9 +103,9 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
 
 def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
     from pipelines.jobs.operations.dead_letters import error_metrics
-    from pipelines.jobs.operations.status import docs_page, held_rows, show_offset, silver_status
+    from pipelines.jobs.operations.status import docs_page, quarantined_rows, show_offset, silver_status
 
-    held, pages = held_rows(ctx), docs_page(ctx)
+    held, pages = quarantined_rows(ctx), docs_page(ctx)
     return Look(
         at=datetime.now(UTC),
         offset=asdict(show_offset(ctx)),

@@ -20,7 +20,7 @@ from pipelines.jobs.maintenance.delete_source import delete_source
 from pipelines.jobs.maintenance.job import run_maintain
 from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.operations.sql import versions
-from pipelines.jobs.operations.status import held_rows, silver_status
+from pipelines.jobs.operations.status import quarantined_rows, silver_status
 from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.silver_table import SilverTable
@@ -46,7 +46,7 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
     land(ctx)
     (status,) = silver_status(ctx)
     assert (status.table, status.live, status.tombstones) == (ORDERS, 19, 1)
-    assert held_rows(ctx) == {}
+    assert quarantined_rows(ctx) == {}
     assert versions(ctx, "silver.orders").count() == 20
     maintained = {done.table: done for done in run_maintain(ctx)}
     assert {"bronze.test", "silver.orders", "control.cuts"} <= set(maintained)

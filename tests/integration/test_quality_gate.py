@@ -19,7 +19,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import graph_of, plan_gold, refresh_gold
 from pipelines.jobs.gold.quality import replay_quarantine
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import held_rows
+from pipelines.jobs.operations.status import quarantined_rows
 from pipelines.jobs.run import run_once
 from pipelines.model.table_schemas import QUALITY
 from pipelines.model.tables import TableName
@@ -125,11 +125,11 @@ def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
     # the carrier is a new one, it was the suite that was wrong: replay takes the row back without a change of silver
     version = ctx.tables.version(TableName("silver", "flights"))
     replay_quarantine(ctx)
-    assert held_rows(ctx) == {"silver.flights": 1}
+    assert quarantined_rows(ctx) == {"silver.flights": 1}
     assert [planned.action for planned in plan_gold(ctx)] == ["unchanged"], "a row that is held as before is no news"
     _write(tmp_path / "quality", rows_yml=ROWS % ", XX")
     replay_quarantine(ctx)
-    assert held_rows(ctx) == {"silver.flights": 0}
+    assert quarantined_rows(ctx) == {"silver.flights": 0}
     (result,) = refresh_gold(ctx)
     assert result.reason.startswith("incremental: silver.flights_quarantine changed")
     assert _gold(ctx) == {"UA": (4, 350), "AA": (1, 100), "XX": (1, 100)}

@@ -17,7 +17,7 @@ from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.quality import latest_checks, run_quality
-from pipelines.jobs.operations.status import docs_page, held_rows
+from pipelines.jobs.operations.status import docs_page, quarantined_rows
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.expectations import Checker
@@ -100,7 +100,7 @@ def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(
     assert report.docs == docs_page(ctx)
     assert "flights" in report.docs.read_text(encoding="utf-8")
     assert len(list(report.docs.parent.rglob("*.html"))) >= 2
-    assert held_rows(ctx) == {}, "without a failing row there is no quarantine"
+    assert quarantined_rows(ctx) == {}, "without a failing row there is no quarantine"
     assert [record.message for record in caplog.records if record.name.startswith("great_expectations")] == []
 
 
@@ -176,13 +176,15 @@ def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobCont
         run_quality(ctx)
     ctx = _with_suites(ctx, a=f"table: silver.flights\non_failure: quarantine\nexpectations: [{own_sql % '*'}]")
     report = run_quality(ctx)
-    assert (report.held, report.success, held_rows(ctx)) == (2, False, {"silver.flights": 2})
+    assert (report.held, report.success, quarantined_rows(ctx)) == (2, False, {"silver.flights": 2})
     few = ctx.settings.quality.model_copy(update={"max_quarantined_rows": 1})
     _flights(ctx.tables, [*GOOD, ("4", "UA", "EWR", 6, "arrived", False, "p4")])
     with pytest.raises(QualityGateClosed):
         run_quality(replace(ctx, settings=ctx.settings.model_copy(update={"quality": few})))
     assert _recorded(ctx.tables).where("observed LIKE '%more than quality.max_quarantined_rows%'").count() == 1
-    assert held_rows(ctx) == {"silver.flights": 2}, "as long as it is not known which rows are good, none is let go"
+    assert quarantined_rows(ctx) == {"silver.flights": 2}, (
+        "as long as it is not known which rows are good, none is let go"
+    )
 
 
 def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: JobContext) -> None:
@@ -194,9 +196,9 @@ def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: Job
         wanted = "[{type: expect_column_values_to_be_between, column: distance, min_value: -1}]"
         text = f"table: silver.flights\nrows: changed\non_failure: {on_failure}\nexpectations: {wanted}"
         run_quality(_with_suites(ctx, a=text))
-        assert held_rows(ctx) == {"silver.flights": held}
+        assert quarantined_rows(ctx) == {"silver.flights": held}
         run_quality(_with_suites(ctx, a=text))
-        assert held_rows(ctx) == {"silver.flights": held}
+        assert quarantined_rows(ctx) == {"silver.flights": held}
     assert [row[0] for row in _recorded(ctx.tables).orderBy("ran_at").select("scope").collect()] == [
         "all",
         "changed",

@@ -1,4 +1,4 @@
-"""Dead letters: noted by silver, listed, replayed from the source, purged."""
+"""Dead letters: list, show, replay from the source, purge, count."""
 
 from __future__ import annotations
 
@@ -24,35 +24,46 @@ from pipelines.model.timestamps import clock_us, utc
 from pipelines.source.client import Collection, open_client
 from pipelines.source.document_reread import read_again
 
-LISTED = ("id", "status", "stage", "class", "db", "collection", "key", "attempts", "at", "message")
+LISTED_COLUMNS = ("id", "status", "stage", "class", "db", "collection", "key", "attempts", "at", "message")
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """One dead letter after a replay."""
+class ReplayResult:
+    """Result of the replay of one dead letter."""
 
     id: str
     status: str
-    """``replayed``: its document was read again and landed; ``gone``: the source has it no more, which the stream tells, or only under a
-    name that is not captured."""
+    """``replayed``: the document was read again and appended to bronze. ``gone``: no captured collection has it."""
 
 
 def list_dead_letters(ctx: JobContext, *, status: str | None = None, limit: int = 1000) -> list[dict[str, Any]]:
-    """I/O: the newest ones without their bytes."""
+    """Return the newest *limit* dead letters without their documents, newest first.
+
+    I/O: reads ``control.dead_letters``.
+
+    Args:
+        ctx: The pipeline.
+        status: Only letters with this status; None: all.
+        limit: Maximum number of letters.
+    """
     rows = DeadLetters(ctx.tables).read(ctx.settings.source.name)
     if status is not None:
         rows = rows.where(F.col("status") == status)
-    return [row.asDict() for row in rows.orderBy(F.col("at").desc(), "id").select(*LISTED).limit(limit).collect()]
+    return [
+        row.asDict() for row in rows.orderBy(F.col("at").desc(), "id").select(*LISTED_COLUMNS).limit(limit).collect()
+    ]
 
 
 def show_dead_letter(ctx: JobContext, identifier: str, *, values: bool = False) -> dict[str, Any]:
-    """I/O: all of one.
+    """Return all columns of one dead letter. I/O: reads ``control.dead_letters``.
 
     Args:
-        values: Show the document too, as far as JSON can.
+        ctx: The pipeline.
+        identifier: Id of the dead letter.
+        values: Include the document as Extended JSON, or in hex if JSON cannot represent it.
 
     Raises:
-        ConfigurationError: There is none of this id.
+        ConfigurationError: There is no dead letter with this id.
     """
     rows = DeadLetters(ctx.tables).read(ctx.settings.source.name).where(F.col("id") == identifier).collect()
     if not rows:
@@ -61,26 +72,33 @@ def show_dead_letter(ctx: JobContext, identifier: str, *, values: bool = False) 
     raw = bytes(record.pop("raw"))
     record["bytes"] = len(raw)
     if values:
-        record["document"] = _shown(raw)
+        record["document"] = _document_text(raw)
     return record
 
 
-def _shown(raw: bytes) -> str:
+def _document_text(raw: bytes) -> str:
     try:
         return rb.canonical_json(raw)
-    except ValueError:  # what cannot be shown as JSON is shown as bytes
+    except ValueError:  # JSON cannot represent the document
         return raw.hex()
 
 
-def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[Replayed]:
-    """I/O: reads each open letter's document from the source as it is now; lands it as a READ, which contains every change up to it;
-    marks the letter. In this order: a crash in between only reads one document twice, and the larger position wins.
+def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[ReplayResult]:
+    """Read the documents of open dead letters again from the source.
+
+    I/O, for each letter: reads the current document; appends it to bronze as a READ, which contains all earlier
+    changes; then marks the letter.
 
     Args:
-        identifiers: Only these; default: all that are open.
+        ctx: The pipeline.
+        identifiers: Ids of the letters; empty: all open letters.
 
     Raises:
-        RetriableError, ConfigurationError: The source cannot be read; the letters that were not reached stay open.
+        RetriableError, ConfigurationError: The source cannot be read.
+
+    Effects on failure:
+        Letters that were not reached stay open. Calling again is safe: it may read one document twice, and the larger
+        position wins.
     """
     letters = DeadLetters(ctx.tables)
     rows = letters.read(ctx.settings.source.name).where(F.col("status") == "open")
@@ -101,12 +119,12 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[Replayed]:
                 land_reread(writer, again)
             status: Any = "gone" if again is None else "replayed"
             letters.resolve(row["id"], status, datetime.now(UTC))
-            done.append(Replayed(row["id"], status))
+            done.append(ReplayResult(row["id"], status))
     return done
 
 
 def _identifier(row: Row) -> tuple[int, bytes] | None:
-    """Type and bytes of the `_id`: in the document, or in an event's key."""
+    """Return BSON type and bytes of the `_id`, from the document or from the event's key; None: there is none."""
     raw = bytes(row["raw"])
     key = rb.field(raw, b"documentKey") if row["stage"] == "read" else (rb.DOCUMENT, 0, 0)
     found = None if key is None else rb.field(raw, b"_id", key[1])
@@ -114,17 +132,20 @@ def _identifier(row: Row) -> tuple[int, bytes] | None:
 
 
 def purge(ctx: JobContext, *, before: datetime | None = None, everything: bool = False) -> int:
-    """I/O: deletes letters of this source that are replayed or gone; open ones only if asked for. Returns how many.
+    """Delete the replayed and gone dead letters of this source. Return the number of deleted letters.
+
+    I/O: writes ``control.dead_letters``.
 
     Args:
-        before: Only those that were noted earlier.
-        everything: Open ones, too.
+        ctx: The pipeline.
+        before: Delete only letters that were recorded before this time; None: no limit.
+        everything: Also delete open letters.
     """
     return DeadLetters(ctx.tables).purge(ctx.settings.source.name, before=before, everything=everything)
 
 
 def error_metrics(ctx: JobContext) -> dict[str, Any]:
-    """I/O: KIP-298's metrics, as far as the table tells them, under their names; of all runs together."""
+    """Return error metrics under their KIP-298 names, as totals over all runs. I/O: reads ``control.dead_letters``."""
     oversize = F.col("stage") == "read"
     totals = (
         DeadLetters(ctx.tables)

@@ -1,4 +1,4 @@
-"""Whether a run would go well: source, position, lake, and the files of gold and quality, asked without writing anything."""
+"""Checks before a run: source, position, lake, files of gold and quality. Nothing is written."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from pipelines.source.stages import Selection
 
 
 def diagnose(ctx: JobContext) -> dict[str, str]:
-    """I/O: asks the source who it is, opens its change stream, reads the files of gold and quality, and asks the lake what it holds.
+    """Check source, lake, gold and quality. Return one line of text for each check.
+
+    I/O: connects to the source and opens its change stream; reads bronze's offset and the files of gold and quality.
 
     Raises:
-        StrandlineError: The first thing that would stop a capture; then, what would stop gold.
+        StrandlineError: The first problem that would stop a capture; if there is none, the first that would stop gold.
     """
     return {**_source(ctx), **_lake(ctx), **_files(ctx)}
 
@@ -41,8 +43,9 @@ def _source(ctx: JobContext) -> dict[str, str]:
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
         oplog.token_at()
         position = _position(ctx, oplog)
+    topology = "sharded cluster" if deployment.sharded else f"replica set {deployment.set_name}"
     return {
-        "MongoDB": f"{deployment.version}, {'sharded cluster' if deployment.sharded else f'replica set {deployment.set_name}'}",
+        "MongoDB": f"{deployment.version}, {topology}",
         "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
         "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
         "captured": "; ".join(

@@ -1,4 +1,4 @@
-"""How a notebook finds its lake: by the configuration beside it and the environment, as the command does."""
+"""Pipeline of a notebook: the same configuration and environment as the `strandline` command."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pipelines.settings.configuration import DEFAULT_CONF, load_settings
 
 
 def open_notebook() -> JobContext:
-    """The lake that `strandline` would open in the checkout: ``STRANDLINE_TARGET`` (``local`` by default) and ``STRANDLINE_CONF`` name the
-    configuration.
+    """Open the pipeline that the `strandline` command would open in the checkout.
 
-    I/O: as `open_context`. The process moves to the checkout, so that the configuration's relative folders mean what they mean to the
-    command: Jupyter and Databricks start a notebook in its own folder. Calling again is safe.
+    ``STRANDLINE_TARGET`` chooses the target (default: ``local``), ``STRANDLINE_CONF`` the configuration folder.
+
+    I/O: as `open_context`. Changes the working directory to the checkout, because relative paths in the configuration
+    start there. Jupyter and Databricks start a notebook in its own folder. Calling again is safe.
 
     Raises:
         ConfigurationError: As `load_settings` and `open_context`.
@@ -28,5 +29,5 @@ def open_notebook() -> JobContext:
 
 
 def checkout_of(folder: Path) -> Path:
-    """The nearest of *folder* and its parents that holds ``conf/base.yml``; *folder* itself where none does."""
+    """Return the nearest of *folder* and its parents with a ``conf/base.yml``; *folder* itself if none has one."""
     return next((place for place in (folder, *folder.parents) if (place / "conf" / "base.yml").is_file()), folder)

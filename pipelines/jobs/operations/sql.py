@@ -1,4 +1,4 @@
-"""Queries by layer names, for the command and for notebooks."""
+"""SQL queries on layer names (``silver.orders``), for the `strandline sql` command and for notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.bronze.debezium import debezium_events
 from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transactions
 from pipelines.gold.publish import load_graph
-from pipelines.gold.query import VirtualTable, query
+from pipelines.gold.query import Shown, query
 from pipelines.jobs.context import JobContext
 from pipelines.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from pipelines.model.table_schemas import bronze_table
@@ -20,35 +20,38 @@ from pipelines.model.tables import TableName
 
 
 def run_sql(ctx: JobContext, statement: str) -> DataFrame:
-    """``select … from silver.flights join gold.fleet_age …``; names are resolved in the lake of *ctx*, bronze shows documents as JSON.
-    ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` show its events as Debezium would, ``…_transactions`` where each transaction
-    begins and ends.
+    """Run a query such as ``select … from silver.flights join gold.fleet_age …`` in the lake of *ctx*.
+
+    Bronze shows documents as JSON. Additional views: ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` (events
+    in Debezium's format) and ``bronze.<source>_transactions`` (begin and end of each transaction).
 
     Raises:
-        ConfigurationError: No SQL, or an unknown table (with the nearest name).
+        ConfigurationError: *statement* is not valid SQL, or a table is unknown. The error names the most similar table.
     """
     sql_dir = ctx.settings.gold.sql_dir
     return query(
-        ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _shown(ctx)
+        ctx.tables, load_graph(Path(sql_dir) if sql_dir else None), statement, {"bronze": with_json}, _bronze_views(ctx)
     )
 
 
 def versions(ctx: JobContext, table: str) -> DataFrame:
-    """Every known version of every document of a silver table (``silver.flights``), each in force from ``_valid_from`` until ``_valid_to``
-    (null: now). That is its history; of a table that keeps none, one version is known: the present one.
+    """Return every version of every document of a silver table, such as ``silver.flights``. Lazy.
 
-    I/O: lists silver; lazy otherwise.
+    A version is valid from ``_valid_from`` until ``_valid_to`` (null: still valid). A table without a history has one
+    version of each document: the current one.
+
+    I/O: lists the tables of silver.
 
     Raises:
-        ConfigurationError: There is no such table.
+        ConfigurationError: The table does not exist.
     """
     if f"{table}_history" in map(str, ctx.tables.names("silver")):
         return run_sql(ctx, f"SELECT * FROM {table}_history")
     return run_sql(ctx, f"SELECT *, _cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to FROM {table}")
 
 
-def _shown(ctx: JobContext) -> dict[TableName, VirtualTable]:
-    """Names that are no tables, and what they show of bronze."""
+def _bronze_views(ctx: JobContext) -> dict[TableName, Shown]:
+    """Return the views on bronze by name; empty if bronze does not exist."""
     source = ctx.settings.source.name
     bronze = bronze_table(source)
     if not ctx.tables.exists(bronze):

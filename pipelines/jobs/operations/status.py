@@ -1,4 +1,4 @@
-"""How far, how fresh: read from the tables alone, and, where a source is configured, compared with its present."""
+"""Status of source and silver: read from the tables, and from the source if one is configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 
 @dataclass(frozen=True)
 class Offset:
-    """The committed position of a source. What only the source can tell is None where it does not answer; *warning* says why."""
+    """Committed position of a source. Values from the source are None if it does not answer; *warning* says why."""
 
     source: str
     state: State
@@ -34,36 +34,42 @@ class Offset:
     resume_token: str | None
     """None after a reset."""
     snapshot_id: str | None
+    """Id of the running snapshot; None: no snapshot is running."""
     last_event_at: datetime | None
     """Cluster time of the newest event in bronze, UTC."""
     captured_at: datetime | None
+    """Commit time of the newest batch, UTC."""
     table_version: int
+    """Version of the bronze table."""
     position_at: datetime | None = None
-    """Cluster time at which the token stands, UTC."""
+    """Cluster time of the resume token, UTC."""
     age_seconds: int | None = None
+    """Current time of the source minus *position_at*."""
     headroom_seconds: int | None = None
-    """Until the source forgets the position, as fast as its oplog rolls now; None: its oplog has not rolled over yet."""
+    """Time until the oplog drops the position, at the current write rate. None: it has never rolled over."""
     warning: str | None = None
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One silver table."""
+    """Row counts of one silver table."""
 
     table: TableName
     live: int
     tombstones: int
     rescued: int
+    """Rows with a value in `_rescued`."""
     waiting: int
-    """Living rows whose newest updates wait for a document that they can be folded onto."""
+    """Live rows with pending patches."""
     stale: int
-    """Living rows that lack a change whose document was left out (`capture.cursor_oversize_skip_threshold`)."""
+    """Live rows that lack a change because of `capture.cursor_oversize_skip_threshold`."""
     newest_change: datetime | None
+    """Cluster time of the newest change, UTC; None: the table is empty."""
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """One column of a silver table that the documents brought."""
+    """Column of a silver table that comes from the documents."""
 
     table: TableName
     column: str
@@ -71,7 +77,9 @@ class ColumnType:
 
 
 def show_offset(ctx: JobContext) -> Offset:
-    """I/O: reads bronze, and asks the source, where one is configured, how long it will remember the position.
+    """Return the committed position of the source.
+
+    I/O: reads bronze; asks the source, if one is configured, how long its oplog will hold the position.
 
     Raises:
         ConfigurationError: Nothing has been captured from this source.
@@ -90,11 +98,11 @@ def show_offset(ctx: JobContext) -> Offset:
         table_version=ctx.tables.version(bronze),
     )
     if ctx.settings.source.uri is not None:
-        return _held_against_source(ctx, offset, last)
-    return replace(offset, warning=_unreadable(last))
+        return _compare_with_source(ctx, offset, last)
+    return replace(offset, warning=_token_error(last))
 
 
-def _unreadable(last: Committed) -> str | None:
+def _token_error(last: Committed) -> str | None:
     try:
         _ = None if last.resume_token is None else ResumeToken.parse(last.resume_token)
     except ResumePointLost as lost:
@@ -102,7 +110,7 @@ def _unreadable(last: Committed) -> str | None:
     return None
 
 
-def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Offset:
+def _compare_with_source(ctx: JobContext, offset: Offset, last: Committed) -> Offset:
     try:
         reach = reach_of(ctx, last)
     except StrandlineError as error:
@@ -117,7 +125,10 @@ def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Of
         and reach.headroom_seconds < ctx.settings.capture.headroom_warning_minutes * 60
     ):
         minutes = reach.headroom_seconds // 60
-        warning = f"the source forgets this position in about {minutes} minutes → enlarge the oplog, or let the capture catch up"
+        warning = (
+            f"the source forgets this position in about {minutes} minutes → "
+            "enlarge the oplog, or let the capture catch up"
+        )
     position_at = None if reach.position is None else datetime.fromtimestamp(reach.position, UTC)
     return replace(
         offset,
@@ -129,7 +140,7 @@ def _held_against_source(ctx: JobContext, offset: Offset, last: Committed) -> Of
 
 
 def silver_status(ctx: JobContext) -> list[TableStatus]:
-    """I/O: one small aggregate for each silver table."""
+    """Return the row counts of every silver table. I/O: runs one small aggregate per table."""
     found = []
     for table, rows in _silver_tables(ctx):
         counts = rows.agg(
@@ -146,7 +157,7 @@ def silver_status(ctx: JobContext) -> list[TableStatus]:
 
 
 def silver_columns(ctx: JobContext) -> list[ColumnType]:
-    """I/O: reads the schema of each silver table; its bookkeeping is left out."""
+    """Return the columns of every silver table, without bookkeeping columns. I/O: reads the schemas."""
     return [
         ColumnType(table, column, kind)
         for table, rows in _silver_tables(ctx)
@@ -156,7 +167,13 @@ def silver_columns(ctx: JobContext) -> list[ColumnType]:
 
 
 def schema_history(ctx: JobContext, table: str | None = None, *, limit: int) -> list[dict[str, Any]]:
-    """I/O: rows of ``control.schema_changes``, newest first; of one table (``silver.orders``), or of all."""
+    """Return the newest *limit* schema changes, newest first. I/O: reads ``control.schema_changes``.
+
+    Args:
+        ctx: The pipeline.
+        table: Such as ``silver.orders``; None: all tables.
+        limit: Maximum number of rows.
+    """
     if not ctx.tables.exists(SCHEMA_CHANGES):
         return []
     rows = ctx.tables.read(SCHEMA_CHANGES)
@@ -168,18 +185,18 @@ def schema_history(ctx: JobContext, table: str | None = None, *, limit: int) -> 
 
 
 def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:
-    """All but somebody else's in the same schema."""
+    """Yield all silver tables. Foreign tables in the same schema lack the bookkeeping columns and are skipped."""
     read = ((table, ctx.tables.read(table)) for table in ctx.tables.names("silver"))
-    older = set(BOOKKEEPING) - {"_inexact_because"}  # which the next silver run adds to a table of an older release
-    return ((table, rows) for table, rows in read if older <= set(rows.columns))
+    required = set(BOOKKEEPING) - {"_inexact_because"}  # tables of an older release lack it until the next silver run
+    return ((table, rows) for table, rows in read if required <= set(rows.columns))
 
 
 def docs_page(ctx: JobContext) -> Path | None:
-    """The index of the Data Docs; None where no page has been written yet."""
+    """Return the index page of the Data Docs; None: no page has been written yet."""
     page = Path(ctx.settings.quality.docs_dir).absolute() / "index.html"
     return page if page.is_file() else None
 
 
-def held_rows(ctx: JobContext) -> dict[str, int]:
-    """I/O: rows in quarantine, for each silver table that has one."""
+def quarantined_rows(ctx: JobContext) -> dict[str, int]:
+    """Return the number of quarantined rows by silver table. I/O: counts the rows of every quarantine."""
     return {str(name): Quarantine(ctx.tables, name).count() for name in tables_with_quarantine(ctx.tables)}

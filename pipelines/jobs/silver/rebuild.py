@@ -39,7 +39,7 @@ _log = logging.getLogger("strandline.silver")
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class RebuildResult:
     """Result of a rebuild. Rows include tombstones, except tombstones below the purge watermark."""
 
     table: str
@@ -85,7 +85,7 @@ class RowFilter:
 
 def run_rebuild(
     ctx: JobContext, name: str, *, keys: Sequence[str] = (), since: str | None = None, dry_run: bool = False
-) -> Rebuilt:
+) -> RebuildResult:
     """Rebuild a silver table from bronze, as of the version that the table has merged. The source is not read.
 
     A rebuild of the whole table chooses column types anew: values in `_rescued` move into their columns.
@@ -214,7 +214,9 @@ def _merged_through(ctx: JobContext, namespace: Namespace, present: SilverTable)
     return Progress(bronze_id, version)
 
 
-def _compare(ctx: JobContext, table: SilverTable, shadow: TableName, version: int, row_filter: RowFilter) -> Rebuilt:
+def _compare(
+    ctx: JobContext, table: SilverTable, shadow: TableName, version: int, row_filter: RowFilter
+) -> RebuildResult:
     """Compare the two tables without tombstones that may have been purged: bronze still has their events."""
     purge_watermark, present, rebuilt = table.purge_watermark(), ctx.tables.read(table.name), ctx.tables.read(shadow)
     types = tuple(retyped(present.schema, rebuilt.schema))
@@ -227,7 +229,7 @@ def _compare(ctx: JobContext, table: SilverTable, shadow: TableName, version: in
         for row in changed_rows(present, rebuilt, purge_watermark=purge_watermark).groupBy("kind").count().collect()
     }
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
-    return Rebuilt(
+    return RebuildResult(
         str(table.name), version, rebuilt.where(f"NOT ({is_below(purge_watermark)})").count(), retyped=types, **counts
     )
 
