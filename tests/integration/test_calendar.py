@@ -1,7 +1,7 @@
-"""Every verb of the command on a lake that nobody has touched for a week, a month or a year.
+"""Every command on a lake that was idle for a week, a month or a year.
 
-Delta shows old versions and the change feed of a table for a limited time: `delta.deletedFileRetentionDuration` is seven days, and
-`delta.logRetentionDuration` thirty. Nothing that Strandline remembers may depend on either.
+Delta keeps old versions and the change feed of a table for a limited time: `delta.deletedFileRetentionDuration` is
+seven days, `delta.logRetentionDuration` thirty. No state of Strandline may depend on either.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ rows: changed
 on_failure: quarantine
 expectations: [{type: expect_column_values_to_be_in_set, column: state, value_set: [open, paid]}]"""
 
-LOOKS: Final[Commands] = (
+READING: Final[Commands] = (
     *(
         "status",
         "status --json",
@@ -75,7 +75,7 @@ LOOKS: Final[Commands] = (
 )
 MAINTENANCE: Final[Commands] = ("maintain",)
 REBUILD: Final[Commands] = ("stop", "rebuild silver.orders")
-MERGES: Final[Commands] = (
+MERGING: Final[Commands] = (
     "silver",
     "gold --no-quality",
     "quality run",
@@ -96,11 +96,11 @@ ORDERS: Final[Commands] = (
     "run --once",
 )
 LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay", "dead-letters purge")
-RECONCILED: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
-BEGUN_ANEW: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
-ENDED: Final[Commands] = ("stop", "delete --yes")
+RECONCILE: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
+RESET: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
+DELETION: Final[Commands] = ("stop", "delete --yes")
 OTHERS: Final = (("spark", 6), ("spark", 8), ("spark", 31), ("native", 6), ("native", 31), ("native", 400))
-NOT_OF_A_LAKE: Final = {"demo", "version", "gold test"}
+WITHOUT_A_LAKE: Final = {"demo", "version", "gold test"}
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,12 @@ def lake_in(folder: Path, spark: SparkSession, uri: str, database: Db, engine: s
 
 
 def build(lake: Lake) -> None:
-    """Changes of every kind in more than ten commits. The last ones are in bronze alone, and those before them are not in gold."""
-    states = {number: "lost" if number == 3 else "open" for number in range(7)}  # the suite sets number 3 aside
+    """Make changes of every kind in over ten commits. The last ones are only in bronze, earlier ones not in gold."""
+    states = {number: "lost" if number == 3 else "open" for number in range(7)}  # the suite quarantines number 3
     lake.orders.insert_many([{"_id": number, "state": state, "n": 0} for number, state in states.items()])
     poison = bson.encode({"_id": 1, "text": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
-    lake.database.notes.insert_many([{"_id": 0}, RawBSONDocument(poison)])  # type: ignore[list-item]  # why: a raw document goes as it is
+    notes: list[Any] = [{"_id": 0}, RawBSONDocument(poison)]  # PyMongo inserts raw documents unchanged
+    lake.database.notes.insert_many(notes)
     lake.run(("capture --once",))
     lake.orders.update_one({"_id": 1}, {"$set": {"state": "paid"}})
     lake.run(("run --once", "stop", "start"))
@@ -167,8 +168,10 @@ def idle_lake(
     mongo_uri: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Idle]:
-    """A copy of one lake, or of another copy, that was idle for some days. All follow the same source. The native engine has built the
-    lake, and either engine goes on."""
+    """Provide a function that copies a lake and makes the copy some days old.
+
+    All copies have the same source. The native engine has built the first lake; a copy may use either engine.
+    """
     database = mongo["t_calendar"]
     made = lake_in(tmp_path_factory.mktemp("calendar"), spark, mongo_uri, database, "native")
     build(made)
@@ -183,7 +186,7 @@ def idle_lake(
 
 
 def assert_equal_to_everything(lake: Lake) -> None:
-    """Silver, its history and gold say what the source says."""
+    """Assert that silver and its history equal the source."""
     assert_equal_to_source(lake.ctx, lake.database, "orders", "notes")
     history = lake.ctx.tables.read(TableName("silver", "orders_history"))
     rows = (
@@ -191,32 +194,34 @@ def assert_equal_to_everything(lake: Lake) -> None:
     )
     assert len(rows) == len(documents := documents_in_source(lake.database, "orders"))
     assert {row["_key"]: bytes(row["_document"]) for row in rows} == documents
-    assert history.where("_key = '1'").count() == 2 + bson.decode(documents["1"])["n"], "each update of it is a version"
+    assert history.where("_key = '1'").count() == 2 + bson.decode(documents["1"])["n"], (
+        "each update of document 1 is a version"
+    )
     assert history.where("_key IN ('4', '5') AND _deleted").count() == 2
 
 
 def assert_gold_shows_the_source(lake: Lake) -> None:
-    """All but what is in quarantine."""
+    """Assert that gold counts all orders except the quarantined one."""
     states = Counter(order["state"] for order in lake.orders.find({"state": {"$ne": "lost"}}))
     assert dict(map(tuple, lake.ctx.tables.read(TableName("gold", "by_state")).collect())) == states  # type: ignore[arg-type]  # why: pairs
 
 
 def scopes(lake: Lake) -> list[str]:
-    """Of the quality runs, oldest first."""
+    """Return the scopes of the quality runs, oldest first."""
     return [row["scope"] for row in lake.ctx.tables.read(QUALITY).orderBy("ran_at").collect()]
 
 
-def test_all_verbs_are_met() -> None:
-    met: set[str] = set()
-    for commands in (LOOKS, MAINTENANCE, REBUILD, MERGES, ORDERS, LETTERS, RECONCILED, BEGUN_ANEW, ENDED):
-        met |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}
-    assert met == set(verbs(typer.main.get_command(app))) - NOT_OF_A_LAKE
+def test_all_commands_are_called() -> None:
+    called: set[str] = set()
+    for commands in (READING, MAINTENANCE, REBUILD, MERGING, ORDERS, LETTERS, RECONCILE, RESET, DELETION):
+        called |= {" ".join(parsed(shlex.split(command))[0]) for command in commands}
+    assert called == set(commands_of(typer.main.get_command(app))) - WITHOUT_A_LAKE
 
 
-def verbs(command: Any, *path: str) -> Iterator[str]:
-    """Every verb with its path."""
-    for name, verb in getattr(command, "commands", {}).items():
-        yield from verbs(verb, *path, name)
+def commands_of(command: Any, *path: str) -> Iterator[str]:
+    """Yield every command with its group, such as ``offsets show``."""
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands_of(child, *path, name)
     if not hasattr(command, "commands"):
         yield " ".join(path)
 
@@ -225,45 +230,47 @@ def verbs(command: Any, *path: str) -> Iterator[str]:
 @pytest.mark.usefixtures("signals_restored")
 @pytest.mark.parametrize(
     ("engine", "days"),
-    [  # 6: all is still shown; 8: the feed is refused; 31: the log is cleaned up; 400: rows of control tables and tombstones have gone, too
+    # 6: old versions can be read; 8: the change feed is refused; 31: the log was cleaned up; 400: control rows and
+    # tombstones were deleted as well.
+    [
         ("native", 8),
         ("spark", 400),
         *(pytest.param(engine, days, marks=pytest.mark.long) for engine, days in OTHERS),
     ],
 )
-def test_every_verb_works_on_a_lake_that_was_idle(
+def test_every_command_works_on_a_lake_that_was_idle(
     spark: SparkSession, idle_lake: Idle, tmp_path: Path, engine: str, days: int
 ) -> None:
     lake = idle_lake(engine, tmp_path / "first", None, days)
-    if is_maintained := (engine == "spark") == (days in (8, 400)):  # then it is idle for as long again
+    if is_maintained := (engine == "spark") == (days in (8, 400)):  # the lake is then idle for the same time again
         lake.run(MAINTENANCE)
         lake = idle_lake(engine, tmp_path / "second", lake.folder, days)
     if days > 30:
         clean_up_logs(spark, lake.folder / "lake")
         assert not any((log / f"{0:020}.json").exists() for log in logs_of(lake.folder / "lake" / "bronze"))
-    is_shown = days < 7 and not is_maintained
+    is_readable = days < 7 and not is_maintained
     version = lake.ctx.tables.version(BRONZE) - 6  # older than what `maintain` committed
 
-    # nothing has been written yet
-    lake.run(("stop", *LOOKS))
+    # The first commands run before anything is written.
+    lake.run(("stop", *READING))
     if is_maintained:
         lake.run(REBUILD)
-    lake.run(MERGES)
+    lake.run(MERGING)
     (letter,) = list_dead_letters(lake.ctx)
-    assert scopes(lake)[1:3] == (["changed", "changed"] if is_shown else ["all", "changed"])
+    assert scopes(lake)[1:3] == (["changed", "changed"] if is_readable else ["all", "changed"])
 
-    # somebody writes, so that what was the newest version no longer is
+    # New commits: the version that was the newest one is now an old one.
     lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
     lake.orders.insert_one({"state": "open", "days": days})
     lake.run(ORDERS)
     assert_equal_to_everything(lake)
     assert_gold_shows_the_source(lake)
-    lake.run(RECONCILED)
+    lake.run(RECONCILE)
     lake.run(LETTERS, letter=letter["id"])
 
     lake.run(("stop",))
     to_version = f"offsets alter --to {version}"
-    if is_shown:
+    if is_readable:
         lake.run((f"{to_version} --dry-run",))
     else:
         with pytest.raises(
@@ -272,10 +279,10 @@ def test_every_verb_works_on_a_lake_that_was_idle(
             lake.run((to_version,))
     lake.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})
     lake.orders.delete_one({"_id": 6})
-    lake.run(BEGUN_ANEW)
+    lake.run(RESET)
     assert_equal_to_everything(lake)
     if not is_maintained:
         lake.run((*REBUILD, *MAINTENANCE))
     assert_equal_to_everything(lake)
-    lake.run(ENDED)
+    lake.run(DELETION)
     assert not lake.ctx.tables.exists(BRONZE)

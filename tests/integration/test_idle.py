@@ -1,4 +1,4 @@
-"""What a source costs in which nothing happens, and what a new collection costs beside a long past."""
+"""Cost of an idle source, and of a new collection in an old lake."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.2)
 
 
-def ledger_of(ctx: JobContext) -> ProgressIndex:
+def progress_index_of(ctx: JobContext) -> ProgressIndex:
     return ProgressIndex.read(ctx.tables, ctx.tables.id(BRONZE))
 
 
 def heartbeat(ctx: JobContext, database: Db) -> None:
-    """One more heartbeat in bronze: what happens in another database moves the token on."""
+    """Commit one heartbeat to bronze: a change in another database moves the resume token on."""
     database.client[f"{database.name}_other"].a.insert_one({})
     run_capture(ctx, once=True)
 
@@ -65,7 +65,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
     try:
         database.orders.insert_one({"_id": 2})
         wait_until(lambda: silver(ctx, "orders").count() == 2)
-        time.sleep(5)  # the cut of this run, and a look of the next one
+        time.sleep(5)  # the cut of this run, and the start of the next one
         before = ctx.tables.version(BRONZE)
         others = {name: ctx.tables.version(name) for name in (CUTS, TableName("silver", "orders"))}
         for _ in range(8):
@@ -74,7 +74,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
         wait_until(lambda: ctx.tables.version(BRONZE) >= before + 4)
         time.sleep(3)
         assert {name: ctx.tables.version(name) for name in others} == others
-        assert ledger_of(ctx).complete_through < ctx.tables.version(BRONZE)
+        assert progress_index_of(ctx).complete_through < ctx.tables.version(BRONZE)
         database.orders.insert_one({"_id": 3})
         wait_until(lambda: silver(ctx, "orders").count() == 3)
     finally:
@@ -85,7 +85,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
     assert_equal_to_source(ctx, database, "orders")
 
 
-def test_runs_without_news_note_seldom_how_far_they_have_looked(
+def test_idle_runs_rarely_store_the_progress_index(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.silver.progress_index._MAX_COMMITS_WITHOUT_NEWS", 3)
@@ -100,18 +100,16 @@ def test_runs_without_news_note_seldom_how_far_they_have_looked(
         commits.append(ctx.tables.version(CUTS) - before)
     assert commits == [0, 0, 1, 0]
     assert [cut.number for cut in cuts(ctx.tables, limit=10)] == [1]
-    assert run_reconcile(ctx, wait_seconds=0).collections[0].differences == 0, (
-        "nothing is missing behind a ledger that lags"
-    )
+    assert run_reconcile(ctx, wait_seconds=0).collections[0].differences == 0, "a lagging progress index hides no row"
     database.orders.insert_one({"_id": 2})
     land(ctx)
     assert [cut.bronze_version for cut in cuts(ctx.tables, limit=1)] == [ctx.tables.version(BRONZE)]
-    assert ledger_of(ctx).complete_through == ctx.tables.version(BRONZE)
+    assert progress_index_of(ctx).complete_through == ctx.tables.version(BRONZE)
     assert_equal_to_source(ctx, database, "orders")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
-def test_a_new_collection_reads_nothing_of_bronzes_past(
+def test_a_new_collection_reads_no_old_files_of_bronze(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
@@ -136,5 +134,5 @@ def test_a_new_collection_reads_nothing_of_bronzes_past(
 
     assert files_read("fresh") == 0
     assert files_read("gone") > 0, (
-        "a name that ended before begins with all of bronze: a row of its earlier life may come late"
+        "a name that was dropped before reads all of bronze: rows of its earlier incarnation may come late"
     )

@@ -1,4 +1,4 @@
-"""Tombstones that went stay gone: nothing that comes late or again brings their documents back."""
+"""Purged tombstones stay purged: neither late nor repeated events bring their documents back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def append(ctx: JobContext, *rows: dict[str, Any]) -> None:
 
 
 def note(ctx: JobContext) -> str:
-    """What holds the floor."""
+    """Return the reason why the purge watermark of ``silver.a`` cannot rise."""
     found = TombstonePurge.read(ctx)
     assert found is not None
     return found.run(A).note
@@ -47,30 +47,30 @@ def test_what_was_purged_never_comes_back(spark: SparkSession, mongo_uri: str, d
     database.a.delete_many({"_id": {"$lt": 3}})
     database.a.insert_one({"_id": 2, "again": True})
     land(ctx)
-    assert purge(ctx) == 0, "the floor rises first: a MERGE that does not know it yet has to end before rows go"
+    assert purge(ctx) == 0, "the watermark rises first: a MERGE that read the old one must end before rows are deleted"
     assert purge(ctx) == 2
     assert silver(ctx, "a").where("_deleted").isEmpty()
     versions = ctx.tables.read(HISTORY).count()
 
-    # the snapshot's chunk as if it landed only now
+    # The snapshot's chunk is committed a second time.
     ctx.tables.append(BRONZE, bronze(ctx).where("op = 'r'"))
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     assert silver(ctx, "a").count() == 2, "not even a tombstone"
     assert ctx.tables.read(HISTORY).count() == versions == 8
 
-    # the stream once more from where it began, and a key that is used again
+    # The stream is replayed from its beginning, and a deleted key is inserted again.
     database.a.insert_one({"_id": 0, "again": True})
     database.a.delete_one({"_id": 3})
     set_desired_state(ctx, "stopped", by="ops", why="a test")
     alter_offset(ctx, str(begun), by="ops", why=None)
-    assert note(ctx) == "", "there is no tombstone that could wait"
+    assert note(ctx) == "", "no tombstone is left"
     set_desired_state(ctx, "running", by="ops", why=None)
     land(ctx)
     assert_equal_to_source(ctx, database, "a")
     assert (silver(ctx, "a").where("_deleted").count(), ctx.tables.read(HISTORY).count()) == (1, 10)
 
-    # by default a tombstone stays for days; and where it is not certain what may still arrive, the floor waits
+    # By default tombstones are kept for days. While it is uncertain which events may still arrive, the watermark waits.
     assert note(ctx) == ""
     version, last = ctx.tables.version(BRONZE), committed(ctx.tables, BRONZE)
     assert last is not None

@@ -1,4 +1,4 @@
-"""Silver built anew from bronze alone, and the upkeep of its tables."""
+"""Rebuild of silver from bronze, and maintenance of its tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_changed_since_a_time_is_rebuilt_of_all_its_changes(
     caught_up(ctx)
     time.sleep(1)  # cluster time has seconds
     since = datetime.now(UTC).isoformat()
-    database.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch: by itself it is no document
+    database.orders.update_one({"_id": 1}, {"$inc": {"n": 1}})  # a patch without its document
     database.orders.delete_one({"_id": 2})
     database.orders.insert_one({"_id": 5})
     caught_up(ctx)
@@ -76,7 +76,7 @@ def test_a_table_is_rebuilt_retyped_and_maintained(
     with pytest.raises(ConfigurationError, match="no silver table"):
         run_rebuild(ctx, "silver.order", dry_run=True)
 
-    # some keys, in place; a dry run sees the same, and changes nothing
+    # A rebuild of some keys. A dry run finds the same differences and changes nothing.
     ctx.tables.update(ORDERS, {"_position": "'0'"}, "_key = '5'")
     ctx.tables.delete(ORDERS, "_key = '6'")
     before = ctx.tables.version(ORDERS)
@@ -88,20 +88,20 @@ def test_a_table_is_rebuilt_retyped_and_maintained(
     some = run_rebuild(ctx, "orders", keys=["5", "6", "7"])
     assert (some.rows, some.missing, some.extra, some.different, some.swapped) == (3, 1, 0, 1, True)
 
-    # the whole table, its types included, in one commit
+    # A rebuild of the whole table with new column types, in one commit.
     ghost = silver(ctx, "orders").where("_key = '9'").withColumn("_key", F.lit("99"))
     ctx.tables.append(ORDERS, ghost)
     before = ctx.tables.version(ORDERS)
     whole = run_rebuild(ctx, "silver.orders")
     assert (whole.rows, whole.missing, whole.extra, whole.different) == (20, 0, 1, 0)
-    assert ctx.tables.version(ORDERS) == before + 2, "the swap, and the change feed that is switched on again"
+    assert ctx.tables.version(ORDERS) == before + 2, "the swap, and the commit that turns the change feed on again"
     assert not ctx.tables.exists(TableName("control", "rebuild_orders"))
     rows = silver(ctx, "orders")
     assert rows.where("_rescued IS NOT NULL").isEmpty()
     assert [str(row["price"]) for row in rows.where("_key = '1'").collect()] == ["1.10"]
     assert ctx.tables.read(SCHEMA_CHANGES).where("path = 'price' AND after LIKE 'decimal%'").count() == 1
 
-    # small files go together, nothing is lost, and everybody goes on: progress, shape and patches travelled with the swap
+    # Maintenance compacts small files. Silver continues: progress, shape and patches were swapped with the table.
     set_desired_state(ctx, "running", by="ops", why=None)
     maintained = {done.table: done for done in run_maintain(ctx)}
     assert maintained["bronze.test"].files_after < maintained["bronze.test"].files_before
@@ -117,7 +117,7 @@ def test_a_table_is_rebuilt_retyped_and_maintained(
     ).collect()
     assert sorted((row["id"], str(row["op"])) for row in events) == [("5", "None"), ("5", "d"), ("5", "r")]
 
-    # what was purged is no difference; a rebuild brings it back for a while, under the floor that the table had
+    # Purged tombstones are no difference. A rebuild restores them, and the next purge deletes them again.
     assert [purge(ctx) for _ in range(2)] == [0, 1]
     dry = run_rebuild(ctx, "silver.orders", dry_run=True)
     assert (dry.missing, dry.extra, dry.different) == (0, 0, 0)

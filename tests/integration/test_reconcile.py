@@ -1,4 +1,4 @@
-"""Source against silver: what differs is found key by key, repaired through bronze, and stays repaired when silver is rebuilt."""
+"""Reconcile: differences between source and silver are found by key and repaired through bronze."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_silver_is_held_against_the_source_and_repaired_through_bronze(
     run_capture(ctx, once=True)
     run_silver(ctx)
 
-    # a document leaves the user's filter, one is added behind it; ahead of the lake there is nothing to compare
+    # One document leaves the user's filter, one is inserted outside it. While the lake is behind, nothing is compared.
     database.people.update_one({"_id": 17}, {"$set": {"city": "Rome"}})
     database.people.insert_many([{"_id": 300, "city": "Rome"}, {"_id": 200, "city": "Paris"}])
     database.gone.drop()
@@ -56,7 +56,7 @@ def test_silver_is_held_against_the_source_and_repaired_through_bronze(
     with pytest.raises(ConfigurationError, match="no collection that is captured"):
         run_reconcile(ctx, collections=["no.such"])
 
-    # silver itself is damaged in four more; what differs is found, and read again
+    # Four more rows of silver are damaged. All differences are found and read again.
     damage(ctx, TableName("silver", "people"))
     expected = {
         "17": "different",
@@ -82,12 +82,12 @@ def test_silver_is_held_against_the_source_and_repaired_through_bronze(
     assert landed_keys == {"r": ['"text"', "17", "300", "5"], "d": ["8888", "9999"]}
 
     run_silver(ctx)
-    assert [compared.differing for compared in run_reconcile(ctx).collections] == [0, 0]
+    assert [result.differing for result in run_reconcile(ctx).collections] == [0, 0]
     assert all(b"secret" not in document for document in documents_in_silver(ctx, "people").values())
 
 
 def damage(ctx: JobContext, name: TableName) -> None:
-    """One document is lost, one is another, and one is too many; and a row waits for its own."""
+    """Delete one row, change one document, and add two extra rows: one with a document, one without."""
     ctx.tables.delete(name, """_key = '"text"'""")
     ctx.tables.update(name, {"_document": f"X'{bson.encode({'_id': 5}).hex()}'"}, "_key = '5'")
     ghost = ctx.tables.read(name).where("_key = '6'")

@@ -1,4 +1,4 @@
-"""History on a real server: every version is kept, and at any moment the history shows what `find` returned then."""
+"""History on a real server: every version is kept, and the history at any time equals `find` at that time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def history(ctx: JobContext) -> DataFrame:
 def content(ctx: JobContext) -> list[tuple[Any, ...]]:
     columns = [
         name for name in HISTORY_BOOKKEEPING if name not in ("_rescued", "_document")
-    ]  # a VARIANT equals nothing
+    ]  # a VARIANT cannot be compared
     return sorted(map(tuple, history(ctx).select(*columns, F.hex("_document")).collect()), key=repr)
 
 
@@ -60,7 +60,7 @@ def as_of(ctx: JobContext, position: str) -> dict[str, bytes]:
 
 
 def change_everything(database: Db, mongo: MongoClient[dict[str, Any]]) -> list[Moment]:
-    """Five documents live and die; between, the cluster time and what `find` returns."""
+    """Change five documents in several steps. Return the position and the result of `find` after each step."""
 
     def now() -> Moment:
         return snapshot_position(*operation_time(mongo)), documents_in_source(database, "a")
@@ -110,7 +110,7 @@ def test_at_any_moment_the_history_shows_what_find_returned_then(
     crashing = JobContext(
         ctx.settings, spark, CrashingTables(spark, ctx.tables.lake, {"left": 1, "after": 0}, of="a_history")
     )
-    with pytest.raises(Crash):  # silver is complete then, its history is not
+    with pytest.raises(Crash):  # silver is complete, its history is not
         run_silver(crashing)
     run_silver(ctx)
     for position, documents in moments:
@@ -138,14 +138,14 @@ def test_at_any_moment_the_history_shows_what_find_returned_then(
 
 
 def versions(ctx: JobContext) -> dict[str, list[Any]]:
-    """Documents by key, in order."""
+    """Return the documents of all versions by key, oldest first."""
     ordered = history(ctx).where("_document IS NOT NULL").groupBy("_key")
     rows = ordered.agg(F.array_sort(F.collect_list(F.struct("_position", "_document"))).alias("versions")).collect()
     return {row["_key"]: [version["_document"] for version in row["versions"]] for row in rows}
 
 
 def assert_images_chain(ctx: JobContext) -> None:
-    """Every pre-image is the version before."""
+    """Assert that every pre-image equals the version before it."""
     ended = {
         (row["_key"], row["_valid_to_position"]): bytes(row["_document"])
         for row in history(ctx).where("NOT _deleted").collect()
@@ -163,7 +163,7 @@ def assert_images_chain(ctx: JobContext) -> None:
         )
 
 
-# scenario: H03, H07; a switch in the middle of a life
+# scenario: H03, H07; history is switched on in the middle of an incarnation
 @pytest.mark.long
 def test_a_history_begun_later_is_filled_from_bronze_and_drops_and_renames_end_it(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
@@ -254,5 +254,5 @@ def test_a_cut_names_the_version_that_maintenance_left(
     database.b.insert_one({"_id": 2})
     land(ctx)
     assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), (
-        "VACUUM will take the files of the older one"
+        "VACUUM deletes the files of the older version"
     )

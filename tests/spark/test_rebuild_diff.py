@@ -1,4 +1,4 @@
-"""Comparison of silver with its rebuild and with the source, as DataFrames."""
+"""Comparisons of `reconcile` and `rebuild` on DataFrames."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.model.range_digest import RangeDigest, digest
 from pipelines.silver.rebuild_diff import changed_rows, retyped
-from pipelines.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
+from pipelines.silver.reconcile_diff import WAITING, differences, silver_documents, silver_sums
 
 SILVER = (
     "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _collection_uuid STRING, "
-    "_exact BOOLEAN, "
-    "_pending ARRAY<STRUCT<position: STRING, patch: BINARY>>, _document BINARY"
+    "_exact BOOLEAN, _pending ARRAY<STRUCT<position: STRING, patch: BINARY>>, _document BINARY"
 )
 
 
@@ -30,14 +29,14 @@ def silver(spark: SparkSession, *rows: tuple[int, str, bool, bytes | None]) -> D
 
 
 # scenario: T08
-def test_only_ranges_that_differ_are_looked_at_and_what_moved_is_left_out(spark: SparkSession) -> None:
+def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left_out(spark: SparkSession) -> None:
     rows = silver(
         spark,
         (1, "5", False, document(1)),
         (2, "5", False, document(2, v=1)),
-        (3, "9", False, document(3)),  # changed after the comparison's position
-        (4, "9", True, document(4)),  # deleted after the comparison's position
-        (5, "5", False, None),  # waits for its document
+        (3, "9", False, document(3)),  # changed after the read
+        (4, "9", True, document(4)),  # deleted after the read
+        (5, "5", False, None),  # has no document yet
         (6, "5", True, document(6)),
         (11, "5", False, document(11)),
     )
@@ -49,7 +48,7 @@ def test_only_ranges_that_differ_are_looked_at_and_what_moved_is_left_out(spark:
     assert sums == {
         0: RangeDigest.of([document(1), document(2, v=1)]),
         1: RangeDigest.of([document(11)]),
-        WAITING_RANGE: RangeDigest.of([b""]),
+        WAITING: RangeDigest.of([b""]),
     }
 
     there = [document(number) for number in (1, 2, 3, 4, 7)]
@@ -67,11 +66,11 @@ def test_only_ranges_that_differ_are_looked_at_and_what_moved_is_left_out(spark:
     )
 
 
-def test_a_rebuilt_table_differs_where_a_row_says_something_else(spark: SparkSession) -> None:
+def test_a_rebuilt_table_differs_by_missing_extra_and_changed_rows(spark: SparkSession) -> None:
     present, rebuilt = [(1, "5", False, document(1))], [(1, "5", False, document(1))]
     present += [(2, "5", False, document(2)), (3, "5", False, document(3))]
     rebuilt += [(2, "6", True, document(2)), (4, "5", False, document(4))]
-    # deleted by event and by sweep; deleted by two events; purged on one side; restored below the purge watermark
+    # 5: deleted by its event and by a snapshot; 6: by two events; 7, 8: purged or not; 9: live below the watermark
     present += [(5, "7:~", True, None), (6, "6:t", True, None), (7, "2:t", True, None), (9, "2:t", True, None)]
     rebuilt += [(5, "6:t", True, None), (6, "7:t", True, None), (8, "2:t", True, None), (9, "2:t", False, document(9))]
     kinds = [*((key, "different") for key in "269"), ("3", "extra"), ("4", "missing")]

@@ -1,4 +1,4 @@
-"""`maintain` cleans up control tables, and the log of a table does not grow without limit."""
+"""`maintain`: retention of control rows, and a bounded Delta log for tables that live for years."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import PROPERTIES, BronzeWriter
 from pipelines.control.cuts import Cut, open_cuts, publish
-from pipelines.io.ddl import schema_of
 from pipelines.io.increments import inserted
-from pipelines.io.tables import Tables
+from pipelines.io.tables import Tables, schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.job import run_maintain
@@ -56,7 +55,7 @@ def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
     return sorted(tuple(row) if len(columns) > 1 else row[0] for row in rows)
 
 
-def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) -> None:
+def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> None:
     for bronze, number, days in (("one", 1, 90), ("one", 2, 30), ("one", 3, 1), ("two", 1, 90), ("two", 2, 60)):
         publish(tables, Cut(number, bronze, number, None, None, (), {}, days_ago(days)))
     fill(
@@ -109,7 +108,7 @@ def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) 
 
     versions = {name: tables.version(name) for name in tables.names("control")}
     assert {retention.run(name) for name in versions} == {(0, "")}
-    assert {name: tables.version(name) for name in versions} == versions, "nothing to delete is no commit"
+    assert {name: tables.version(name) for name in versions} == versions, "without rows to delete there is no commit"
     for_ever = MaintenanceSettings(
         **{
             f"{name}_retention_hours": None
@@ -119,7 +118,7 @@ def test_old_rows_of_control_tables_go_and_what_is_needed_stays(tables: Tables) 
     assert {Retention(tables, for_ever, NOW + timedelta(days=9999)).run(name) for name in versions} == {(0, "")}
 
 
-def test_results_of_quality_runs_stay_as_far_back_as_the_next_run_looks(tables: Tables) -> None:
+def test_quality_results_stay_as_far_back_as_the_next_run_compares(tables: Tables) -> None:
     def ran(
         days: int, suite: str, success: bool = True, expectation: str = "not_null", scope: str = "all"
     ) -> dict[str, Any]:
@@ -154,10 +153,7 @@ def context(tables: Tables, **maintenance: Any) -> JobContext:
 
 
 def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
-    """Commits as the native engine makes them, each hundredth by Spark, over *days* that end now.
-
-    The log's files are as old.
-    """
+    """Write commits like the native engine, every hundredth by Spark, with log files spread over the last *days*."""
     first, last = tables.version(BRONZE) + 1, days * a_day
     for version in range(first, last + 1):
         if version % 100 == 0:
@@ -188,11 +184,11 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
     ("days", "a_day", "maintenance", "hours"),
     [
         (365, 2, {}, 168),
-        (10, 150, {"log_max_files": 100}, 24),
-    ],  # the second: as many files a day as a commit each second makes by default
+        (10, 150, {"log_max_files": 100}, 24),  # a commit each second has this ratio by default
+    ],
     ids=["a year", "a busy table"],
 )
-def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
+def test_after_a_year_a_command_costs_what_it_cost_on_day_one(
     tables: Tables, lake: Any, days: int, a_day: int, maintenance: dict[str, Any], hours: int
 ) -> None:
     writer = BronzeWriter(tables, "test", "me", lambda: time.time_ns() // 1000, native_workers=1)
@@ -200,7 +196,7 @@ def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
     log = Path(lake.path(BRONZE)) / "_delta_log"
 
     def cost() -> tuple[int, int]:
-        """Return the files read and the listings of the log for the steps of every verb: position, open, read, commit, status."""
+        """Count log files read and log listings: find the offset, open, read and commit to the table, run `status`."""
         with ReadWatch(log) as reads:
             committed(tables, BRONZE)
             assert tables.read(BRONZE).where(F.col("batch").isNotNull()).count() > 0
@@ -228,10 +224,10 @@ def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
     assert tables.properties(BRONZE)["delta.logRetentionDuration"] == f"interval {hours} hours"
     heartbeats(
         -(-tables.version(BRONZE) // 100) * 100 + 2
-    )  # Spark's commit makes a checkpoint, and removes what is older
+    )  # Spark's commit writes a checkpoint and removes older log files
     commits = len(list(log.glob("*.json")))
     assert commits <= (hours // 24 + 1) * a_day + 200, (
-        "whole days, from the checkpoint before them on, and those since this one"
+        "whole days since the checkpoint before them, and the commits since the last checkpoint"
     )
     files_now, listings_now = cost()
     assert files_now <= 2 * files
@@ -243,7 +239,7 @@ def test_after_a_year_a_verb_costs_what_it_cost_on_day_one(
     "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"
 )
 @pytest.mark.parametrize(("days", "is_kept"), [(9, True), (40, False)])
-def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(
+def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
     tables: Tables, tmp_path: Path, days: int, is_kept: bool
 ) -> None:
     tables.create(BRONZE, schema_of(C.BRONZE_DDL), properties=PROPERTIES)
@@ -255,7 +251,7 @@ def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(
         )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(Progress(tables.id(BRONZE), 1), Incarnations())
+    orders.advance(Progress(tables.id(BRONZE), 1), Incarnations())
 
     def later(name: str, of: Tables, days: int) -> Tables:
         idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
@@ -267,10 +263,10 @@ def test_what_a_late_silver_has_not_read_stays_but_not_for_ever(
     clean_up_logs(tables.spark, tmp_path / "tomorrow")
     run_maintain(context(tomorrow, tombstone_retention_hours=None))
     read = sorted(row["batch"] for row in inserted(tomorrow, BRONZE, 2, tomorrow.version(BRONZE)).collect())
-    assert read == ([2, 3] if is_kept else [1, 2, 3]), "the changes alone, or all rows"
+    assert read == ([2, 3] if is_kept else [1, 2, 3]), "only the changes, or all rows"
 
 
-def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables: Tables, lake: Any) -> None:
+def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, lake: Any) -> None:
     tables.create(BRONZE, schema_of(C.BRONZE_DDL), properties=PROPERTIES)
     for number in range(6):
         tables.set_properties(BRONZE, {"test.number": str(number)})
@@ -294,13 +290,13 @@ def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables
     assert kept(log_max_files=None) == ("interval 168 hours", "interval 168 hours")
 
     def silver_is_behind_by(hours: int) -> None:
-        for version in (0, 1):  # Delta takes no commit for older than the one before
+        for version in (0, 1):  # Delta lets no commit be older than the one before it
             file = Path(lake.path(BRONZE)) / "_delta_log" / f"{version:020}.json"
             os.utime(file, (time.time() - hours * 3600,) * 2)
 
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.save_progress(Progress(tables.id(BRONZE), 0), Incarnations())
+    orders.advance(Progress(tables.id(BRONZE), 0), Incarnations())
     open_cuts(tables)
     silver_is_behind_by(30)
     assert kept() == ("interval 168 hours", "interval 168 hours")
@@ -310,6 +306,8 @@ def test_a_busy_tables_log_goes_back_for_fewer_days_unless_silver_is_late(tables
     assert kept(log_max_files=1) == ("interval 360 hours", "interval 360 hours")
     assert notes[-1] == "silver.orders has not read it for 300 hours: its files and its log are kept for 360 hours"
     silver_is_behind_by(721)
-    assert kept(log_max_files=1) == ("interval 24 hours", "interval 24 hours"), "nobody merges it any more"
+    assert kept(log_max_files=1) == ("interval 24 hours", "interval 24 hours"), (
+        "an abandoned silver table keeps nothing"
+    )
     assert notes[-1] == ""
     assert tables.properties(C.CUTS)["delta.logRetentionDuration"] == "interval 24 hours"

@@ -1,4 +1,4 @@
-"""What `reconcile` counts and compares by."""
+"""`reconcile`: order of `_id`s, ranges, digests, and rows for absent documents."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_document_is_counted_in_the_range_whose_lower_bound_it_reaches() -> No
     assert [RangeFinder([]).number(document(value)) for value in (1, "x")] == [0, 0]
 
 
-def test_a_sum_knows_neither_order_nor_batches_and_tells_every_change() -> None:
+def test_a_digest_is_independent_of_order_and_batches_and_shows_every_change() -> None:
     documents = [document(number, v=number) for number in range(100)]
     whole = RangeDigest.of(documents)
     assert RangeDigest.of(reversed(documents[:50])) + RangeDigest.of(documents[50:]) == whole
@@ -105,7 +105,7 @@ def test_portions_fit_into_a_command() -> None:
     assert list(portions([])) == []
 
 
-def test_an_absent_document_is_a_delete_at_the_cluster_time_of_the_look() -> None:
+def test_an_absent_document_is_a_delete_at_the_cluster_time_of_the_read() -> None:
     chunk = ChunkStamp(Stamp("shop", "run", 1), "reconcile", 0, "shop", "orders", "ab", 1000, 5)
     (row,) = absent_table([identifier_of(document(7, a=1)).hex()], chunk).to_pylist()
     assert (row["op"], row["operation_type"], row["position"], row["envelope"]) == ("d", "absent", chunk.position, None)
