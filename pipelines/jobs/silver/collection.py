@@ -18,7 +18,7 @@ from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
 from pipelines.jobs.silver.table_names import table_of
-from pipelines.jobs.silver.undecodable import note_poison
+from pipelines.jobs.silver.undecodable import record_poison
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import CHANGE_OPS, SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
@@ -144,11 +144,11 @@ class CollectionRun:
         else:
             state = latest_per_key(changes)
         if census.holds_poison:
-            note_poison(self.ctx, self.namespace, state)
+            record_poison(self.ctx, self.namespace, state)
         known, (shape, schema_changes) = shape, self._evolved(shape, census)
         if schema_changes:
             table.change_schema(shape, schema_changes, known=known)
-            self._note(schema_changes)
+            self._record(schema_changes)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, Merged(0, 0, 0), len(schema_changes)
         state = incarnations.retired(state)
@@ -211,11 +211,11 @@ class CollectionRun:
         sweeps = sweeps_of(self.ctx, self.bronze, self.namespace, increment, after)
         return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
 
-    def _note(self, changes: Sequence[SchemaChange]) -> None:
-        note_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)
+    def _record(self, changes: Sequence[SchemaChange]) -> None:
+        record_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)
 
 
-def note_schema_changes(
+def record_schema_changes(
     ctx: JobContext, table: TableName, changes: Iterable[SchemaChange], bronze_version: int
 ) -> None:
     """I/O: writes one commit to ``control.schema_changes``. The table must exist."""

@@ -22,7 +22,7 @@ _MAINTENANCE: Final = (
 )
 
 
-def publish_cut(ctx: JobContext, bronze: BronzeState, now: ProgressIndex) -> ProgressIndex:
+def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> ProgressIndex:
     """Publish a cut at the end of a silver run over all collections.
 
     I/O: writes one commit to ``control.cuts``; none if no table has changed since the last cut. None either if bronze
@@ -31,41 +31,44 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, now: ProgressIndex) -> Pro
     Args:
         ctx: The pipeline.
         bronze: The state of bronze that the run has merged.
-        now: The progress index at the end of the run.
+        index: The progress index at the end of the run.
 
     Returns:
-        *now* with the new cut; *now* itself if none was published.
+        *index* with the new cut; *index* itself if none was published.
 
     Effects on failure:
         The cut may be published although the progress index is not stored. Then the next run publishes a cut with the
         same number, and the newer one counts.
     """
-    last, before = bronze.progress_index.cut, bronze.progress_index
-    known = -1 if last is None else last.bronze_version
-    changed = [namespace for namespace, own in now.own.items() if own > known]
+    last = bronze.progress_index.cut
+    last_version = -1 if last is None else last.bronze_version
+    changed = [namespace for namespace, own in index.own.items() if own > last_version]
     if not changed:
-        return now
-    is_overdue = any(own > known for own in before.own.values())  # an earlier run changed tables without a cut
+        return index
+    # An earlier run changed tables without a cut: this one reaches back to the last cut.
+    is_overdue = any(own > last_version for own in bronze.progress_index.own.values())
     increment = (
-        BronzeIncrement.read(ctx.tables, bronze.table, known, now.complete_through) if is_overdue else bronze.increment
+        BronzeIncrement.read(ctx.tables, bronze.table, last_version, index.complete_through)
+        if is_overdue
+        else bronze.increment
     )
     reach = increment.reach
     if not reach.whole:
-        return now
+        return index
     if last is not None:
         reach = reach.beside(last.position, last.read_position)
     cut = Cut(
         number=1 if last is None else last.number + 1,
-        bronze=now.bronze_id,
-        bronze_version=now.complete_through,
+        bronze=index.bronze_id,
+        bronze_version=index.complete_through,
         position=reach.position,
         read_position=reach.read_position,
-        because=tuple(_doubts(ctx, bronze.table, reach, now)),
-        tables=now.versions,
+        because=tuple(_doubts(ctx, bronze.table, reach, index)),
+        tables=index.versions,
         published_at=datetime.now(UTC),
     )
     publish(ctx.tables, cut)
-    return replace(now, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
+    return replace(index, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
 
 
 def only_maintained(tables: Tables, table: TableName, after: int | None, through: int) -> bool:
@@ -107,13 +110,13 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(ctx: JobContext, bronze: TableName, reach: Reach, now: ProgressIndex) -> Iterator[str]:
+def _doubts(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:
     """Yield the reasons why the tables may differ from the source at the cut's position."""
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
         yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached
     # Read again: a gap that was recorded during the run counts as well.
-    if any(gap.before > (now.healed or "") for gap in standing_gaps(ctx.tables, bronze)):
+    if any(gap.before > (index.healed or "") for gap in standing_gaps(ctx.tables, bronze)):
         yield "gap"  # events are lost, and no complete snapshot has read every collection since
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
-    yield from sorted({reason for reasons in now.doubts.values() for reason in reasons})
+    yield from sorted({reason for reasons in index.doubts.values() for reason in reasons})

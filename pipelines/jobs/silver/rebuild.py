@@ -17,7 +17,7 @@ from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
 from pipelines.jobs.silver.bronze_state import BronzeState
-from pipelines.jobs.silver.collection import CollectionRun, note_schema_changes
+from pipelines.jobs.silver.collection import CollectionRun, record_schema_changes
 from pipelines.jobs.silver.shadow_table import new_shadow, require_all_keys
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.model.namespaces import Namespace
@@ -111,22 +111,22 @@ def run_rebuild(
     table, row_filter = TableName("silver", name.removeprefix("silver.")), _row_filter(keys, since)
     if not dry_run:
         _require_stopped(ctx)
-    present, namespace = _present(ctx, table)
-    through = _merged_through(ctx, namespace, present)
+    existing, namespace = _existing_table(ctx, table)
+    through = _merged_through(ctx, namespace, existing)
     bronze = BronzeState.read(ctx, ProgressIndex(through.bronze_id, {}, -1), through)
     with new_shadow(ctx.tables, table) as shadow:
         if not row_filter.is_all:
-            shadow.make_like(present, str(namespace))
+            shadow.make_like(existing, str(namespace))
         run = _ShadowRun(ctx, namespace, bronze, shadow, row_filter)
         run.run()
         require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
-        result = _compare(ctx, present, shadow.name, through.version, row_filter)
+        result = _compare(ctx, existing, shadow.name, through.version, row_filter)
         if not dry_run:
             _require_stopped(ctx)
-            _replace_rows(ctx, present, shadow, namespace, row_filter)
+            _replace_rows(ctx, existing, shadow, namespace, row_filter)
             if result.retyped:
                 retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
-                note_schema_changes(ctx, table, retypings, through.version)
+                record_schema_changes(ctx, table, retypings, through.version)
             result = replace(result, swapped=True)
     return result
 
@@ -157,7 +157,7 @@ class _ShadowRun(CollectionRun):
         settings = super()._settings
         return settings.model_copy(update={"on_drop": "soft_delete"}) if settings.on_drop == "archive" else settings
 
-    def _note(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: columns of a shadow table are not recorded
+    def _record(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: columns of a shadow table are not recorded
         return
 
 
@@ -181,15 +181,15 @@ def _require_stopped(ctx: JobContext) -> None:
         )
 
 
-def _present(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
-    present = SilverTable(ctx.tables, table)
-    namespace = present.namespace()
+def _existing_table(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
+    existing = SilverTable(ctx.tables, table)
+    namespace = existing.namespace()
     if namespace is None or table_of(ctx, namespace) != table:
         raise ConfigurationError(f"there is no silver table {table.name}", next_step="strandline status lists them")
-    return present, namespace
+    return existing, namespace
 
 
-def _merged_through(ctx: JobContext, namespace: Namespace, present: SilverTable) -> Progress:
+def _merged_through(ctx: JobContext, namespace: Namespace, existing: SilverTable) -> Progress:
     """Return the version of bronze that the table has merged.
 
     If that version can no longer be read, return the newest one. The rebuilt table then also has rows that silver has
@@ -198,16 +198,16 @@ def _merged_through(ctx: JobContext, namespace: Namespace, present: SilverTable)
     bronze = bronze_table(ctx.settings.source.name)
     bronze_id = ctx.tables.id(bronze)
     progress_index = ProgressIndex.read(ctx.tables, bronze_id)
-    version = progress_index.reached(namespace, present.progress())
+    version = progress_index.reached(namespace, existing.progress())
     if version < 0:
-        raise ConfigurationError(f"{present.name} was not built from this bronze", next_step="strandline silver")
+        raise ConfigurationError(f"{existing.name} was not built from this bronze", next_step="strandline silver")
     if not is_readable(ctx.tables, bronze, version):
         newest = ctx.tables.version(bronze)
         _log.warning(
             "version %d of %s cannot be read any more: %s is built up to version %d",
             version,
             bronze,
-            present.name,
+            existing.name,
             newest,
         )
         version = newest
@@ -218,15 +218,15 @@ def _compare(
     ctx: JobContext, table: SilverTable, shadow: TableName, version: int, row_filter: RowFilter
 ) -> RebuildResult:
     """Compare the two tables without tombstones that may have been purged: bronze still has their events."""
-    purge_watermark, present, rebuilt = table.purge_watermark(), ctx.tables.read(table.name), ctx.tables.read(shadow)
-    types = tuple(retyped(present.schema, rebuilt.schema))
+    purge_watermark, existing, rebuilt = table.purge_watermark(), ctx.tables.read(table.name), ctx.tables.read(shadow)
+    types = tuple(retyped(existing.schema, rebuilt.schema))
     if row_filter.keys:
-        present = present.where(F.col("_key").isin(*row_filter.keys))
+        existing = existing.where(F.col("_key").isin(*row_filter.keys))
     elif row_filter.since:
-        present = present.join(rebuilt.select("_key"), "_key", "left_semi")
+        existing = existing.join(rebuilt.select("_key"), "_key", "left_semi")
     kinds = {
         row["kind"]: row["count"]
-        for row in changed_rows(present, rebuilt, purge_watermark=purge_watermark).groupBy("kind").count().collect()
+        for row in changed_rows(existing, rebuilt, purge_watermark=purge_watermark).groupBy("kind").count().collect()
     }
     counts = {kind: kinds.get(kind, 0) for kind in ("missing", "extra", "different")}
     return RebuildResult(
@@ -235,18 +235,18 @@ def _compare(
 
 
 def _replace_rows(
-    ctx: JobContext, present: SilverTable, shadow: SilverTable, namespace: Namespace, row_filter: RowFilter
+    ctx: JobContext, existing: SilverTable, shadow: SilverTable, namespace: Namespace, row_filter: RowFilter
 ) -> None:
     """Replace the table, or its rebuilt rows, in one commit."""
     if row_filter.is_all:
-        properties = ctx.tables.properties(present.name) | ctx.tables.properties(shadow.name)
-        swap(ctx.tables, present.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
+        properties = ctx.tables.properties(existing.name) | ctx.tables.properties(shadow.name)
+        swap(ctx.tables, existing.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
         return
     owner = str(namespace), ctx.settings.source.name
-    if shadow.open(*owner).shape != present.open(*owner).shape:
+    if shadow.open(*owner).shape != existing.open(*owner).shape:
         raise ContractError(
-            f"these rows need other columns than {present.name} has", next_step="rebuild the whole table"
+            f"these rows need other columns than {existing.name} has", next_step="rebuild the whole table"
         )
-    merge = ctx.tables.merge(present.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
+    merge = ctx.tables.merge(existing.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
     merge = merge.update_all().insert_all()
     (merge.delete_unmatched(when=f"t._key IN ({literals(row_filter.keys)})") if row_filter.keys else merge).execute()

@@ -13,7 +13,7 @@ from pipelines.model.namespaces import Namespace
 from pipelines.silver.poison import poisoned_documents
 
 
-def note_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
+def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
     """I/O: writes a dead letter for each document of *state* that silver can store only as bytes. Idempotent."""
     found = poisoned_documents(state).withColumns(
         {
