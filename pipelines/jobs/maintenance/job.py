@@ -46,8 +46,8 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     files that no version of the last ``maintenance.retention_hours`` needs. Bronze keeps files and log for longer, up
     to 30 days, while a silver table has older commits of it to read.
 
-    I/O: migrates the lake first, as `migrate`; writes at most one commit per step and table. Writers may run
-    concurrently: if one conflicts with a step, the writer wins and the step is skipped.
+    I/O: migrates the lake first, as `migrate`; then writes commits to every table, none for a step without effect.
+    Writers may run concurrently: if one conflicts with a step, the writer wins and the step is skipped.
 
     Effects on failure:
         All other tables are maintained; then the first error is raised, as by `parallel_map`. Calling again is safe.

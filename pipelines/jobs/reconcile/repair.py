@@ -30,7 +30,7 @@ from pipelines.source.client import (
 )
 from pipelines.source.document_reread import read_at
 
-RECONCILED = "reconcile"
+REPAIR_SNAPSHOT_ID = "reconcile"
 """Snapshot id of repair rows, which belong to no snapshot."""
 
 _MAX_DOCUMENTS = 1_000
@@ -85,7 +85,7 @@ def _delete_mapper(namespace: Namespace, uuid: str | None, stamp: Stamp) -> Batc
     def delete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
+                chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *cluster_time_of(row["compared_at"]))
                 yield from absent_table([row["key"]], chunk).to_batches()
 
     return delete
@@ -140,7 +140,7 @@ def _read(
                 f"{namespace} was dropped or made anew while it was read", next_step="strandline reconcile, again"
             )
     uuid, capped = (None, False) if collection is None else (collection.uuid, collection.capped)
-    chunk = ChunkStamp(stamp, RECONCILED, 0, *namespace, uuid, *at, capped=capped)
+    chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *at, capped=capped)
     present = {document_merge_key(document) for document in documents}
     absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in present]
     if documents:

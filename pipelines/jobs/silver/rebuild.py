@@ -46,7 +46,7 @@ class RebuildResult:
     bronze_version: int
     """Version of bronze up to which both tables were compared."""
     rows: int
-    """Rows of the rebuilt table, or of its rebuilt rows."""
+    """Rows of the rebuilt table, or of the part that was rebuilt."""
     missing: int
     """Rows that only the rebuilt table has."""
     extra: int
@@ -157,8 +157,8 @@ class _ShadowRun(CollectionRun):
         settings = super()._settings
         return settings.model_copy(update={"on_drop": "soft_delete"}) if settings.on_drop == "archive" else settings
 
-    def _record(self, changes: Sequence[SchemaChange]) -> None:  # noqa: ARG002  # why: columns of a shadow table are not recorded
-        return
+    def _record(self, _: Sequence[SchemaChange]) -> None:
+        """Record nothing: columns of a shadow table are not schema changes of silver."""
 
 
 def _row_filter(keys: Sequence[str], since: str | None) -> RowFilter:
