@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.silver.table_names import conflicts, table_of
+from pipelines.jobs.silver.table_names import name_conflicts, table_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.tables import TableName
 from pipelines.settings.configuration import Settings
@@ -59,9 +59,9 @@ def _another_source() -> dict[str, Any]:
 
 def test_only_collections_that_would_share_a_table_are_in_conflict(tables: Tables) -> None:
     ctx, alone = context(tables, "deployment", "collection"), Namespace("one", "alone")
-    found = conflicts(ctx, [alone, ONE, OTHER])
+    found = name_conflicts(ctx, [alone, ONE, OTHER])
     assert set(found) == {ONE, OTHER}
     assert "one.orders and other.orders would share silver.orders" in str(found[ONE])
     SilverTable(tables, TableName("silver", "orders")).open(str(OTHER), "test")
-    assert set(conflicts(ctx, [alone, ONE, OTHER])) == {ONE}, "the table goes on for the collection that has it"
-    assert conflicts(context(tables, "deployment"), [alone, ONE, OTHER]) == {}
+    assert set(name_conflicts(ctx, [alone, ONE, OTHER])) == {ONE}, "the table goes on for the collection that has it"
+    assert name_conflicts(context(tables, "deployment"), [alone, ONE, OTHER]) == {}

@@ -110,7 +110,7 @@ def _retention(ctx: JobContext, table: TableName) -> Kept:
 
 @dataclass(frozen=True)
 class _LateReader:
-    """A silver table that has not read all of bronze."""
+    """Silver table that has not read all of bronze."""
 
     table: TableName
     hours: float

@@ -20,7 +20,7 @@ from pipelines.model.tables import TableName
 
 
 def run_sql(ctx: JobContext, statement: str) -> DataFrame:
-    """Run a query such as ``select … from silver.flights join gold.fleet_age …`` in the lake of *ctx*.
+    """Return the result of a query such as ``select … from silver.flights join gold.fleet_age …``.
 
     Bronze shows documents as JSON. Additional views: ``bronze.<source>_debezium`` and ``…_debezium_tombstones`` (events
     in Debezium's format) and ``bronze.<source>_transactions`` (begin and end of each transaction).

@@ -80,7 +80,8 @@ class CollectionRun:
     def run(self) -> SilverResult:
         """Merge the collection's new rows.
 
-        I/O: reads bronze; writes the silver table. Order of side effects: MERGE, drops and renames, sweeps, progress.
+        I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
+        letters, new columns, MERGE, drops and renames, sweeps, progress.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.bronze.through

@@ -21,7 +21,7 @@ from pipelines.jobs.silver.collection import CollectionRun, SilverResult
 from pipelines.jobs.silver.cuts import publish_cut
 from pipelines.jobs.silver.history import HistoryRun
 from pipelines.jobs.silver.run_plan import RunPlan, plan_run, versions_of
-from pipelines.jobs.silver.table_names import conflicts
+from pipelines.jobs.silver.table_names import name_conflicts
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
 from pipelines.silver.progress_index import ProgressIndex
@@ -103,11 +103,11 @@ def _merge_collections(
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before parallel writers need it
     tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
-    name_conflicts = conflicts(ctx, namespaces)
+    refused = name_conflicts(ctx, namespaces)
 
     def merge_one(namespace: Namespace) -> SilverResult:
-        if namespace in name_conflicts:  # neither collection may write to a table that both would use
-            raise name_conflicts[namespace]
+        if namespace in refused:  # neither collection may write to a table that both would use
+            raise refused[namespace]
         result = _merge_collection(ctx, bronze, namespace, tables_at_once)
         _count(result)
         report(result)

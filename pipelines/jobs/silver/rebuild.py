@@ -133,7 +133,7 @@ def run_rebuild(
 
 @dataclass(frozen=True)
 class _ShadowRun(CollectionRun):
-    """Silver run that merges all of bronze into a shadow table."""
+    """Silver run that merges the selected rows of bronze, of all versions, into a shadow table."""
 
     shadow: SilverTable
     row_filter: RowFilter
@@ -146,7 +146,7 @@ class _ShadowRun(CollectionRun):
         return self.row_filter.apply(super()._changes(after, incarnations, known))
 
     def all_changes(self) -> DataFrame:
-        """Return all bronze rows from which the shadow is built, whatever progress it has stored."""
+        """Return the selected rows of bronze, whatever progress the shadow table has stored."""
         incarnations = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
         rows = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & (is_of(self.namespace) | incarnations.brings()))
         return self.row_filter.apply(rows)

@@ -29,7 +29,7 @@ def table_of(ctx: JobContext, namespace: Namespace) -> TableName:
     return other if _holds(ctx, other, namespace) and not _holds(ctx, table, namespace) else table
 
 
-def conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
+def name_conflicts(ctx: JobContext, namespaces: Sequence[Namespace]) -> dict[Namespace, ContractError]:
     """Return an error for each collection whose table belongs to another one of *namespaces*.
 
     I/O: reads the owner of each shared table. The owner itself has no error.
