@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pipelines.io.file_maintenance import Kept, committed_at, compact, keep_for, vacuum
+from pipelines.io.file_maintenance import FileRetention, committed_at, compact, set_retention, vacuum
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
@@ -71,7 +71,7 @@ def _maintain(
     detail = tables.detail(table)
     late = _late_reader(ctx, table) if is_bronze else None
     configured, needed = _retention(ctx, table), _retention_hours_for(late)
-    keep_for(tables, table, configured.at_least(needed), detail["properties"])
+    set_retention(tables, table, configured.at_least(needed), detail["properties"])
     before = int(detail["numFiles"])
     purged = _purged(table, purge, retention)
     compacted = compact(tables, table)
@@ -93,13 +93,13 @@ def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention
     return purge.run(table) if purge is not None else PurgeResult()
 
 
-def _retention(ctx: JobContext, table: TableName) -> Kept:
+def _retention(ctx: JobContext, table: TableName) -> FileRetention:
     """Return the configured retention of files and log.
 
     It is shorter for tables with many log files, and for control tables, whose old versions nobody reads.
     """
     settings = ctx.settings.maintenance
-    kept = Kept(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
+    kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if table.layer == "control":
         return kept.at_most(settings.max_downtime_hours)
     files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0
@@ -134,7 +134,7 @@ def _late_reader(ctx: JobContext, bronze: TableName) -> _LateReader | None:
     progress: dict[TableName, int] = {}
     for namespace in known_collections(ctx, progress_index):
         for each in tables_of(ctx, namespace):
-            progress[each.name] = progress_index.reached(namespace, each.progress())
+            progress[each.name] = progress_index.reached_version(namespace, each.progress())
     first_unread = {table: version + 1 for table, version in progress.items() if 0 <= version < newest}
     committed, now = committed_at(ctx.tables, bronze, set(first_unread.values())), datetime.now(UTC)
     readers = [

@@ -75,11 +75,11 @@ class TombstonePurge:
         progress = silver.progress() if namespace is not None else None
         if namespace is None or progress is None or progress.bronze_id != self.through.bronze_id:
             return PurgeResult()
-        after = self._progress_index.reached(namespace, progress)
+        after = self._progress_index.reached_version(namespace, progress)
         gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
         safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
         removed, left = silver.purge(safe.position)
-        return PurgeResult(removed, f"tombstones wait for {safe.awaits}" if left and safe.awaits else "")
+        return PurgeResult(removed, f"tombstones wait for {safe.blocked_by}" if left and safe.blocked_by else "")
 
     def _unread_bound(self, after: int) -> Iterator[WatermarkBound]:
         """Yield the oldest position of bronze rows that the table has not merged."""

@@ -12,7 +12,7 @@ from pipelines.bronze.debezium import debezium_events
 from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transactions
 from pipelines.gold.publish import load_graph
-from pipelines.gold.query import Shown, query
+from pipelines.gold.query import VirtualTable, query
 from pipelines.jobs.context import JobContext
 from pipelines.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from pipelines.model.table_schemas import bronze_table
@@ -50,7 +50,7 @@ def versions(ctx: JobContext, table: str) -> DataFrame:
     return run_sql(ctx, f"SELECT *, _cluster_time AS _valid_from, CAST(NULL AS TIMESTAMP) AS _valid_to FROM {table}")
 
 
-def _bronze_views(ctx: JobContext) -> dict[TableName, Shown]:
+def _bronze_views(ctx: JobContext) -> dict[TableName, VirtualTable]:
     """Return the views on bronze by name; empty if bronze does not exist."""
     source = ctx.settings.source.name
     bronze = bronze_table(source)

@@ -79,7 +79,9 @@ class CatchUpBarrier:
         for namespace in namespaces:
             progress = SilverTable(tables, table_of(self.ctx, namespace)).progress()
             merged = (
-                progress_index.complete_through if progress is None else progress_index.reached(namespace, progress)
+                progress_index.complete_through
+                if progress is None
+                else progress_index.reached_version(namespace, progress)
             )
             if merged < version:
                 lagging.setdefault(merged, []).append(namespace)

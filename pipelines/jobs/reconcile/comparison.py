@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import RetriableError
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
 from pipelines.jobs.reconcile.source_digests import RangeRead, SourceDigests
@@ -22,7 +22,7 @@ from pipelines.model.position import snapshot_position
 from pipelines.model.range_digest import RangeDigest
 from pipelines.model.table_schemas import RECONCILE, RECONCILE_DDL, SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import literal
-from pipelines.silver.reconcile_diff import WAITING, differences, silver_documents, silver_sums
+from pipelines.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
 from pipelines.source.client import AnyClient, find_collection, operation_time
 
 _log = logging.getLogger("strandline.reconcile")
@@ -84,7 +84,7 @@ class Comparison:
             RetriableError: Silver does not catch up, or the source cannot be read at the chosen cluster time.
         """
         unequal = self._unequal_ranges(reads)
-        differing = [number for number in unequal if number != WAITING]
+        differing = [number for number in unequal if number != WAITING_RANGE]
         result = ComparisonResult(
             str(self.namespace), sum(read.sum.documents for read in reads), len(reads), len(differing)
         )
@@ -116,12 +116,12 @@ class Comparison:
         return rows.where(F.coalesce(F.col("_collection_uuid") == F.lit(collection.uuid), F.lit(True)))
 
     def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
-        """Return the numbers of ranges whose digests differ, and `WAITING` if rows wait for their document."""
+        """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
         rows = silver_sums(self._rows(), self.source.bounds, [read.position for read in reads]).collect()
         sums: dict[int, list[RangeDigest]] = {}
         for row in rows:
             sums.setdefault(row["number"], []).append(RangeDigest.from_hex(row["documents"], row["total"]))
-        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING: RangeDigest()}
+        expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
         return [
             number for number, whole in expected.items() if whole != reduce(add, sums.get(number, []), RangeDigest())
         ]

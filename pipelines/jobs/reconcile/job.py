@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
-from pipelines.io.tables import schema_of
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
@@ -155,7 +155,7 @@ def _collections_to_compare(
     settings = ctx.settings.silver
     present = {Namespace(found.db, found.name) for found in captured_collections(client, selection)}
     present = {namespace for namespace in present if not namespace.is_temporary}
-    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own
+    known = ProgressIndex.read(ctx.tables, ctx.tables.id(bronze_table(ctx.settings.source.name))).own_versions
     gone = (
         set()
         if keeps_old_incarnations(settings.on_drop, settings.on_rename)

@@ -57,7 +57,7 @@ class BronzeState:
     @cached_property
     def current_names(self) -> Mapping[str, Namespace]:
         """Current name of each renamed collection, by UUID. Dropped collections are left out."""
-        return self.increment.moved(self.progress_index.moved)
+        return self.increment.current_names(self.progress_index.current_names)
 
     def increment_for(self, namespace: Namespace, progress: Progress | None, after: int) -> tuple[int, BronzeIncrement]:
         """Return the last version that a table has merged, and the increment that it needs.
@@ -81,8 +81,8 @@ class BronzeState:
     @cached_property
     def ended_names(self) -> frozenset[Namespace]:
         """Collections that were dropped or renamed before. I/O: reads bronze if the index does not record them."""
-        if self.progress_index.ended is not None:
-            return self.progress_index.ended
+        if self.progress_index.ended_names is not None:
+            return self.progress_index.ended_names
         return namespaces_that_ended(self.tables, self.table)
 
     @cached_property
@@ -123,7 +123,7 @@ def sweeps_of(
     if not selection_of(ctx.settings.capture).admits(*namespace):
         return
     for snapshot in increment.sweeping(namespace, after):
-        position, gone_by = snapshot.position_for(namespace), snapshot.gone_by(namespace)
+        position, absence_position = snapshot.sweep_position(namespace), snapshot.absence_position(namespace)
         is_kept = ctx.settings.silver.on_drop == "keep" and namespace not in snapshot.planned
-        if position is not None and gone_by is not None and not is_kept:
-            yield Sweep(snapshot.met(ctx.tables, bronze.table, namespace), position, gone_by)
+        if position is not None and absence_position is not None and not is_kept:
+            yield Sweep(snapshot.read_keys(ctx.tables, bronze.table, namespace), position, absence_position)

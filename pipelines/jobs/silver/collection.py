@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError
+from pipelines.io.ddl import schema_of
 from pipelines.io.merge import Merged
-from pipelines.io.tables import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
 from pipelines.jobs.silver.table_names import table_of
@@ -27,14 +27,14 @@ from pipelines.settings.silver import SilverSettings
 from pipelines.silver.batch_profile import BatchProfile, census_of_state, profile_batch
 from pipelines.silver.bronze_increment import BronzeIncrement
 from pipelines.silver.decode.rows import typed_rows
-from pipelines.silver.fold.patches import partly_folded
+from pipelines.silver.fold.patches import fold_selected_keys
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.key_filter import Keys
-from pipelines.silver.latest import READS, is_of, latest_per_key, without_deleted_values
+from pipelines.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
 from pipelines.silver.schema.census import Census
-from pipelines.silver.schema.evolution import ColumnPlan, Guards, SchemaChange, evolve
-from pipelines.silver.silver_table import Opened, SilverTable
-from pipelines.silver.split_merge import MergePart, are_dense, split_changes, split_merge
+from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
+from pipelines.silver.silver_table import OpenedTable, SilverTable
+from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 
 _log = logging.getLogger("strandline.silver")
 
@@ -51,7 +51,7 @@ class SilverResult:
     seconds: float
     versions: int = 0
     """Rows of the history table that were added, changed or removed."""
-    doubts: tuple[str, ...] = ()
+    inexact_reasons: tuple[str, ...] = ()
     """Reasons why a cut with this table is not exact; empty: it is exact."""
 
 
@@ -74,7 +74,7 @@ class CollectionRun:
         return SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace))
 
     @cached_property
-    def _opened(self) -> Opened:
+    def _opened(self) -> OpenedTable:
         return self._table.open(str(self.namespace), self.ctx.settings.source.name)
 
     def run(self) -> SilverResult:
@@ -85,43 +85,47 @@ class CollectionRun:
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.bronze.through
-        after = self.bronze.progress_index.reached(self.namespace, opened.progress)
+        after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection
-            return SilverResult(table.name, self.namespace, 0, 0, 0, time.monotonic() - started, doubts=self._doubts())
+            return SilverResult(
+                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._doubts()
+            )
         after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
         incarnations = known.after(
             increment.events, self.namespace, drops=settings.on_drop != "keep", renames=settings.on_rename == "follow"
         )
-        changes = incarnations.stamped(self._changes(after, incarnations, known))
+        changes = incarnations.with_rename_positions(self._changes(after, incarnations, known))
         if settings.on_drop == "archive":
             shape = self._archive(increment, shape, known, changes)
         _, merged, schema_changes = self._merge(shape, changes, incarnations)
-        if incarnations.newer_than(known).ended:
+        if incarnations.newer_than(known).ended_at:
             table.retire(incarnations, deletes=settings.deletes)
         swept = self._sweep(increment, after)
-        table.advance(through, incarnations)
+        table.save_progress(through, incarnations)
         counts = merged.inserted, merged.updated + swept, schema_changes
-        return SilverResult(table.name, self.namespace, *counts, time.monotonic() - started, doubts=self._doubts())
+        return SilverResult(
+            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._doubts()
+        )
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
         """Return new rows of the collection, including rows captured under an earlier name.
 
         All rows of an incarnation are returned if a rename in this increment brought it here.
         """
-        has_this_name = is_of(self.namespace)
-        changes = self.bronze.rows(after=after).where(has_this_name | incarnations.brings()).select(*READS)
-        arrived = Incarnations(came=incarnations.newer_than(known).came)
-        if not arrived.came:
+        has_this_name = in_namespace(self.namespace)
+        changes = self.bronze.rows(after=after).where(has_this_name | incarnations.precedes_rename()).select(*READS)
+        arrived = Incarnations(renamed_at=incarnations.newer_than(known).renamed_at)
+        if not arrived.renamed_at:
             return changes
-        earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.brings())
+        earlier = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & arrived.precedes_rename())
         return changes.unionByName(earlier.select(*READS))
 
     def _archive(self, increment: BronzeIncrement, shape: Shape, known: Incarnations, changes: DataFrame) -> Shape:
         """Archive dropped incarnations in order, each after its last change: the next one replaces its rows."""
         for event in sorted(increment.events, key=lambda event: event.position):
             ended = Incarnations().after([event], self.namespace, drops=True, renames=False)
-            if not ended.newer_than(known).ended:
+            if not ended.newer_than(known).ended_at:
                 continue
             shape, _, _ = self._merge(shape, changes.where(F.col("position") < event.position), known)
             for archive in self._table.archive(ended):
@@ -139,8 +143,8 @@ class CollectionRun:
         profile = profile_batch(changes, max_depth=settings.max_depth)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
-            stored = self.ctx.tables.read(table.name).where(keys.among("_key"))
-            state, folded = partly_folded(changes, stored, folding, self.bronze.gaps_of(self.namespace))
+            stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))
+            state, folded = fold_selected_keys(changes, stored, folding, self.bronze.gaps_of(self.namespace))
             census.merge(census_of_state(folded, max_depth=settings.max_depth))
         else:
             state = latest_per_key(changes)
@@ -152,23 +156,23 @@ class CollectionRun:
             self._record(schema_changes)
         if not profile.changes:  # only drops, renames or snapshots; without keys the MERGE would read every row
             return shape, Merged(0, 0, 0), len(schema_changes)
-        state = incarnations.retired(state)
+        state = incarnations.with_tombstones(state)
         if settings.deletes == "hard":
             state = without_deleted_values(state)
 
         def typed(rows: DataFrame) -> DataFrame:
             return typed_rows(rows, shape)
 
-        merge_parts = self._merge_parts(changes, profile, shape) if keys.are_streamed and folding is None else []
+        merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
         if merge_parts:
-            merged = split_merge(table, merge_parts, state, typed, deletes=settings.deletes)
+            merged = merge_in_parts(table, merge_parts, state, typed, deletes=settings.deletes)
         else:
             merged = table.merge(typed(state), keys=keys, deletes=settings.deletes)
         return shape, merged, len(schema_changes)
 
     def _merge_parts(self, changes: DataFrame, profile: BatchProfile, shape: Shape) -> list[MergePart]:
-        rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.among("_key"))
-        if are_dense(rows_in_range, profile.changes):
+        rows_in_range = self.ctx.tables.read(self._table.name).where(profile.keys.predicate("_key"))
+        if is_dense(rows_in_range, profile.changes):
             return []
         return split_changes(changes, columns=sum(1 for _ in shape.columns()), tables_at_once=self.tables_at_once)
 
@@ -179,7 +183,7 @@ class CollectionRun:
             evolved, changes = evolve(
                 shape,
                 census,
-                Guards(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
                 plan,
             )
         except ValueError as error:
@@ -198,19 +202,21 @@ class CollectionRun:
 
         These are keys with new patches, and changed keys whose row has pending patches.
         """
-        known = self._opened.folds
+        known = self._opened.has_patches
         if profile.holds_patches and not known:
-            self._table.note_folding()
+            self._table.mark_has_patches()
         return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
 
     def _doubts(self) -> tuple[str, ...]:
         """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
-        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.doubts()
+        return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
 
     def _sweep(self, increment: BronzeIncrement, after: int) -> int:
         """Retire documents that complete snapshots did not find. Return the number of rows."""
         sweeps = sweeps_of(self.ctx, self.bronze, self.namespace, increment, after)
-        return sum(self._table.sweep(sweep.met, sweep.position, deletes=self._settings.deletes) for sweep in sweeps)
+        return sum(
+            self._table.sweep(sweep.read_keys, sweep.position, deletes=self._settings.deletes) for sweep in sweeps
+        )
 
     def _record(self, changes: Sequence[SchemaChange]) -> None:
         record_schema_changes(self.ctx, self._table.name, changes, self.bronze.through.version)

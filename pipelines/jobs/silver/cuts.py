@@ -42,21 +42,21 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> P
     """
     last = bronze.progress_index.cut
     last_version = -1 if last is None else last.bronze_version
-    changed = [namespace for namespace, own in index.own.items() if own > last_version]
+    changed = [namespace for namespace, own in index.own_versions.items() if own > last_version]
     if not changed:
         return index
     # An earlier run changed tables without a cut: this one reaches back to the last cut.
-    is_overdue = any(own > last_version for own in bronze.progress_index.own.values())
+    is_overdue = any(own > last_version for own in bronze.progress_index.own_versions.values())
     increment = (
         BronzeIncrement.read(ctx.tables, bronze.table, last_version, index.complete_through)
         if is_overdue
         else bronze.increment
     )
     reach = increment.reach
-    if not reach.whole:
+    if not reach.ends_outside_transaction:
         return index
     if last is not None:
-        reach = reach.beside(last.position, last.read_position)
+        reach = reach.merged_with(last.position, last.read_position)
     cut = Cut(
         number=1 if last is None else last.number + 1,
         bronze=index.bronze_id,
@@ -115,8 +115,8 @@ def _doubts(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressInd
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
         yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached
     # Read again: a gap that was recorded during the run counts as well.
-    if any(gap.before > (index.healed or "") for gap in standing_gaps(ctx.tables, bronze)):
+    if any(gap.before > (index.healed_through or "") for gap in standing_gaps(ctx.tables, bronze)):
         yield "gap"  # events are lost, and no complete snapshot has read every collection since
     if ctx.settings.capture.update_kind == "lookup":
         yield "lookup"
-    yield from sorted({reason for reasons in index.doubts.values() for reason in reasons})
+    yield from sorted({reason for reasons in index.inexact_reasons.values() for reason in reasons})

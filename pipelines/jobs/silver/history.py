@@ -15,10 +15,10 @@ from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import CHANGE_OPS
 from pipelines.model.tables import history_of
-from pipelines.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, unaccounted
+from pipelines.silver.history.changes import HISTORY_READS, ends_at, facts_in, history_changes, swept_versions
 from pipelines.silver.history.table import HistoryTable, OpenedHistory
-from pipelines.silver.incarnations import Ends, Incarnations
-from pipelines.silver.latest import is_of
+from pipelines.silver.incarnations import IncarnationEnds, Incarnations
+from pipelines.silver.latest import in_namespace
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import TypedTable, owners_in
@@ -47,7 +47,7 @@ class HistoryRun:
         silver = SilverTable(self.ctx.tables, table_of(self.ctx, self.namespace)).open(
             str(self.namespace), settings.source.name
         )
-        return self._table.follow(self._opened.shape, silver.shape)
+        return self._table.align_columns(self._opened.shape, silver.shape)
 
     def run(self) -> int:
         """Merge the collection's new versions. Return the number of changed rows.
@@ -58,7 +58,7 @@ class HistoryRun:
             The progress is not advanced, so the next run repeats the MERGE. The silver table's progress is separate.
         """
         opened, bronze = self._opened, self.bronze
-        after = bronze.progress_index.reached(self.namespace, opened.progress)
+        after = bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= bronze.through.version:
             return 0
         settings = self.ctx.settings.silver
@@ -68,12 +68,12 @@ class HistoryRun:
         ends = opened.ends.after(increment.events, self.namespace, drops=drops, renames=renames)
         facts = self._facts(after, incarnations)
         if ends != opened.ends:
-            facts = facts.unionByName(ends_at(self._table.over(ends), F.col("end")))
+            facts = facts.unionByName(ends_at(self._table.ended_versions(ends), F.col("end")))
         changed = self._merge(facts, ends)
         for sweep in sweeps_of(self.ctx, bronze, self.namespace, increment, after):
-            gone = unaccounted(self._table.tables.read(self._table.name), sweep)
+            gone = swept_versions(self._table.tables.read(self._table.name), sweep)
             changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
-        self._table.advance(bronze.through, incarnations, ends)
+        self._table.save_progress(bronze.through, incarnations, ends)
         return changed
 
     def _facts(self, after: int, incarnations: Incarnations) -> DataFrame:
@@ -83,15 +83,15 @@ class HistoryRun:
         rename; all its rows are returned if the rename is in this increment.
         """
         new = self.bronze.rows(after=after)
-        facts = facts_in(new.where(is_of(self.namespace)))
-        arrived = Incarnations(came=incarnations.newer_than(self._opened.incarnations).came)
+        facts = facts_in(new.where(in_namespace(self.namespace)))
+        arrived = Incarnations(renamed_at=incarnations.newer_than(self._opened.incarnations).renamed_at)
         for renamed, rows in ((incarnations, new), (arrived, self.bronze.rows())):
-            if renamed.came:
-                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & renamed.brings()).select(*HISTORY_READS)
-                facts = facts.unionByName(facts_in(renamed.stamped(brought)))
+            if renamed.renamed_at:
+                brought = rows.where(F.col("op").isin(*CHANGE_OPS) & renamed.precedes_rename()).select(*HISTORY_READS)
+                facts = facts.unionByName(facts_in(renamed.with_rename_positions(brought)))
         return facts
 
-    def _merge(self, facts: DataFrame, ends: Ends) -> int:
+    def _merge(self, facts: DataFrame, ends: IncarnationEnds) -> int:
         hard, gaps = self.ctx.settings.silver.deletes == "hard", self.bronze.gaps_of(self.namespace)
         oldest = facts.agg(F.min("position"), F.max(F.col("op") == "d")).first()
         assert oldest is not None  # an aggregate has one row
@@ -99,7 +99,7 @@ class HistoryRun:
             return 0
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: this may add columns to it
-        current = self._table.since(since)
+        current = self._table.versions_since(since)
         changes = history_changes(facts, current, shape, ends=ends, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
@@ -116,7 +116,7 @@ def known_collections(ctx: JobContext, progress_index: ProgressIndex) -> list[Na
     I/O: reads the properties of silver tables. The progress index lacks collections that only limited runs have merged.
     """
     return sorted(
-        {*progress_index.own, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
+        {*progress_index.own_versions, *map(HistoryTable.namespace_of, owners_in(ctx.tables, ctx.settings.source.name))}
     )
 
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pipelines.control.cuts import open_cuts
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
+from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
-from pipelines.io.tables import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
@@ -141,12 +141,12 @@ def _advanced_index(
     """
     before = bronze.progress_index
     versions = plan.maintained_versions | versions_of(ctx, plan.collections)
-    doubts = {str(result.table): result.doubts for result in results}
-    index = before.advanced(plan.collections, bronze.through.version, bronze.current_names, versions, doubts)
-    if before.ended is None or before.healed is None:
+    inexact_reasons = {str(result.table): result.inexact_reasons for result in results}
+    index = before.after_run(plan.collections, bronze.through.version, bronze.current_names, versions, inexact_reasons)
+    if before.ended_names is None or before.healed_through is None:
         healed = [snapshot.heals_up_to for snapshot in bronze.certificates() if snapshot.heals_up_to is not None]
-        index = index.having_met(bronze.ended_names, healed)
-    return index.having_met(bronze.increment.ended, bronze.increment.healed)
+        index = index.with_events(bronze.ended_names, healed)
+    return index.with_events(bronze.increment.ended_names, bronze.increment.healed_positions)
 
 
 def _publish(

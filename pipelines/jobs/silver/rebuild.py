@@ -27,7 +27,7 @@ from pipelines.model.tables import TableName, literals
 from pipelines.model.timestamps import TIME_EXAMPLE
 from pipelines.settings.silver import SilverSettings
 from pipelines.silver.incarnations import Incarnations
-from pipelines.silver.latest import is_of
+from pipelines.silver.latest import in_namespace
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.rebuild_diff import changed_rows, retyped
@@ -116,7 +116,7 @@ def run_rebuild(
     bronze = BronzeState.read(ctx, ProgressIndex(through.bronze_id, {}, -1), through)
     with new_shadow(ctx.tables, table) as shadow:
         if not row_filter.is_all:
-            shadow.make_like(existing, str(namespace))
+            shadow.create_empty_copy(existing, str(namespace))
         run = _ShadowRun(ctx, namespace, bronze, shadow, row_filter)
         run.run()
         require_all_keys(ctx.tables.read(shadow.name), run.all_changes(), table)
@@ -148,7 +148,9 @@ class _ShadowRun(CollectionRun):
     def all_changes(self) -> DataFrame:
         """Return the selected rows of bronze, whatever progress the shadow table has stored."""
         incarnations = self.shadow.open(str(self.namespace), self.ctx.settings.source.name).incarnations
-        rows = self.bronze.rows().where(F.col("op").isin(*CHANGE_OPS) & (is_of(self.namespace) | incarnations.brings()))
+        rows = self.bronze.rows().where(
+            F.col("op").isin(*CHANGE_OPS) & (in_namespace(self.namespace) | incarnations.precedes_rename())
+        )
         return self.row_filter.apply(rows)
 
     @property
@@ -198,7 +200,7 @@ def _merged_through(ctx: JobContext, namespace: Namespace, existing: SilverTable
     bronze = bronze_table(ctx.settings.source.name)
     bronze_id = ctx.tables.id(bronze)
     progress_index = ProgressIndex.read(ctx.tables, bronze_id)
-    version = progress_index.reached(namespace, existing.progress())
+    version = progress_index.reached_version(namespace, existing.progress())
     if version < 0:
         raise ConfigurationError(f"{existing.name} was not built from this bronze", next_step="strandline silver")
     if not is_readable(ctx.tables, bronze, version):

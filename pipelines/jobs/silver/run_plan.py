@@ -37,8 +37,10 @@ def plan_run(ctx: JobContext, bronze: BronzeState, wanted: Sequence[str], pool: 
         pool: Runs the checks of idle tables in parallel.
     """
     index = bronze.progress_index
-    found = bronze.increment.concerned(bronze.current_names, index.own, selection_of(ctx.settings.capture).admits)
-    idle = [namespace for namespace in index.own if namespace not in found]
+    found = bronze.increment.affected_namespaces(
+        bronze.current_names, index.own_versions, selection_of(ctx.settings.capture).admits
+    )
+    idle = [namespace for namespace in index.own_versions if namespace not in found]
     checks = dict(zip(idle, pool.map(lambda namespace: _check_idle(ctx, index, namespace), idle), strict=True))
     found |= {namespace for namespace, check in checks.items() if check.is_behind}
     versions = {table: version for check in checks.values() for table, version in check.maintained_versions.items()}
@@ -60,7 +62,7 @@ def _check_idle(ctx: JobContext, index: ProgressIndex, namespace: Namespace) -> 
     changed = {name: version for name, version in present.items() if version != known.get(str(name))}
     if len(present) == len(tables) and not changed:
         return _IdleCheck()
-    if min(index.own_progress(table.progress()) for table in tables) < index.own[namespace]:
+    if min(index.own_progress(table.progress()) for table in tables) < index.own_versions[namespace]:
         return _IdleCheck(is_behind=True)
     maintained = {
         str(name): version
