@@ -16,7 +16,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
-from pipelines.source.change_stream import ChangeBatch, StreamReader
+from pipelines.source.change_batch import ChangeBatch
+from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.mongod import configured_uri
 from pipelines.source.resume import ResumePoint

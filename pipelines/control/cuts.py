@@ -1,4 +1,4 @@
-"""Consistent cuts: rows of ``control.cuts``, each naming versions of all silver tables that belong together."""
+"""Consistent cuts: rows of ``control.cuts``. Each lists versions of all silver tables that belong together."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from pipelines.model.position import cluster_seconds
 from pipelines.model.table_schemas import CUTS, CUTS_DDL
 from pipelines.model.timestamps import utc
 
-_PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits a run, and hardly anybody reads them all
+_PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits per run, and few readers need them all
 
 
 @dataclass(frozen=True)
 class Cut:
-    """All silver tables at one moment of the source, or, where it is not exact, as near to one as is known."""
+    """Versions of all silver tables at one moment of the source. A cut that is not exact is as close as is known."""
 
     number: int
     bronze: str
     bronze_version: int
     position: str | None
-    """Of the newest event in them; None: they come from a snapshot alone."""
+    """Position of the newest change event. None: all rows come from a snapshot."""
     read_position: str | None
-    """The newest at which a snapshot read."""
+    """Newest position at which a snapshot read. None: no snapshot read."""
     because: tuple[str, ...]
-    """Why it is not exact; empty: it is."""
+    """Reasons why the cut is not exact. Empty: it is exact."""
     tables: Mapping[str, int]
-    """The version to read, by table."""
+    """Version to read, by table name."""
     published_at: datetime
     """UTC."""
 
     @property
     def exact(self) -> bool:
+        """Return True if all tables show the same moment of the source."""
         return not self.because
 
     @property
     def cluster_time(self) -> datetime | None:
+        """Return the time of the newest change event, UTC; None without events."""
         return None if self.position is None else datetime.fromtimestamp(cluster_seconds(self.position), UTC)
 
 
 def cuts(tables: Tables, *, limit: int) -> list[Cut]:
-    """I/O: the newest *limit* cuts of any source, newest first."""
+    """Return the newest *limit* cuts of all sources, newest first. I/O: reads ``control.cuts``."""
     if not tables.exists(CUTS):
         return []
     newest_first = tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
@@ -56,14 +58,14 @@ def cuts(tables: Tables, *, limit: int) -> list[Cut]:
 
 
 def open_cuts(tables: Tables) -> None:
-    """I/O: creates the table if it is not there. Idempotent."""
+    """Create the table if it does not exist. Idempotent."""
     tables.create(
         CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together"
     )
 
 
 def publish(tables: Tables, cut: Cut) -> None:
-    """I/O: one commit that appends a row; creates the table if it is not there."""
+    """Append *cut* in one commit. Create the table if it does not exist."""
     open_cuts(tables)
     schema = schema_of(CUTS_DDL)
     row = (

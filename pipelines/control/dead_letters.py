@@ -1,4 +1,4 @@
-"""``control.dead_letters``: what could not be taken as it is. One row a failure, however often it is met."""
+"""``control.dead_letters``: events and documents that failed. One row per failure, even if it occurs again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCHEMA_OF_NEW: Final = (
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One new failure; fields as the table's columns say."""
+    """One new failure. The columns of the table describe the fields."""
 
     source: str
     stage: Literal["read", "convert"]
@@ -45,27 +45,31 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Reads and writes of the table."""
+    """Reader and writer of the table."""
 
     tables: Tables
     table: TableName = DEAD_LETTERS
 
-    def note(self, letters: Sequence[DeadLetter]) -> None:
-        """I/O: as `note_rows`; nothing where there are none."""
+    def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Insert *letters* that are missing, in one commit; no commit without letters. Idempotent.
+
+        I/O: see `add_rows`.
+        """
         if letters:
             schema = schema_of(_SCHEMA_OF_NEW)
-            self.note_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
+            self.add_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
             repeated = sum(letter.attempts - 1 for letter in letters)
             metrics.count_failures(repeated, retries=repeated)
             metrics.RECORDS_SKIPPED.inc(sum(letter.stage == "read" for letter in letters))
 
-    def note_rows(self, rows: DataFrame) -> None:
-        """I/O: one commit with those that are not there yet. Idempotent.
+    def add_rows(self, rows: DataFrame) -> None:
+        """Insert the *rows* that are missing. Idempotent.
 
-        Before what it speaks of is passed: after a crash between the two the same failure is met again, and noted already.
+        I/O: writes one commit to ``control.dead_letters``. Call it before the failed event is skipped: after a crash
+        between the two the same failure occurs again, and its row already exists.
 
         Args:
-            rows: Columns as the fields of `DeadLetter` (``class`` for *error_class*); a failure once.
+            rows: Columns as the fields of `DeadLetter` (``class`` for *error_class*). Each failure at most once.
         """
         schema = schema_of(DEAD_LETTERS_DDL)
         self.tables.create(self.table, schema)
@@ -73,27 +77,27 @@ class DeadLetters:
         never = F.lit(None).cast("timestamp")
         complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
         with metrics.LETTER_FAILURES.count_exceptions():
-            noted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), "id")
-        metrics.LETTERS_PRODUCED.inc(noted)
-        metrics.count_failures(noted, logged=noted)
+            inserted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), "id")
+        metrics.LETTERS_PRODUCED.inc(inserted)
+        metrics.count_failures(inserted, logged=inserted)
 
     def read(self, source: str) -> DataFrame:
-        """All rows of *source*; none where nothing has ever failed."""
+        """Return all rows of *source*. Empty if nothing has failed or the table does not exist."""
         if not self.tables.exists(self.table):
             return self.tables.spark.createDataFrame([], schema_of(DEAD_LETTERS_DDL))
         return self.tables.read(self.table).where(F.col("source") == source)
 
     def resolve(self, identifier: str, status: Status, at: datetime) -> None:
-        """I/O: one commit; one that is resolved already stays as it is."""
+        """Set status and time of an open dead letter, in one commit. Other letters stay unchanged. Idempotent."""
         changes = {"status": literal(status), "replayed_at": literal(at)}
         self.tables.update(self.table, changes, f"id = {literal(identifier)} AND status = 'open'")
 
     def purge(self, source: str, *, before: datetime | None, everything: bool) -> int:
-        """I/O: one commit that deletes letters of *source* that are replayed or gone; open ones only if asked for. Returns how many.
+        """Delete dead letters of *source* that are replayed or gone, in one commit. Return their number.
 
         Args:
-            before: Only those that were noted earlier.
-            everything: Open ones, too.
+            before: Delete only letters from before this time. None: no limit.
+            everything: Delete open letters too.
         """
         if not self.tables.exists(self.table):
             return 0

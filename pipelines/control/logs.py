@@ -1,4 +1,4 @@
-"""Log lines for machines and for people. No line holds a document's values or a secret: callers log names, counts and positions."""
+"""Log formats. No line holds a document's values or a secret: callers log names, counts and positions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: at, level, logger, message, the context that the caller gave (``extra={"context": {…}}``), and the stack
-    trace of an exception."""
+    """Formatter of one JSON object per line: at, level, logger, message, context, exception.
+
+    The context comes from the caller: ``extra={"context": {…}}``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -47,7 +49,7 @@ def _trace(record: logging.LogRecord) -> list[str]:
 
 
 def set_up_logging(log_format: Literal["text", "json"]) -> None:
-    """Send Strandline's log to standard error. Libraries speak only from WARNING on."""
+    """Send the log to standard error: Strandline from level INFO, libraries from level WARNING."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

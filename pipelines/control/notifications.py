@@ -1,4 +1,4 @@
-"""``control.notifications`` and the log: what snapshots and signals did, in Debezium's words."""
+"""Notifications about snapshots and signals, in Debezium's format, to ``control.notifications`` and to the log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ _Row = tuple[str, str, str, str, datetime, str]
 
 @dataclass
 class Notifications:
-    """Tells at once in the log, and in the table by a commit for all that has gathered: a commit for each would cost what a chunk does.
+    """Sender of notifications. The log gets each at once; the table gets one commit for several.
+
+    A commit for each notification would cost as much as a snapshot chunk.
 
     Args:
-        seconds: The longest that `flush_due` lets a row wait.
+        channels: Destinations: ``table``, ``log``.
+        seconds: Maximum time in seconds that a row waits for `flush_due`.
     """
 
     tables: Tables
@@ -41,8 +44,8 @@ class Notifications:
     _created: bool = field(default=False, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def tell(self, aggregate_type: str, kind: NotificationType, identifier: str, **more: Any) -> None:
-        """No I/O but the log. From any thread."""
+    def notify(self, aggregate_type: str, kind: NotificationType, identifier: str, **more: Any) -> None:
+        """Log a notification and queue it for the table. No other I/O; safe from any thread."""
         data = json.dumps({"connector_name": self.source, **more})
         if "log" in self.channels:
             _log.info("%s %s %s", aggregate_type, kind, data, extra={"context": {"id": identifier, **more}})
@@ -51,15 +54,18 @@ class Notifications:
                 self._rows.append((identifier, aggregate_type, kind, data, datetime.now(UTC), self.source))
 
     def flush_due(self) -> None:
-        """I/O: as `flush`, if the last one was long enough ago."""
+        """Call `flush` if rows wait and the last flush was *seconds* ago."""
         if self._rows and time.monotonic() - self._flushed_at >= self.seconds:
             self.flush()
 
     def flush(self) -> None:
-        """I/O: one commit with what has gathered, none where nothing has.
+        """Append the queued notifications in one commit; no commit without notifications.
 
-        Whoever passes on what was told (the end of a snapshot, a signal) flushes before it, so that after a crash between the two the
-        notification comes twice rather than never. Progress that a crash catches before a flush is lost; bronze has it.
+        Call it before the event itself is committed (the end of a snapshot, a signal). After a crash between the two
+        the notification comes twice, not never.
+
+        Effects on failure: the notifications stay queued; calling again is safe. A crash before the flush loses
+        progress notifications, but bronze has the progress.
         """
         with self._lock:
             rows, self._rows = self._rows, []
@@ -67,13 +73,13 @@ class Notifications:
         if not rows:
             return
         try:
-            self._land(rows)
-        except BaseException:  # whoever catches it flushes again
+            self._append(rows)
+        except BaseException:  # keep the rows for the next flush
             with self._lock:
                 self._rows = rows + self._rows
             raise
 
-    def _land(self, rows: list[_Row]) -> None:
+    def _append(self, rows: list[_Row]) -> None:
         schema = schema_of(NOTIFICATIONS_DDL)
         if not self._created:
             self.tables.create(NOTIFICATIONS, schema, comment="What snapshots and signals did")

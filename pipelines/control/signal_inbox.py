@@ -1,4 +1,4 @@
-"""``control.signals``: what a running capture is asked to do. Every channel ends in this table, so that nothing is lost while it waits."""
+"""``control.signals``: requests to a running capture. Every channel writes to this table, so that no signal is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.model.timestamps import utc
 
 
 def send(tables: Tables, source: str, signals: Iterable[Signal]) -> None:
-    """I/O: one commit with those *signals* that are not there yet. Idempotent by their keys."""
+    """Insert *signals* that are missing, in one commit. Idempotent: a signal's key is its idempotency key."""
     schema = schema_of(SIGNALS_DDL)
     rows = {each.key: (each.key, each.type, each.data, each.at, each.by, source, each.channel) for each in signals}
     _create(tables)
@@ -39,13 +39,14 @@ def _create(tables: Tables) -> None:
 
 
 @dataclass
-class Inbox:
-    """Looks for signals now and then, on behalf of one run of a capture.
+class SignalInbox:
+    """Reader of new signals for one run of a capture.
 
     Args:
-        channels: Rows that came by another one are not for us.
-        file: Where the file channel is open.
-        seconds: The shortest time between two looks. One costs a look at the table's version; its rows are read when that has moved.
+        channels: Enabled channels. Signals of other channels are ignored.
+        file: File of the channel ``file``. None: that channel is disabled.
+        seconds: Minimum time between two reads, in seconds. A read asks for the table's version, and reads rows only if
+            the version has changed.
     """
 
     tables: Tables
@@ -53,31 +54,34 @@ class Inbox:
     channels: Collection[Channel]
     file: SignalFile | None
     seconds: float
-    _looked_at: float = field(default=float("-inf"), init=False)
-    _looks: int = field(default=0, init=False)
+    _read_at: float = field(default=float("-inf"), init=False)
+    _reads: int = field(default=0, init=False)
     _version: int = field(default=-1, init=False)
     _known: set[str] = field(default_factory=set, init=False)
 
     def put(self, signals: Iterable[Signal]) -> None:
-        """I/O: as `send`; the next look is due at once."""
+        """Insert *signals* as `send` does, and let the next call of `new_signals` read at once."""
         send(self.tables, self.source, signals)
-        self._looked_at = float("-inf")
+        self._read_at = float("-inf")
 
     @property
     def is_due(self) -> bool:
-        """Whether something was put in since the last look."""
-        return bool(self.channels) and self._looked_at == float("-inf")
+        """Return True if signals were put in since the last read."""
+        return bool(self.channels) and self._read_at == float("-inf")
 
     def new_signals(self) -> list[Signal]:
-        """I/O: signals that no earlier call returned, oldest first, and none from before the source was deleted. The caller knows which of
-        them an earlier run has acted upon."""
-        if time.monotonic() - self._looked_at < self.seconds or not self.channels:
+        """Return signals that no earlier call of this run returned, oldest first.
+
+        I/O: reads the signal file and ``control.signals``. Signals from before the source was deleted are left out. The
+        caller must skip signals that an earlier run has handled.
+        """
+        if time.monotonic() - self._read_at < self.seconds or not self.channels:
             return []
-        self._looked_at, self._looks = time.monotonic(), self._looks + 1
+        self._read_at, self._reads = time.monotonic(), self._reads + 1
         if "file" in self.channels and self.file is not None and (found := self.file.new_signals()):
             send(self.tables, self.source, found)
         if not self.tables.exists(SIGNALS):
-            if self._looks == 2:  # a run that lasts: from now on SQL can reach it
+            if self._reads == 2:  # a run that lasts: create the table, so that SQL can insert signals
                 _create(self.tables)
             return []
         version = self.tables.version(SIGNALS)
@@ -95,9 +99,8 @@ class Inbox:
         is_ours = (F.coalesce("source", F.lit(self.source)) == self.source) & F.coalesce(
             "channel", F.lit("table")
         ).isin(*self.channels)
-        if (
-            ended := deleted_at(self.tables, self.source)
-        ) is not None:  # with bronze went what says which of them were acted upon
+        # Bronze knew which signals were handled, and was deleted with the source.
+        if (ended := deleted_at(self.tables, self.source)) is not None:
             is_ours &= F.col("at") > F.lit(ended)
         rows = self.tables.read(SIGNALS).where(is_ours).orderBy("at", "id").collect()
         return [
@@ -108,38 +111,41 @@ class Inbox:
 
 @dataclass
 class SignalFile:
-    """JSON lines ``{"id": …, "type": …, "data": {…}}`` that somebody appends to, or overwrites. A run begins at the top: known ones stay
-    known."""
+    """File of JSON lines ``{"id": …, "type": …, "data": {…}}`` that users append to or overwrite.
+
+    A run reads the file from the start. Signals that are in the table already are not inserted again.
+    """
 
     path: Path
     _end: int = field(default=0, init=False)
-    _sum: bytes = field(default_factory=lambda: sha256().digest(), init=False)
+    _digest: bytes = field(default_factory=lambda: sha256().digest(), init=False)
 
     def new_signals(self) -> list[Signal]:
-        """I/O: signals of whole lines that were added since the last call, or all of a file that no longer begins with what was read.
+        """Return the signals of complete lines that were added since the last call.
 
-        All of it is read: neither a size nor a time tells what was overwritten from what was appended to.
+        I/O: reads the whole file, because neither size nor time shows if it was appended to or overwritten. An
+        overwritten file is read from its start.
         """
         content = self.path.read_bytes() if self.path.is_file() else b""
-        start = self._end if sha256(content[: self._end]).digest() == self._sum else 0
+        start = self._end if sha256(content[: self._end]).digest() == self._digest else 0
         added, newline, _ = content[start:].rpartition(b"\n")
         self._end = start + len(added + newline)
-        self._sum = sha256(content[: self._end]).digest()
+        self._digest = sha256(content[: self._end]).digest()
         return [signal_of_line(line, self.path) for line in added.splitlines() if line.strip()]
 
 
 def signal_of_line(line: bytes, file: Path) -> Signal:
-    """One without an id is named after what it says: the same line again is the same signal."""
-    named = sha256(line.strip()).hexdigest()[:32]
+    """Return the signal of one line. Without an id its key is a hash: the same line again is the same signal."""
+    line_hash = sha256(line.strip()).hexdigest()[:32]
     with suppress(ValueError, RecursionError):
         parsed = json.loads(line)
         if isinstance(parsed, dict):
-            return from_document(parsed, str(parsed.get("id") or named), str(file), "file")
-    return Signal(named, "(no JSON object)", None, datetime.now(UTC), str(file), "file")
+            return from_document(parsed, str(parsed.get("id") or line_hash), str(file), "file")
+    return Signal(line_hash, "(no JSON object)", None, datetime.now(UTC), str(file), "file")
 
 
 def from_document(document: dict[str, object], identifier: str, by: str, channel: Channel) -> Signal:
-    """A signal from an object with ``type`` and ``data`` (an object, or JSON)."""
+    """Return the signal of an object with ``type`` and ``data`` (an object, or JSON text)."""
     data, kind = document.get("data"), document.get("type")
     text = data if isinstance(data, str | None) else json_util.dumps(data)  # a filter may hold any type of BSON
     return Signal(
@@ -153,5 +159,5 @@ def from_document(document: dict[str, object], identifier: str, by: str, channel
 
 
 def _storable(text: str | None) -> str | None:
-    """Without halves of surrogate pairs: JSON may escape one, and no table can hold it."""
+    """Replace lone surrogates by ``?``: JSON may contain them, but a table cannot store them."""
     return None if text is None else text.encode("utf-8", "replace").decode()

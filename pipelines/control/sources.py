@@ -1,4 +1,4 @@
-"""Whether a source is to run: rows of ``control.sources``, kept through restarts and read by whatever captures."""
+"""Requested state of each source: rows of ``control.sources``, which captures and snapshots follow."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ State = Literal["running", "paused", "stopped", "deleted"]
 
 @dataclass(frozen=True)
 class SourceState:
-    """What an operator asked for. A source of which nobody ever asked anything runs."""
+    """State that an operator requested. A source without a request is running."""
 
     source: str
     state: State = "running"
     at: datetime | None = None
-    """Since when, UTC."""
+    """Time of the request, UTC. None: no request."""
     by: str | None = None
     why: str | None = None
     number: int = 0
+    """Number of the request: 1, 2, 3 … 0: no request."""
 
 
 def state_of(tables: Tables, source: str) -> SourceState:
-    """I/O: reads the newest row of *source*."""
+    """Return the requested state of *source*. I/O: reads its newest row."""
     if not tables.exists(SOURCES):
         return SourceState(source)
     row = tables.read(SOURCES).where(F.col("source") == source).orderBy(F.col("number").desc()).first()
@@ -42,7 +43,7 @@ def state_of(tables: Tables, source: str) -> SourceState:
 
 
 def deleted_at(tables: Tables, source: str) -> datetime | None:
-    """I/O: when *source* was deleted last, UTC; None: never."""
+    """Return the time when *source* was last deleted, UTC; None: never. I/O: reads ``control.sources``."""
     if not tables.exists(SOURCES):
         return None
     rows = tables.read(SOURCES).where((F.col("source") == source) & (F.col("state") == "deleted"))
@@ -51,10 +52,10 @@ def deleted_at(tables: Tables, source: str) -> datetime | None:
 
 
 def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:
-    """I/O: one commit that inserts a row; none where the source is in that state already.
+    """Request a state of *source* and return it.
 
-    Every state may follow every other, as KIP-875 has it: a paused source may be stopped, and a stopped one paused. Of two operators who
-    ask at once the second one's row comes after the first one's.
+    I/O: inserts one row in one commit; none if the source has that state already. Any state may follow any other (as in
+    KIP-875). If two operators ask at the same time, the later commit wins.
     """
     schema = schema_of(SOURCES_DDL)
     while True:
@@ -65,33 +66,33 @@ def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | 
         now = SourceState(source, state, datetime.now(UTC), by, why, before.number + 1)
         row = (now.number, now.source, now.state, now.at, now.by, now.why)
         rows = tables.spark.createDataFrame([row], schema)
-        if tables.insert_missing(SOURCES, rows, "source", "number"):  # nobody has taken the number since
+        if tables.insert_missing(SOURCES, rows, "source", "number"):  # False: another request took the number
             return now
 
 
-class Gate:
-    """Asks for a source's state now and then, on behalf of a run that may be told to pause or to stop.
+class SourceStateMonitor:
+    """Cached view of a source's state, for a run that an operator may pause or stop.
 
     Args:
-        seconds: How long an answer is believed: asking costs a small read of a Delta table.
+        seconds: Maximum age of the cached state, in seconds. A refresh costs a small read of a Delta table.
     """
 
     def __init__(self, tables: Tables, source: str, seconds: float) -> None:
         self._tables, self._source, self._seconds = tables, source, seconds
         self._state: State = "running"
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
         self._lock = threading.Lock()
 
     def state(self) -> State:
-        """The source's state, at most so many seconds old."""
+        """Return the source's state, at most *seconds* old."""
         with self._lock:
-            if time.monotonic() - self._asked_at >= self._seconds:
+            if time.monotonic() - self._read_at >= self._seconds:
                 self._state = state_of(self._tables, self._source).state
-                self._asked_at = time.monotonic()
+                self._read_at = time.monotonic()
             return self._state
 
-    def passes(self, stop: threading.Event) -> bool:
-        """Waits while the source is paused. False once it is stopped, or *stop* is set."""
+    def wait_until_running(self, stop: threading.Event) -> bool:
+        """Wait while the source is paused. Return True if it runs, False if it is stopped or *stop* is set."""
         while not stop.is_set():
             state = self.state()
             if state != "paused":

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
-from pipelines.control.sources import Gate
+from pipelines.control.sources import SourceStateMonitor
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import AnyClient, ConnectionOptions
 from pipelines.source.retry_policy import RetryPolicy
@@ -34,7 +34,7 @@ class CaptureSession:
     client: AnyClient
     selection: Selection
     settings: CaptureSettings
-    gate: Gate
+    gate: SourceStateMonitor
     notifications: Notifications
     report: Report
     retry_policy: RetryPolicy

@@ -57,7 +57,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
     found = _cluster_time(seconds, oplog, named=f"capture.start_at {start_at!r}", next_step=example)
-    if found is not None and not oplog.reaches(ResumePoint(cluster_time=found)):
+    if found is not None and not oplog.can_start_at(ResumePoint(cluster_time=found)):
         raise ConfigurationError(
             f"the source no longer has the history behind capture.start_at {start_at!r}",
             next_step="choose a later time, or leave it out to start now",

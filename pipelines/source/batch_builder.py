@@ -1,4 +1,4 @@
-"""A batch while it is filled: it is full by its limits, but ends inside no transaction. Pure."""
+"""A batch that is being filled. It closes at its limits, but not inside a transaction. Pure."""
 
 from __future__ import annotations
 
@@ -7,58 +7,61 @@ from typing import Final
 
 from pipelines.model.bson import raw as rb
 
-_LARGEST_TRANSACTION: Final = 4
-"""A batch may grow to so many times its bytes to hold the end of a transaction: memory stays bounded."""
+_MAX_GROWTH: Final = 4
+"""Multiple of *max_bytes* at which a batch closes inside a transaction, so that memory stays bounded."""
 
 
 class BatchBuilder:
     """Events of one batch.
 
     Args:
-        begun: Events of the batch that the one before it has read already.
-        max_events, max_bytes: When it is full.
+        carried_over: Events that were read while the previous batch was filled, but belong to this batch.
+        max_events: Number of events at which the batch is full.
+        max_bytes: Size in bytes at which the batch is full.
     """
 
-    def __init__(self, begun: Sequence[bytes], *, max_events: int, max_bytes: int) -> None:
-        self.events = list(begun)
-        self.rest: tuple[bytes, ...] = ()
-        """What was read beyond the end: events of the next batch."""
-        self._size = sum(map(len, begun))
+    def __init__(self, carried_over: Sequence[bytes], *, max_events: int, max_bytes: int) -> None:
+        self.events = list(carried_over)
+        self.next_events: tuple[bytes, ...] = ()
+        """Events that were read already, but belong to the next batch."""
+        self._size = sum(map(len, carried_over))
         self._max_events, self._max_bytes = max_events, max_bytes
         self._ending_in: bytes | None = None
 
-    def may_end(self, *, due: bool) -> bool:
-        """Whether the batch is complete.
+    def can_close(self, *, due: bool) -> bool:
+        """Return True if the batch can be closed now.
+
+        A batch that is full or due inside a transaction waits for the end of the transaction, up to a bound in bytes.
 
         Args:
-            due: Somebody waits for it, and has waited long enough.
+            due: Close the batch although it is not full: the reader has waited for it long enough.
         """
         if not due and len(self.events) < self._max_events and self._size < self._max_bytes:
             return False
         self._ending_in = self._transaction
-        return self._ending_in is None or self._size >= self._max_bytes * _LARGEST_TRANSACTION
+        return self._ending_in is None or self._size >= self._max_bytes * _MAX_GROWTH
 
     @property
-    def is_ending(self) -> bool:
-        """Whether it waits for nothing but the end of a transaction."""
+    def awaits_transaction_end(self) -> bool:
+        """Return True if the batch stays open only until its last transaction ends."""
         return self._ending_in is not None
 
-    def take(self, event: bytes) -> bool:
-        """Add *event*; False where it belongs to the next batch."""
+    def add(self, event: bytes) -> bool:
+        """Add *event*. Return False, and keep it in `next_events`, if it belongs to the next batch."""
         if self._ending_in is not None and transaction_of(event) != self._ending_in:
-            self.rest = (event,)
+            self.next_events = (event,)
             return False
         self.events.append(event)
         self._size += len(event)
         return True
 
-    def is_whole(self, *, caught_up: bool) -> bool:
-        """Whether it is certain that no transaction goes on behind the batch.
+    def ends_between_transactions(self, *, caught_up: bool) -> bool:
+        """Return True if it is certain that no transaction continues after the batch.
 
         Args:
-            caught_up: The source had nothing more to say, and says all events of a transaction at once.
+            caught_up: The source has no more events, and sends all events of a transaction together.
         """
-        return caught_up or bool(self.rest) or self._transaction is None
+        return caught_up or bool(self.next_events) or self._transaction is None
 
     @property
     def _transaction(self) -> bytes | None:
@@ -66,6 +69,6 @@ class BatchBuilder:
 
 
 def transaction_of(event: bytes) -> bytes | None:
-    """Which transaction an event is of: session and number, as bytes; None outside of any."""
+    """Return the transaction of an event (session and number, as bytes); None outside of a transaction."""
     session, number = rb.field(event, b"lsid"), rb.field(event, b"txnNumber")
     return None if session is None or number is None else event[session[1] : session[2]] + event[number[1] : number[2]]

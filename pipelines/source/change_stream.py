@@ -1,4 +1,4 @@
-"""The change stream as batches: filled while the one before is being committed, each with the token that ends it."""
+"""The change stream as batches of events, each with its resume token. The next batch is read during a commit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pymongo import errors as mongo
 from pymongo.change_stream import ChangeStream
 
 from pipelines.errors import StrandlineError
-from pipelines.model.bson.raw import field, timestamp_at
-from pipelines.model.position import cluster_time_hex
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.batch_builder import BatchBuilder
-from pipelines.source.client import AnyClient, token_data, token_json, translate_errors
+from pipelines.source.change_batch import ChangeBatch
+from pipelines.source.client import AnyClient, token_json, translate_errors
 from pipelines.source.event_assembler import EventAssembler
 from pipelines.source.fields import FieldRewriter
 from pipelines.source.oversize_events import (
@@ -26,54 +25,42 @@ from pipelines.source.oversize_events import (
     STRIP_STAGE,
     OversizeEvent,
     OversizeLocator,
-    key_too_large,
+    key_too_large_error,
     stripped_event,
 )
 from pipelines.source.raw_event import token_of
 from pipelines.source.resume import ResumePoint
 from pipelines.source.retry_policy import Failures, RetryPolicy
-from pipelines.source.sharding import refuse_shared_id
+from pipelines.source.sharding import check_document_key
 from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import ANSWER_EVENTS, StreamLimits, check_last_event, open_stream
+from pipelines.source.stream_opening import REPLY_EVENTS, StreamLimits, check_last_event, open_stream
 
 _SILENCE_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class ChangeBatch:
-    """Events in stream order (by the field rules already), and the token to go on from after them. No events: only the position moved."""
+class _ReadEnd:
+    """State of the stream when a batch was closed."""
 
-    events: tuple[bytes, ...]
-    resume_token: str
-    """The whole token document as Extended JSON: of the last event, or the server's post-batch token at the end of a server batch."""
-    oversize_events: tuple[OversizeEvent, ...] = ()
-    """Those of *events* that came without their heavy parts."""
-    whole: bool = False
-    """What was read so far ends inside no transaction. False: it may."""
-
-    @property
-    def last_event(self) -> str | None:
-        """Cluster time in hex of the last event; None without events."""
-        found = field(self.events[-1], b"clusterTime") if self.events else None
-        return None if found is None else cluster_time_hex(*timestamp_at(self.events[-1], found[1]))
-
-    @property
-    def token_data(self) -> str:
-        return token_data(self.resume_token)
+    read_beyond: bool
+    """True if the stream's token is later than the last event of the batch."""
+    caught_up: bool = False
+    """True if the source had no more events and no transaction can continue."""
+    failure: Exception | None = None
 
 
 class StreamReader:
-    """Reads one change stream in a thread, one batch ahead; memory is bounded by two batches.
+    """Reader of one change stream. A thread reads one batch ahead, so memory is bounded by two batches.
 
-    Retries what the classifier calls retriable by reopening after the last token it handed over: nothing is lost, nothing comes
-    twice. Everything else is raised from `batches` in the caller's thread, after all that was read before it. An event that the server
-    cannot send is passed without its heavy parts, and named in the batch that brings it: what that means is the caller's decision.
+    After a retriable error the thread reopens the stream after the last delivered token: no event is lost or repeated.
+    Any other error is raised from `batches` in the caller's thread, after all events that were read before it. An event
+    that the server cannot send is delivered without its large documents and listed in `ChangeBatch.oversize_events`.
 
     Args:
         client: Opened with ``raw=True``, so that events stay bytes.
-        start: Where to begin; the reader moves on from there by itself.
-        expanded_events: Ask for ``showExpandedEvents`` (6.0 and newer).
+        start: First position to read. After a retry the reader continues from its last batch.
+        expanded_events: Ask for ``showExpandedEvents`` (MongoDB 6.0 and newer).
     """
 
     def __init__(
@@ -94,32 +81,35 @@ class StreamReader:
         self._limits = limits
         self._retry_policy = retry_policy
         self._expanded = expanded_events
-        self._locator = OversizeLocator(ANSWER_EVENTS)
-        self._begun: tuple[bytes, ...] = ()  # of the next batch
-        self._whole = False  # the last batch
+        self._locator = OversizeLocator(REPLY_EVENTS)
+        self._carried_over: tuple[bytes, ...] = ()  # events of the next batch that were read already
+        self._between_transactions = False  # after the last batch
         self._queue: queue.SimpleQueue[ChangeBatch | BaseException] = queue.SimpleQueue()
-        self._taken = threading.Event()  # the queue is empty
+        self._taken = threading.Event()  # set while the queue is empty
         self._taken.set()
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
-    def batches(self, goes_on: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
-        """Batches for ever; one without events about every ``poll_interval_ms`` while the stream is idle. Closing stops the thread.
+    def batches(self, should_continue: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
+        """Start the thread and yield batches without end. Closing the generator stops the thread.
+
+        An idle stream yields a batch without events about every ``poll_interval_ms``.
 
         Args:
-            goes_on: Asked about every second while none comes, as when the source is away; False ends the batches.
+            should_continue: Called about once a second while no batch comes, such as when the source is down. The
+                generator ends if it returns False.
         """
         self._thread.start()
         try:
-            while (item := self._next(goes_on)) is not None:
+            while (item := self._next(should_continue)) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             self.close()
 
-    def _next(self, goes_on: Callable[[], bool]) -> ChangeBatch | BaseException | None:
+    def _next(self, should_continue: Callable[[], bool]) -> ChangeBatch | BaseException | None:
         self._wanted.set()
         try:
             while True:
@@ -128,14 +118,16 @@ class StreamReader:
                     self._taken.set()
                     return item
                 except queue.Empty:
-                    if not goes_on():
+                    if not should_continue():
                         return None
         finally:
             self._wanted.clear()
 
     def close(self) -> None:
-        """Stop reading. Batches not handed over are dropped: their events are still in the source. Whoever waits for a server that does
-        not answer is not waited for: what it will hear ends it."""
+        """Stop reading and drop batches that were not delivered: their events are still in the source.
+
+        Waits at most 3 seconds. A thread that still waits for the server ends when the call returns.
+        """
         self._stop.set()
         self._thread.join(_CLOSING_SECONDS)
 
@@ -144,11 +136,14 @@ class StreamReader:
             while not self._stop.is_set():
                 failures = Failures()
                 self._retry_policy.call(partial(self._read_until_error, failures), self._stop, failures)
-        except BaseException as error:  # noqa: BLE001  # why: whatever ends the thread must reach the caller, who raises it
+        except BaseException as error:  # noqa: BLE001  # why: the caller raises every error of the thread
             self._put(error)
 
     def _read_until_error(self, failures: Failures) -> None:
-        """Until the stream is closed by an invalidate (the next round goes on with startAfter) or by an event that is too large."""
+        """Open the stream and deliver batches until it closes.
+
+        An invalidate closes it (the next call continues with startAfter), and so does an event that is too large.
+        """
         if self._stop.is_set():
             return
         with translate_errors("opening the change stream", phase=self._start.phase):
@@ -156,31 +151,31 @@ class StreamReader:
                 check_last_event(self._client, self._selection, self._start, expanded_events=self._expanded)
                 stream = self._open()
             except mongo.PyMongoError as error:
-                self._meet_oversize(error)
+                self._handle_oversize(error)
                 return
-        self._begun = ()  # it comes again: the stream goes on after the last batch
+        self._carried_over = ()  # the stream reopens after the last batch and sends these events again
         with translate_errors("reading the change stream", phase="reading"), stream:
-            while self._is_taken() and stream.alive:
+            while self._wait_until_taken() and stream.alive:
                 batch, failure = self._fill(stream)
-                if batch is not None and self._hand_over(batch):
+                if batch is not None and self._deliver(batch):
                     failures.clear()
                     self._locator.lost_connections = 0
                 if failure is not None:
-                    self._meet_oversize(failure)
+                    self._handle_oversize(failure)
                     return
-                if batch is not None and self._locator.came(len(batch.events)):
+                if batch is not None and self._locator.record_received(len(batch.events)):
                     return
 
     def _open(self, *more: Stage) -> ChangeStream[RawBSONDocument]:
         if self._limits.oversize == "split":
             more = (*more, SPLIT_STAGE)
-        one_by_one = self._locator.is_on
+        one_by_one = self._locator.is_active
         return open_stream(
             self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one
         )
 
-    def _hand_over(self, batch: ChangeBatch) -> bool:
-        """Whether the stream moved on by it."""
+    def _deliver(self, batch: ChangeBatch) -> bool:
+        """Queue *batch*. Return True if it moved the position."""
         if not self._put(batch):
             return False
         moved = bool(batch.events) or batch.resume_token != self._start.token
@@ -188,50 +183,55 @@ class StreamReader:
         return moved
 
     def _rewritten(self, raw: bytes) -> bytes:
-        """An event by the field rules. Raises where its document may stand on several shards."""
-        return self._fields.event(raw if self._unique_ids else refuse_shared_id(raw))
+        """Apply the field rules to an event. Raise ConfigurationError if its `_id` may exist on several shards."""
+        return self._fields.rewrite_event(raw if self._unique_ids else check_document_key(raw))
 
-    def _meet_oversize(self, failure: Exception) -> None:
-        """Read on in smaller steps, or pass the event where it is certain which one it is.
+    def _handle_oversize(self, failure: Exception) -> None:
+        """Read one event per reply from now on, or skip the event if it is certain which one the server cannot send.
 
         Raises:
-            Exception: *failure*, where it is none of that, or is a lost connection that nothing explains so far: it counts as any other.
-            ConfigurationError: Even without its heavy parts the event is too large.
+            Exception: *failure*, if no large event can explain it. A lost connection that is not explained yet is
+                raised too, and retried as any other.
+            ConfigurationError: The event is too large even without its documents.
         """
-        if not self._locator.suspects(failure):
+        if not self._locator.may_explain(failure):
             raise failure
-        repeated = self._locator.refused()
-        if 0 <= self._limits.retry_limit < repeated and self._passed(failure):
+        repeated = self._locator.record_refusal()
+        if 0 <= self._limits.retry_limit < repeated and self._deliver_stripped(failure):
             return
         if self._locator.is_lost_connection(failure):
             raise failure
         self._stop.wait(self._retry_policy.delay_seconds(self._locator.repeated))
 
-    def _passed(self, failure: Exception) -> bool:
-        """Hand over the next event without its heavy parts; not where there is none, or where it does not explain *failure*."""
+    def _deliver_stripped(self, failure: Exception) -> bool:
+        """Deliver the next event without its large documents.
+
+        Return False if there is no event, or if the event does not explain *failure*.
+        """
         try:
             with self._open(STRIP_STAGE) as stream:
                 event, token = stream.try_next(), stream.resume_token
         except mongo.OperationFailure as error:
-            raise (key_too_large() if self._locator.suspects(error) else error) from None
+            raise (key_too_large_error() if self._locator.may_explain(error) else error) from None
         if event is None:
             return False
         stripped = stripped_event(self._rewritten(bytes(event.raw)))
         explained = self._locator.explains(failure, stripped)
         if explained:
-            self._hand_over(
+            self._deliver(
                 ChangeBatch((stripped,), token_json(token), (OversizeEvent(stripped, self._locator.refusals, None),))
             )
-        self._locator.ended()
+        self._locator.reset()
         return explained
 
     def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
-        """Collect events until the batch is full; once the wait is over, whatever is there goes as soon as the writer is free.
+        """Read events until the batch can be closed. Return the batch and the error that ended it; each may be None.
 
-        What fails comes beside what was read before it: that is not read again.
+        A batch that is due closes as soon as the caller waits for it. After an error the events that were read before
+        it are returned too, because they are not read again.
         """
-        limits, caught_up = self._limits, False
-        builder = BatchBuilder(self._begun, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
+        limits = self._limits
+        builder = BatchBuilder(self._carried_over, max_events=limits.max_batch_size, max_bytes=limits.max_bytes)
         assembler = EventAssembler(
             self._rewritten,
             split=limits.oversize == "split",
@@ -239,48 +239,56 @@ class StreamReader:
             strict=limits.strict,
             show_keys=limits.show_keys,
         )
-        token, is_past, failure = stream.resume_token, False, None  # past: the stream is behind what the batch holds
-        deadline = time.monotonic() + limits.poll_interval_ms / 1000
+        first_token = stream.resume_token
+        end = self._read_into(builder, assembler, stream)
+        self._carried_over, events = builder.next_events, tuple(builder.events)
+        token = token_of(events[-1]) if events else first_token
+        if not end.read_beyond:
+            token = stream.resume_token  # the driver copies it: once per batch, not once per event
+        if events:
+            self._between_transactions = builder.ends_between_transactions(caught_up=end.caught_up)
+        else:
+            self._between_transactions = self._between_transactions or end.caught_up
+        if token is None:
+            return None, end.failure
+        oversize_events = tuple(assembler.oversize_events)
+        return ChangeBatch(events, token_json(token), oversize_events, self._between_transactions), end.failure
+
+    def _read_into(
+        self, builder: BatchBuilder, assembler: EventAssembler, stream: ChangeStream[RawBSONDocument]
+    ) -> _ReadEnd:
+        """Read events into *builder* until the batch can be closed, an error comes or the reader is closed."""
+        deadline, read_beyond = time.monotonic() + self._limits.poll_interval_ms / 1000, False
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
-            if not assembler.waiting and builder.may_end(due=is_due):
+            if not assembler.is_incomplete and builder.can_close(due=is_due):
                 break
             try:
-                answer = stream.try_next()
-                is_past |= answer is not None
-                event = None if answer is None else assembler.take(bytes(answer.raw))
+                reply = stream.try_next()
+                read_beyond |= reply is not None
+                event = None if reply is None else assembler.add(bytes(reply.raw))
             except (mongo.PyMongoError, StrandlineError) as error:
-                failure = error
-                break
-            if assembler.waiting:
+                return _ReadEnd(read_beyond, failure=error)
+            if assembler.is_incomplete:
                 continue
-            if event is not None and not builder.take(event):
+            if event is not None and not builder.add(event):
                 break
-            is_past = False
-            if event is None and (builder.is_ending or not stream.alive or (builder.events and self._wanted.is_set())):
-                caught_up = not self._client.is_mongos  # a shard may still have events of the transaction
-                break
-        self._begun, events = builder.rest, tuple(builder.events)
-        if not is_past:
-            token = stream.resume_token  # it is copied whole: once, not for every event
-        elif events:
-            token = token_of(events[-1])
-        self._whole = builder.is_whole(caught_up=caught_up) if events else self._whole or caught_up
-        return (
-            None
-            if token is None
-            else ChangeBatch(events, token_json(token), tuple(assembler.oversize_events), self._whole)
-        ), failure
+            read_beyond = False
+            waiting = builder.events and self._wanted.is_set()
+            if event is None and (builder.awaits_transaction_end or not stream.alive or waiting):
+                # On a mongos another shard may still have events of the transaction.
+                return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
+        return _ReadEnd(read_beyond)
 
-    def _is_taken(self) -> bool:
-        """Wait until the batch before has been taken: no more than one is read ahead. False where none will be taken any more."""
+    def _wait_until_taken(self) -> bool:
+        """Wait until the caller has taken the previous batch. Return False if the reader was closed."""
         while not self._stop.is_set():
             if self._taken.wait(timeout=0.1):
                 return True
         return False
 
     def _put(self, item: ChangeBatch | BaseException) -> bool:
-        if not self._is_taken():
+        if not self._wait_until_taken():
             return False
         self._taken.clear()
         self._queue.put(item)

@@ -1,11 +1,11 @@
-"""Connections to MongoDB, and what is asked of a deployment before anything is captured. The source is only read."""
+"""Connections to MongoDB, read commands and collection lookups. Nothing here writes to the source."""
 
 from __future__ import annotations
 
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,7 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.model.deployment import SHARDED, deployment_identity
+from pipelines.errors import ConfigurationError
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
 from pipelines.source.errors import Phase, as_strandline_error, classify
@@ -27,21 +26,22 @@ from pipelines.source.stages import SYSTEM_DATABASES, Selection
 
 AnyClient = MongoClient[Any]
 
-_GOODBYE_SECONDS = 1.0
-_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
+_CLOSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """How a client is opened; sent to executors as it is. The URI holds the secret: it never reaches a table, a log or an error.
+    """URI and timeouts of a MongoDB client. Executors get a copy.
 
-    The three times hold where the URI names none of its own.
+    The URI holds the password, so it never reaches a table, a log or an error.
+    A timeout applies only if the URI does not set the same option.
     """
 
     uri: str
     connect_timeout_ms: int = 10_000
     server_selection_timeout_ms: int = 10_000
     socket_timeout_ms: int = 0
+    """0: no timeout."""
 
     def __repr__(self) -> str:
         return "ConnectionOptions(uri=<secret>)"
@@ -49,26 +49,28 @@ class ConnectionOptions:
 
 @dataclass(frozen=True)
 class Collection:
-    """One captured collection and which incarnation of it."""
+    """A captured collection and its incarnation."""
 
     db: str
     name: str
     uuid: str | None
+    """Incarnation, in hex. None: the server gave no UUID."""
     capped: bool = False
-    """As far as it was asked for."""
+    """Set by `find_collection` and `find_incarnation`; other lookups leave it False."""
 
     def __str__(self) -> str:
         return f"{self.db}.{self.name}"
 
 
 def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
-    """I/O: none yet; the client connects when it is first used.
+    """Create a client. It connects when it is first used, so there is no I/O yet.
 
     Args:
-        raw: Documents stay the server's bytes (`RawEvent`); decoding would raise on what MongoDB stores without a word.
+        raw: Keep documents as the server's bytes (`RawEvent`). Decoding fails on damaged BSON, which MongoDB stores
+            without an error.
 
     Raises:
-        ConfigurationError: The URI cannot be read (it is not quoted), or a certificate that it names cannot.
+        ConfigurationError: The URI, or a certificate file in the URI, cannot be read. The message does not quote it.
     """
     try:
         return MongoClient(
@@ -77,11 +79,11 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             document_class=RawEvent if raw else dict,
             tz_aware=True,
         )
-    except OSError as error:  # of TLS, too: ssl.SSLError is one
-        raise _tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None
+    except OSError as error:  # includes ssl.SSLError
+        raise tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None
     except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
         if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
-            raise _tls_error("certificate and key do not match, or the key's password is wrong") from None
+            raise tls_error("certificate and key do not match, or the key's password is wrong") from None
         raise ConfigurationError(
             f"the MongoDB URI cannot be read ({type(error).__name__})",
             next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
@@ -89,13 +91,13 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
 
 
 def hosts_of(uri: str) -> str:
-    """Where a URI that `open_client` has taken leads; its credentials are left out."""
+    """Return the hosts of a valid URI, without its credentials."""
     authority = re.split("[/?]", uri.partition("://")[2])[0]
     return authority.rpartition("@")[2]
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
-    """Those that the URI leaves open: the driver would let them go over what it says."""
+    """Return client options that the URI does not set: the driver would prefer them to the URI's."""
     named = {part.partition("=")[0].lower() for part in re.split("[?&;]", options.uri)}
     ours = {
         "connectTimeoutMS": options.connect_timeout_ms,
@@ -107,12 +109,12 @@ def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
 
 
 def close_client(client: AnyClient) -> None:
-    """I/O: closes it, and takes little time to say goodbye to a server that does not answer."""
-    with pymongo.timeout(_GOODBYE_SECONDS):
+    """Close the client, within a second even if the server does not answer."""
+    with pymongo.timeout(_CLOSE_SECONDS):
         client.close()
 
 
-def _tls_error(why: str) -> ConfigurationError:
+def tls_error(why: str) -> ConfigurationError:
     return ConfigurationError(
         f"no TLS connection to MongoDB can be made ({why})",
         next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
@@ -121,81 +123,35 @@ def _tls_error(why: str) -> ConfigurationError:
 
 @contextmanager
 def translate_errors(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
-    """Turn a driver's error into the one line a person reads, without its cause: that may quote the URI."""
+    """Raise a driver's error as a `StrandlineError` of one line.
+
+    The driver's error is not chained: its text may quote the URI.
+
+    Args:
+        doing: Name of the operation, for the message.
+        phase: See `classify`.
+    """
     try:
         yield
     except mongo.PyMongoError as error:
         raise as_strandline_error(error, doing=doing, phase=phase) from None
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """What the server says of itself."""
-
-    version: str
-    set_name: str | None
-    sharded: bool
-    identity: str
-
-    @property
-    def records_images(self) -> bool:
-        """Pre- and post-images exist since 6.0."""
-        return self.shows_expanded_events
-
-    @property
-    def shows_expanded_events(self) -> bool:
-        """``showExpandedEvents`` (and with it ``collectionUUID``) exists since 6.0."""
-        return int(self.version.split(".")[0]) >= 6
-
-    @property
-    def splits_large_events(self) -> bool:
-        """``$changeStreamSplitLargeEvent`` exists since 6.0.9."""
-        return tuple(int(part) for part in self.version.split("-")[0].split(".")) >= (6, 0, 9)
-
-
-def inspect(client: AnyClient) -> Deployment:
-    """I/O: ``hello``, ``buildInfo`` and, where it is allowed, the replica set's id.
-
-    Raises:
-        RetriableError: Nobody answers.
-        ConfigurationError: A standalone server, or wrong credentials.
-    """
-    with translate_errors("hello"):
-        try:
-            hello = client.admin.command("hello")
-        except mongo.ServerSelectionTimeoutError as error:
-            if (refused := _TLS_REASON.search(str(error))) is not None:
-                raise _tls_error(refused[1]) from None
-            raise RetriableError(
-                "MongoDB does not answer at the configured address",
-                next_step="check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up",
-            ) from None
-        sharded = hello.get("msg") == "isdbgrid"
-        if not sharded and not hello.get("setName"):
-            raise ConfigurationError(
-                "MongoDB runs as a standalone server, and change streams need a replica set",
-                next_step="start mongod with --replSet rs0 and run rs.initiate() once",
-            )
-        version = str(client.server_info()["version"])
-    return Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
-
-
-def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
-    number = None
-    with suppress(mongo.OperationFailure, KeyError):  # a privilege beyond `read`
-        number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    return deployment_identity(hello.get("setName") or SHARDED, number)
-
-
 def operation_time(client: AnyClient) -> tuple[int, int]:
-    """I/O: the primary's operation time (seconds, increment), whatever member the client reads from."""
+    """Return the primary's operation time (seconds, increment), even if the client reads from secondaries.
+
+    I/O: sends one ping.
+    """
     reply = _ping(client)
     time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
     return time.time, time.inc
 
 
 def next_cluster_time(client: AnyClient) -> tuple[int, int]:
-    """I/O: a cluster time (seconds, increment) after every event that is committed now. A member that lags has not come to it."""
+    """Return a cluster time (seconds, increment) later than every event that is committed now.
+
+    I/O: sends one ping. A lagging secondary has not reached this time yet.
+    """
     reply = _ping(client)
     known = [reply.get("operationTime"), reply.get("$clusterTime", {}).get("clusterTime")]
     time = max(time for time in known if time is not None)
@@ -203,40 +159,51 @@ def next_cluster_time(client: AnyClient) -> tuple[int, int]:
 
 
 def _ping(client: AnyClient) -> dict[str, Any]:
-    """A command that names no read preference goes to the primary."""
+    """Ping the primary: a command without a read preference goes there."""
     with translate_errors("ping"):
         return dict(client.admin.command("ping"))
 
 
 def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
-    """To read *collection* as it was at cluster time *at*. Of a capped one no server reads the past (246): its documents are at least as
-    new as *at*, and the events that made them newer come after."""
+    """Return the read concern that reads *collection* as it was at cluster time *at*.
+
+    A capped collection cannot be read in the past (error 246). It is read at *at* or later; the change events that made
+    its documents newer come after *at*.
+    """
     if collection.capped:
         return {"level": "majority", "afterClusterTime": Timestamp(*at)}
     return {"level": "snapshot", "atClusterTime": Timestamp(*at)}
 
 
 def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[Any]:
-    """I/O: the documents that *command* finds, from a member that the URI's ``readPreference`` admits. Left alone, the driver would ask the
-    primary."""
+    """Run a read command and yield its documents.
+
+    I/O: reads from a member that the URI's ``readPreference`` allows. Without one, the driver would ask the primary.
+    """
     yield from database.cursor_command(
         command, read_preference=database.read_preference, codec_options=database.codec_options
     )
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:
-    """I/O: the collections that exist now and are captured; views and time-series collections are not (they have no change stream)."""
+    """Return the existing collections that *selection* captures, sorted by name.
+
+    Views and time-series collections are left out: they have no change stream. I/O: reads ``listCollections``.
+    """
     return sorted((collection for collection, _ in _captured(client, selection)), key=str)
 
 
 def collections_without_images(client: AnyClient, selection: Selection) -> list[Collection]:
-    """I/O: captured collections that record no pre- and post-images (``changeStreamPreAndPostImages``)."""
+    """Return captured collections that record no pre- and post-images (``changeStreamPreAndPostImages``).
+
+    I/O: reads ``listCollections``.
+    """
     found = (collection for collection, options in _captured(client, selection) if not _records_images(options))
     return sorted(found, key=str)
 
 
 def _captured(client: AnyClient, selection: Selection) -> list[tuple[Collection, Mapping[str, Any]]]:
-    """Captured collections with their options."""
+    """Return captured collections and their options."""
     found = []
     with translate_errors("listing collections"):
         for database in [selection.database] if selection.database else client.list_database_names():
@@ -252,11 +219,16 @@ def _records_images(options: Mapping[str, Any]) -> bool:
     return bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
 
 
-def query_refusal(client: AnyClient, collection: Collection, query: str) -> str | None:
-    """I/O: what the server says against *query* (JSON), which it only plans; None: nothing.
+def query_error(client: AnyClient, collection: Collection, query: str) -> str | None:
+    """Return the error with which the server rejects *query*; None if it accepts the query.
+
+    I/O: the server plans the query and does not run it.
+
+    Args:
+        query: Filter as JSON.
 
     Raises:
-        RetriableError: Nobody answers.
+        RetriableError: No server answers.
     """
     find = {"find": collection.name, "filter": query_document(query)}
     with translate_errors(f"planning a query of {collection}"):
@@ -265,24 +237,27 @@ def query_refusal(client: AnyClient, collection: Collection, query: str) -> str 
         except mongo.OperationFailure as error:
             if classify(error) == "retriable":
                 raise
-            return f"{type(error).__name__}, code {error.code}"  # the server's text quotes the values
+            return f"{type(error).__name__}, code {error.code}"  # the server's text quotes values of the query
     return None
 
 
 def collection_uuid(info: Mapping[str, Any]) -> str | None:
-    """Hex of the UUID that ``listCollections`` gives."""
+    """Return the UUID of a ``listCollections`` entry in hex; None if it has none."""
     uuid = info.get("info", {}).get("uuid")
     return None if uuid is None else bytes(uuid if isinstance(uuid, bytes) else uuid.bytes).hex()
 
 
 def find_collection(database: Database[Any], name: str) -> Collection | None:
-    """I/O: the collection as it is now, or None where it is gone."""
+    """Return the collection that has this name now; None if there is none. I/O: reads ``listCollections``."""
     infos = list(database.list_collections(filter={"name": name}))
     return _found(database.name, infos[0]) if infos else None
 
 
 def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
-    """I/O: the same collection (by its UUID) under the name that it has now, or None where it is gone."""
+    """Return the collection with the UUID of *planned* under its current name; None if it was dropped.
+
+    I/O: reads ``listCollections``. Without a UUID it is found by its name.
+    """
     if planned.uuid is None:
         return find_collection(client[planned.db], planned.name)
     infos = list(
@@ -296,10 +271,14 @@ def _found(database: str, info: Mapping[str, Any]) -> Collection:
 
 
 def token_json(token: Any) -> str:
-    """A resume token document (raw or decoded) as canonical Extended JSON, ``_typeBits`` included."""
+    """Return a resume token document (raw or decoded) as canonical Extended JSON, with ``_typeBits``."""
     return json_util.dumps(token, json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 def token_data(token: str) -> str:
-    """``_data`` of a token in Extended JSON: the string that sorts in stream order. Raises as `ResumeToken.parse`."""
+    """Return ``_data`` of a token in Extended JSON: the string that sorts in stream order.
+
+    Raises:
+        ResumePointLost: The token cannot be read (see `ResumeToken.parse`).
+    """
     return ResumeToken.parse(token).data

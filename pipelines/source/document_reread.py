@@ -1,4 +1,4 @@
-"""Documents read again by their `_id`s, exactly as they are at one cluster time."""
+"""Documents read by `_id` at one cluster time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from pipelines.source.stages import Selection
 
 
 @dataclass(frozen=True)
-class Reread:
-    """A document at the cluster time *seconds*, *increment*, or later where its collection is capped; no event up to then is missing in
-    it."""
+class RereadDocument:
+    """A document at the cluster time (*seconds*, *increment*); it includes every change up to that time.
+
+    A document of a capped collection may be newer.
+    """
 
     document: bytes
     collection: Collection
@@ -35,15 +37,17 @@ class Reread:
     increment: int
 
 
-def read_again(
+def reread_document(
     client: AnyClient, collection: Collection, identifier: tuple[int, bytes], selection: Selection
-) -> Reread | None:
-    """I/O: the document, by the field rules, under the name that its collection has now. None where it is gone, or its collection is gone,
-    which the change stream tells, too; or where the filters leave that name out.
+) -> RereadDocument | None:
+    """Read one document as it is now, from the current name of its collection, and apply the field rules.
+
+    I/O: reads the source. Return None if the document or its collection was deleted (the change stream reports that
+    too), or if *selection* does not capture the collection's current name.
 
     Args:
         client: Opened with ``raw=True``.
-        identifier: Type and bytes of its `_id`.
+        identifier: BSON type and bytes of the document's `_id`.
 
     Raises:
         RetriableError: Calling again is safe.
@@ -53,23 +57,25 @@ def read_again(
         now = find_incarnation(client, collection)
     if now is None or not selection.admits(now.db, now.name):
         return None
-    found = read_at(client, now, [identifier], at, selection.fields)
-    return Reread(found[0], now, *at) if found else None
+    found = read_documents_at(client, now, [identifier], at, selection.fields)
+    return RereadDocument(found[0], now, *at) if found else None
 
 
-def read_at(
+def read_documents_at(
     client: AnyClient,
     collection: Collection,
     identifiers: Sequence[tuple[int, bytes]],
     at: tuple[int, int],
     fields: FieldPolicy,
 ) -> list[bytes]:
-    """I/O: those of the documents that were there at cluster time *at*, by the field rules, in any order. Those of a capped collection may
-    be newer: see `read_concern`.
+    """Read documents as they were at cluster time *at* and apply the field rules.
+
+    I/O: reads the source. Documents that did not exist at that time are left out; the order is arbitrary. Documents of
+    a capped collection may be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.
-        identifiers: Types and bytes of their `_id`s; together no more than fit into one command (16 MiB).
+        identifiers: BSON types and bytes of the `_id`s. Together they must fit into one command (16 MiB).
 
     Raises:
         RetriableError: Calling again is safe.
@@ -79,7 +85,7 @@ def read_at(
     find: dict[str, Any] = {"find": collection.name, "filter": among, "readConcern": read_concern(collection, at)}
     if projection := exclusion_projection(fields, collection.db, collection.name):
         find["projection"] = projection
-    rules = FieldRewriter(fields).collection(collection.db, collection.name)
+    rules = FieldRewriter(fields).rules_for(collection.db, collection.name)
     with translate_errors(f"reading documents of {collection}"):
         found = [bytes(document.raw) for document in read_command(client[collection.db], find)]
-    return found if rules is None else [rules.document(document) for document in found]
+    return found if rules is None else [rules.rewrite_document(document) for document in found]

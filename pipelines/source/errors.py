@@ -1,4 +1,4 @@
-"""What a server's error means for the stream: a pure classifier over a commented table of codes."""
+"""Classifier of MongoDB errors: a pure function over a commented table of error codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODES: dict[int, Verdict] = {
     91: "retriable",  # ShutdownInProgress
     133: "retriable",  # FailedToSatisfyReadPreference
     134: "retriable",  # ReadConcernMajorityNotAvailableYet
-    136: "retriable",  # CappedPositionLost: the open cursor was overtaken; reopening gives 286 if the token is gone, too
+    136: "retriable",  # CappedPositionLost: the oplog overtook the cursor; reopening gives 286 if the token is gone
     150: "retriable",  # StaleEpoch
     175: "retriable",  # QueryPlanKilled: the collection was dropped or renamed under the plan
     189: "retriable",  # PrimarySteppedDown
@@ -50,9 +50,9 @@ CODES: dict[int, Verdict] = {
     286: "history_lost",  # ChangeStreamHistoryLost: the oplog has moved on
     9: "invalid_token",  # FailedToParse: the token is garbled; without one, a stage or a query is
     15: "invalid_token",  # Overflow: the token is cut off
-    207: "invalid_token",  # InvalidUUID: the token names no collection
+    207: "invalid_token",  # InvalidUUID: the token holds no valid collection UUID
     260: "invalid_token",  # InvalidResumeToken
-    6189503: "invalid_token",  # the token tells of no event
+    6189503: "invalid_token",  # the token belongs to no event
     10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
     13: "configuration",  # Unauthorized
     18: "configuration",  # AuthenticationFailed
@@ -60,8 +60,8 @@ CODES: dict[int, Verdict] = {
 }
 
 
-# The server's own checks of a token and of the KeyString inside it. Of 6,000 tokens that were damaged at random, what it refused met one
-# of these or of those above.
+# Codes of the server's checks of a token and of the KeyString inside it. Measured with 6,000 randomly damaged tokens:
+# every rejection had one of these codes or one of the table above.
 _DAMAGED = [
     *range(40646, 40650),
     *range(50788, 50798),
@@ -74,25 +74,25 @@ _DAMAGED = [
 ]
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
-_UNREADABLE = (2, 9)  # BadValue, as of an operator that does not exist; FailedToParse
+_UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
 
 class NoAnswer(RetriableError):
-    """Nobody answers: no server was reached, or the connection broke. Nothing was lost; calling again is safe."""
+    """No server was reached, or the connection broke. Nothing was lost; calling again is safe."""
 
 
 def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
-    """Judge one error, and what is stated as its cause: wrong credentials stay wrong behind a broken connection.
+    """Return the verdict on an error and its causes.
 
-    An unknown code without the resumable label is terminal: it would repeat for ever.
+    Lost history, an oversize event or a wrong configuration wins, even as the cause of a broken connection. An unknown
+    code without the label ``ResumableChangeStreamError`` is terminal: the error would repeat for ever.
 
     Args:
-        phase: A server rejects a token when a stream is opened at one (*resuming*); the same code says something else without one, or
-            of an open cursor.
+        phase: Step that failed. A code means a bad token only when a stream is opened at a token (*resuming*).
     """
-    judged = [_judge(each, phase) for each in _with_causes(error)]
-    return next((verdict for verdict in judged if verdict in _DECISIVE), judged[0])
+    verdicts = [_judge(each, phase) for each in _with_causes(error)]
+    return next((verdict for verdict in verdicts if verdict in _DECISIVE), verdicts[0])
 
 
 def _with_causes(error: mongo.PyMongoError) -> list[mongo.PyMongoError]:
@@ -123,22 +123,25 @@ def _judge(error: mongo.PyMongoError, phase: Phase) -> Verdict:
 
 
 def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase = "opening") -> StrandlineError:
-    """The one line a person reads. The server's text is quoted without the command, and no URI stands in it."""
+    """Return the error that a user reads, in one line. It quotes neither the server's text nor the URI."""
     verdict = classify(error, phase)
     code = next((found for each in _with_causes(error) if (found := getattr(each, "code", None)) is not None), None)
-    what = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
+    refusal = f"MongoDB refused {doing}" + (f" (code {code})" if code else "")
     if verdict == "configuration":
-        return _configuration_error(code, what, error)
+        return _configuration_error(code, refusal, error)
     if verdict in ("history_lost", "invalid_token"):
         why = "the source no longer has the history behind" if verdict == "history_lost" else "the server cannot read"
         return ResumePointLost(
-            f"{what}: {why} the committed token",
+            f"{refusal}: {why} the committed token",
             next_step=RESET_OR_HEAL,
         )
     if code == _SNAPSHOT_TOO_OLD:
         return RetriableError(
-            f"MongoDB no longer has what stood there when {doing} began (code {code})",
-            next_step="set its minSnapshotHistoryWindowInSeconds higher, or lower capture.snapshot_chunk_size and snapshot anew",
+            f"the snapshot history expired during {doing} (code {code})",
+            next_step=(
+                "set the server's minSnapshotHistoryWindowInSeconds higher, "
+                "or lower capture.snapshot_chunk_size and start the snapshot again"
+            ),
         )
     if verdict == "retriable":
         kind = NoAnswer if isinstance(error, mongo.ConnectionFailure) else RetriableError
@@ -149,18 +152,18 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         )
     if verdict == "oversize":
         return ConfigurationError(
-            f"{what}: a change event exceeds 16 MiB, the largest that MongoDB can send",
+            f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
         )
     if code in _UNREADABLE:
         return ConfigurationError(
-            f"{what}: it cannot read a stage or a query",
+            f"{refusal}: it cannot read a stage or a query",
             next_step="correct capture.cursor_pipeline, or capture.snapshot_collection_filter_overrides",
         )
-    return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")
+    return ConfigurationError(f"{refusal}: {type(error).__name__}", next_step="strandline doctor")
 
 
-def _configuration_error(code: int | None, what: str, error: mongo.PyMongoError) -> ConfigurationError:
+def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoError) -> ConfigurationError:
     if code == 40573:
         return ConfigurationError(
             "MongoDB runs as a standalone server, and change streams need a replica set",
@@ -172,7 +175,7 @@ def _configuration_error(code: int | None, what: str, error: mongo.PyMongoError)
         )
     if code == 13:
         return ConfigurationError(
-            f"{what}: a privilege is missing",
+            f"{refusal}: a privilege is missing",
             next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )
-    return ConfigurationError(f"{what}: {type(error).__name__}", next_step="strandline doctor")
+    return ConfigurationError(f"{refusal}: {type(error).__name__}", next_step="strandline doctor")

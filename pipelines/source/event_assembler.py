@@ -1,4 +1,4 @@
-"""What an answer of the change stream becomes before it joins a batch: whole, by the field rules, within the limits. No I/O."""
+"""From a reply of the change stream to a complete event: fragments joined, field rules and limits applied. No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pipelines.errors import ContractError
 from pipelines.model.bson import raw as rb
 from pipelines.model.bson.merge_key import key_name, merge_key
 from pipelines.model.bson.poison import why_not_json
-from pipelines.source.oversize_events import Fragments, OversizeEvent, below_threshold
+from pipelines.source.oversize_events import Fragments, OversizeEvent, without_large_documents
 
-_SHOWN: Final = (b"documentKey", b"fullDocument", b"fullDocumentBeforeChange", b"updateDescription")
+_DOCUMENTS: Final = (b"documentKey", b"fullDocument", b"fullDocumentBeforeChange", b"updateDescription")
 
 
 class EventAssembler:
-    """Of one batch.
+    """Assembler of the events of one batch.
 
     Args:
-        rewrite: Applies the field rules to an event.
-        split: Answers may be fragments.
-        skip_threshold: Bytes of a document that are left out; 0: none.
-        strict: Stop at a document that JSON cannot show.
-        show_keys: The error names that document by its key, not by the key's hash.
+        rewrite: Function that applies the field rules to an event.
+        split: A reply may be a fragment of an event.
+        skip_threshold: Leave out documents above this size, in bytes; 0: no limit.
+        strict: Fail at a document that JSON cannot represent.
+        show_keys: Errors name a document by its key. False: by a hash of its key.
     """
 
     def __init__(
@@ -40,35 +40,33 @@ class EventAssembler:
         self.oversize_events: list[OversizeEvent] = []
 
     @property
-    def waiting(self) -> bool:
-        """In the middle of an event: no token may be handed on."""
-        return self._fragments.waiting
+    def is_incomplete(self) -> bool:
+        """Return True if fragments of an event are missing. No token may be committed then."""
+        return self._fragments.is_incomplete
 
-    def take(self, answer: bytes) -> bytes | None:
-        """The event as it lands; None while fragments of it are missing.
+    def add(self, reply: bytes) -> bytes | None:
+        """Return the event as bronze stores it; None while fragments are missing.
 
         Raises:
-            ContractError: Strict, and JSON cannot show one of its documents; or its fragments do not follow each other.
-            MalformedBson, ConfigurationError: As `FieldRewriter.event`.
+            ContractError: Fragments are out of order; or *strict* is set and JSON cannot represent a document.
+            MalformedBson, ConfigurationError: See `FieldRewriter.rewrite_event`.
         """
-        whole = self._fragments.add(answer) if self._split else answer
-        if whole is None:
+        complete = self._fragments.add(reply) if self._split else reply
+        if complete is None:
             return None
-        event = self._rewrite(whole)
-        if (
-            self._threshold
-            and len(event) > self._threshold
-            and (less := below_threshold(event, self._threshold)) is not None
-        ):
-            event, size = less
-            self.oversize_events.append(OversizeEvent(event, 1, size))
+        event = self._rewrite(complete)
+        if self._threshold and len(event) > self._threshold:
+            reduced = without_large_documents(event, self._threshold)
+            if reduced is not None:
+                event, size = reduced
+                self.oversize_events.append(OversizeEvent(event, 1, size))
         if self._strict:
             _refuse_poison(event, show_keys=self._show_keys)
         return event
 
 
-def name_of(event: bytes, *, show_keys: bool) -> str:
-    """Collection and key of an event's document, for people; the key as `key_name` names it."""
+def document_label(event: bytes, *, show_keys: bool) -> str:
+    """Return collection and key of an event's document for messages. `key_name` writes the key."""
     namespace = rb.field(event, b"ns")
     parts = (
         [rb.text(event, value, end) for _, _, value, end in rb.elements(event, namespace[1])] if namespace else ["?"]
@@ -81,8 +79,11 @@ def name_of(event: bytes, *, show_keys: bool) -> str:
 
 def _refuse_poison(event: bytes, *, show_keys: bool) -> None:
     for kind, name, value, end in rb.elements(event):
-        if kind == rb.DOCUMENT and name in _SHOWN and (why := why_not_json(event[value:end])) is not None:
+        if kind == rb.DOCUMENT and name in _DOCUMENTS and (why := why_not_json(event[value:end])) is not None:
             raise ContractError(
-                f"{name_of(event, show_keys=show_keys)} cannot be shown as JSON ({name.decode()}: {why}); nothing from it on has landed",
-                next_step="correct the document, or set capture.errors_tolerance: all, and such documents land as bytes",
+                f"{document_label(event, show_keys=show_keys)} cannot be shown as JSON ({name.decode()}: {why}); "
+                "no event from this one on has landed",
+                next_step=(
+                    "correct the document, or set capture.errors_tolerance: all, and such documents land as bytes"
+                ),
             )

@@ -1,7 +1,7 @@
-"""One rename applied to raw BSON. Pure: bytes in, bytes out.
+"""Field renames in raw BSON. Pure: bytes in, bytes out.
 
-No value is overwritten: where the new name is taken in the same document, both fields keep their names. What a patch cannot know, the
-whole document of the same event decides.
+A rename overwrites no value: if the parent document already has the new name, both fields keep their names. A patch
+does not show all fields of the parent, so the full document of the same event decides.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from pipelines.model.bson import raw as rb
 from pipelines.model.field_rules import FieldRule
 
 _Reached = frozenset[int]
-"""How many components of the rule's path, its last aside, lie behind; several, because a number may be an index or a name."""
+"""Possible numbers of matched components of the rule's path. Several, because a number may be an index or a name."""
 
 
 def renamed_document(raw: bytes, rule: FieldRule) -> bytes:
-    """Rename the field wherever its path leads, through arrays as well; the same bytes where it is not met."""
+    """Rename the field in a document, also inside arrays. Return the same bytes if the field is missing."""
     return _Rename(rule).document(raw, 0, frozenset((0,)), top=True) or raw
 
 
 def renamed_update(update: bytes, rule: FieldRule, whole: bytes | None) -> bytes:
-    """An ``updateDescription`` with the paths renamed that pass through the field.
+    """Rename the field in all paths of an ``updateDescription``.
 
     Args:
-        whole: The document that came with the event (before this rename); None: the name is taken only if the patch itself sets it.
+        whole: Full document of the event, before this rename. It shows if the new name is taken. None: only the patch
+            shows it.
     """
     return _Rename(rule).update(update, whole)
 
@@ -42,7 +43,7 @@ class _Rename:
     def document(
         self, raw: bytes, start: int, reached: _Reached, *, top: bool = False, array: bool = False
     ) -> bytes | None:
-        """None where nothing changes."""
+        """Return the renamed document or array at *start*; None if nothing changes."""
         here = self._last in reached and not array and rb.field(raw, self._new, start) is None
         parts, changed = [], False
         for kind, name, value, end in rb.elements(raw, start):
@@ -105,7 +106,7 @@ class _Rename:
         )
 
     def _disambiguated(self, paths: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
-        """``{"a.0.b": ["a", 0, "b"]}``: both forms of the path."""
+        """Rename both forms of each path: ``{"a.0.b": ["a", 0, "b"]}``."""
         parts = []
         for kind, path, value, end in rb.elements(paths):
             at = self._component(path.split(b"."), whole, set_here)
@@ -115,7 +116,7 @@ class _Rename:
                 for place, (_, number, inner, stop) in enumerate(rb.elements(paths, value))
             ]
             parts.append(rb.element(self._renamed_path(path, whole, set_here), kind, rb.document_of(components)))
-            assert end >= value  # the array was walked whole
+            assert end >= value  # the loop above read the whole array
         return rb.document_of(parts)
 
     def _renamed_path(self, path: bytes, whole: bytes | None, set_here: set[bytes]) -> bytes:
@@ -124,7 +125,7 @@ class _Rename:
         return path if at is None else b".".join((*tokens[:at], self._new, *tokens[at + 1 :]))
 
     def _component(self, tokens: Sequence[bytes], whole: bytes | None, set_here: set[bytes]) -> int | None:
-        """Which component of a patch's path is the renamed field; None: none, or the new name is taken there."""
+        """Return the index of the path component to rename; None if there is none or the new name is taken."""
         reached: _Reached = frozenset((0,))
         for number, token in enumerate(tokens):
             if self._last in reached and token == self._path[-1]:

@@ -1,7 +1,7 @@
-"""Excluded fields, removed in the server: stages for the stream and a projection for snapshots. Pure.
+"""Stages and projections that remove excluded fields in the server. Pure.
 
-They only save the way: an excluded field that is large never leaves the server. What a stage cannot reach (an array within an array, a
-child of an ``updatedFields`` value) and every guarantee is `source.fields`.
+They only save network traffic. `source.fields` removes every excluded field again, and reaches places that a stage
+cannot: an array within an array, a child of an ``updatedFields`` value.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ Expression = dict[str, Any] | str
 
 
 def exclusion_stages(policy: FieldPolicy, *, pre_image: bool) -> list[dict[str, Any]]:
-    """One ``$set`` for each pair of namespace patterns with excluded fields; documents of other namespaces pass untouched.
+    """Return one ``$set`` per pair of database and collection pattern with excluded fields.
+
+    Events of other namespaces stay unchanged.
 
     Args:
-        pre_image: Whether the stream asks for ``fullDocumentBeforeChange``.
+        pre_image: The stream asks for ``fullDocumentBeforeChange``.
     """
     groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for rule in _excluded(policy):
@@ -35,12 +37,14 @@ def exclusion_stages(policy: FieldPolicy, *, pre_image: bool) -> list[dict[str, 
 
 
 def exclusion_projection(policy: FieldPolicy, database: str, collection: str) -> dict[str, int]:
-    """A projection for ``find`` that leaves out what it can name; empty where nothing is excluded."""
+    """Return a projection for ``find`` that removes excluded fields; empty if there are none.
+
+    A projection cannot name a field that begins with ``$``: such a field is removed after the read.
+    """
     paths = {rule.path for rule in _excluded(policy) if rule.applies_to(database, collection)}
     nameable = {path for path in paths if not any(component.startswith("$") for component in path)}
-    shortest = [
-        path for path in nameable if not any(path[:length] in nameable for length in range(1, len(path)))
-    ]  # else: path collision
+    # A parent and its child in one projection are an error: path collision.
+    shortest = [path for path in nameable if not any(path[:length] in nameable for length in range(1, len(path)))]
     return {".".join(path): 0 for path in sorted(shortest)}
 
 
@@ -57,7 +61,7 @@ def _named(field: str, pattern: str) -> list[Expression]:
 
 
 def _where(here: Sequence[Expression], field: str, then: Expression) -> Expression:
-    """Only for documents of the namespace: null, and a field that is not there, stay what they are."""
+    """Apply *then* to documents of the namespace only; null and a missing field stay as they are."""
     return {"$cond": [{"$and": [*here, _is_document(field)]}, then, field]}
 
 
@@ -72,7 +76,7 @@ def _without(document: Expression, paths: Sequence[tuple[str, ...]]) -> Expressi
 
 
 def _stripped(document: Expression, path: Sequence[str], depth: int) -> Expression:
-    """*document* without *path*; arrays on the way are passed through, anything else ends it."""
+    """Return an expression for *document* without *path*. It looks into documents and arrays on the path."""
     name = {"$literal": path[0]}
     if len(path) == 1:
         return {"$unsetField": {"field": name, "input": document}}
@@ -113,5 +117,5 @@ def _update_without(paths: Sequence[tuple[str, ...]]) -> Expression:
 
 
 def _numbered(path: Sequence[str]) -> str:
-    """A path as an update names it: with or without the indices of arrays."""
+    """Return a regular expression for a path in an update: with or without array indices."""
     return r"(?:\.[0-9]+)*\.".join(re.escape(component) for component in path)

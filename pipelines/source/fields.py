@@ -1,12 +1,12 @@
-"""Field rules applied to raw BSON: the last authority over what reaches a table. Pure: bytes in, bytes out.
+"""Field rules (exclude, hash, mask, rename) applied to raw BSON. Pure: bytes in, bytes out.
 
-An excluded, masked or hashed field survives nowhere in an event or a snapshot document: not in ``fullDocument``, the pre-image, an
-``updatedFields`` entry (as parent, child or dotted path), ``removedFields``, ``truncatedArrays`` or ``disambiguatedPaths``. What no rule
-touches is copied byte for byte.
+Every event and snapshot document passes through this module before it reaches a table. An excluded, masked or hashed
+value survives in no part of it: ``fullDocument``, pre-image, ``updatedFields`` (as parent, child or dotted path),
+``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``. Bytes that no rule matches are copied unchanged.
 
-A path names what a patch would name with it, so that patches and whole documents always agree: arrays are passed through, a number in
-the data's path may always be an array's index (``a.b`` covers ``a.0.b``), and a field whose name holds dots is the path it looks like.
-Hashes and masks replace the scalars below a path, each for itself; arrays keep their length and documents their names.
+Paths match as in a patch, so that patches and full documents agree. Arrays are transparent. A number in the data's path
+may be an array index (``a.b`` matches ``a.0.b``). A field name with dots matches as a path.
+Hash and mask replace each scalar below a path. Arrays keep their length, documents keep their names.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pipelines.model.bson import raw as rb
 from pipelines.model.field_rules import FieldPolicy, FieldRule
 from pipelines.source.field_renames import renamed_document, renamed_update
 
-_KEEP, _HASH, _MASK, _EXCLUDE = range(4)  # the larger wins where rules overlap
+_KEEP, _HASH, _MASK, _EXCLUDE = range(4)  # if rules overlap, the larger number wins
 _ACTIONS = {"hash": _HASH, "mask": _MASK, "exclude": _EXCLUDE}
 _DATA = (b"fullDocument", b"fullDocumentBeforeChange")
-_REMEMBERED = 4096
-# Top-level documents of an event that hold no document of the collection. Whatever a newer server adds is treated as if it did.
+_CACHED_STEPS = 4096
+# Top-level fields of an event without data of the collection. The rules apply to all others, so also to new ones.
 _NO_DATA = frozenset(
     (b"_id", b"ns", b"to", b"lsid", b"documentKey", b"updateDescription", b"operationDescription", b"stateBeforeChange")
 )
 
 
 class _Node:
-    """One component of the rules' paths."""
+    """One component of a rule's path."""
 
     __slots__ = ("action", "children")
 
@@ -41,18 +41,18 @@ class _Node:
 
 
 _State = tuple[_Node, ...]
-"""Where in the rules' paths the data's path may stand; empty: no rule lies at or below."""
+"""Path components of rules that match the data's path so far. Empty: no rule matches here or below."""
 
 
 class FieldRules:
-    """The rules of one namespace, compiled."""
+    """Compiled field rules of one collection."""
 
     def __init__(self, policy: FieldPolicy) -> None:
         self._salt = policy.salt
         self._mask = rb.string_value(policy.mask.encode())
         self._root = _Node()
         self._last_names = tuple({rule.path[-1].encode() for rule in policy.rules})
-        self._step = lru_cache(maxsize=_REMEMBERED)(_step)  # documents of a collection have the same names
+        self._step = lru_cache(maxsize=_CACHED_STEPS)(_step)  # documents of a collection have the same names
         self._renames: list[FieldRule] = []
         for rule in policy.rules:
             if rule.action == "rename":
@@ -63,8 +63,8 @@ class FieldRules:
                 node = node.children.setdefault(component.encode(), _Node())
             node.action = max(node.action, _ACTIONS[rule.action])
 
-    def document(self, raw: bytes) -> bytes:
-        """A snapshot document by the rules; the same bytes where no rule touches it.
+    def rewrite_document(self, raw: bytes) -> bytes:
+        """Apply the rules to a snapshot document. Return the same bytes if no rule matches.
 
         Raises:
             MalformedBson: The bytes are damaged. The message holds no content.
@@ -76,12 +76,13 @@ class FieldRules:
             raw = renamed_document(raw, rule)
         return raw
 
-    def event(self, raw: bytes) -> bytes:
-        """A change event of this namespace by the rules.
+    def rewrite_event(self, raw: bytes) -> bytes:
+        """Apply the rules to a change event of this collection. Return the same bytes if no rule matches.
 
         Raises:
             MalformedBson: The bytes are damaged. The message holds no content.
-            ConfigurationError: A protected field is part of the shard key: the server writes it into every resume token.
+            ConfigurationError: An excluded, masked or hashed field is part of the shard key, which the server writes
+                into every resume token.
         """
         if self._touches_nothing(raw):
             return raw
@@ -92,7 +93,7 @@ class FieldRules:
         if (update := documents.get(b"updateDescription")) is not None:
             changed[b"updateDescription"] = self._protected_update(update)
         for rule in self._renames:
-            if b"updateDescription" in changed:  # judged by the document as it was before this rename
+            if b"updateDescription" in changed:  # needs the document before this rename
                 changed[b"updateDescription"] = renamed_update(
                     changed[b"updateDescription"], rule, changed.get(b"fullDocument")
                 )
@@ -105,7 +106,7 @@ class FieldRules:
         )
 
     def _touches_nothing(self, raw: bytes) -> bool:
-        """No path can match where its last name does not occur: most events, once the server has left out what is excluded."""
+        """Return True if no rule can match, because the last name of no rule's path occurs in the bytes."""
         return not any(name in raw for name in self._last_names)
 
     def _refuse_shard_key(self, key: bytes | None) -> None:
@@ -113,8 +114,9 @@ class FieldRules:
             below, action = self._step((self._root,), name, True)
             if action or below:
                 raise ConfigurationError(
-                    "a field that is to be excluded, masked or hashed belongs to a shard key, and so stands in every resume token",
-                    next_step="take it out of capture.field_exclude_list, field_mask_list and field_hash_list",
+                    "a field that is to be excluded, masked or hashed is part of a shard key, "
+                    "and MongoDB writes it into every resume token",
+                    next_step="remove it from capture.field_exclude_list, field_mask_list and field_hash_list",
                 )
 
     def _protected(self, document: bytes) -> bytes:
@@ -126,7 +128,7 @@ class FieldRules:
     def _rewritten(
         self, raw: bytes, start: int, state: _State, inherited: int, *, top: bool = False, array: bool = False
     ) -> bytes | None:
-        """The document or array at *start* by the rules below *state*; None where nothing changes."""
+        """Apply the rules below *state* to the document or array at *start*. Return None if nothing changes."""
         parts: list[bytes] = []
         copied = start + 4
         for kind, name, value, end in rb.elements(raw, start):
@@ -135,9 +137,8 @@ class FieldRules:
             if not below and action == _KEEP:
                 continue
             if action == _EXCLUDE:
-                element = (
-                    rb.element(name, rb.NULL, b"") if array else b""
-                )  # null keeps the place: a patch counts the elements
+                # In an array null keeps the place, because a patch addresses elements by index.
+                element = rb.element(name, rb.NULL, b"") if array else b""
             else:
                 found = self._value(raw, kind, value, end, below, action)
                 if found is None:
@@ -152,7 +153,7 @@ class FieldRules:
     def _value(
         self, raw: bytes, kind: int, value: int, end: int, below: _State, action: int
     ) -> tuple[int, bytes] | None:
-        """Type and bytes that replace a value; None where it stays."""
+        """Return BSON type and bytes of the new value; None if the value stays."""
         if kind in (rb.DOCUMENT, rb.ARRAY):
             inner = self._rewritten(raw, value, below, action, array=kind == rb.ARRAY)
             return None if inner is None else (kind, inner)
@@ -160,7 +161,7 @@ class FieldRules:
             return None
         if action == _MASK:
             return rb.STRING, self._mask
-        # Text as its UTF-8 bytes, so that SQL can compute the same; anything else with its type, so that 1 and "1" differ.
+        # Text is hashed as UTF-8, so that SQL can compute the same hash. Other values include their type: 1 is not "1".
         content = raw[value + 4 : end - 1] if kind == rb.STRING else b"\0" + bytes((kind,)) + raw[value:end]
         return rb.STRING, rb.string_value(sha256(self._salt + content).hexdigest().encode())
 
@@ -184,7 +185,7 @@ class FieldRules:
     def _without_excluded(
         self, raw: bytes, path_of: Callable[[bytes, bytes, int, int], bytes], *, array: bool = False
     ) -> bytes:
-        """A list of paths without those that stand at or below an excluded one."""
+        """Remove paths at or below an excluded field from a list of paths."""
         kept = [
             (kind, name, raw[value:end])
             for kind, name, value, end in rb.elements(raw)
@@ -197,27 +198,28 @@ class FieldRules:
 
 
 class FieldRewriter:
-    """The rules of every namespace: compiled once for each that occurs."""
+    """Field rules of all collections, compiled at the first event of each."""
 
     def __init__(self, policy: FieldPolicy) -> None:
         self._policy = policy
         self._compiled: dict[tuple[str, str], FieldRules | None] = {}
         self._of_event: dict[bytes, FieldRules | None] = {}
 
-    def collection(self, database: str, collection: str) -> FieldRules | None:
-        """The rules of one namespace; None where there are none."""
+    def rules_for(self, database: str, collection: str) -> FieldRules | None:
+        """Return the rules of one collection; None if it has no rules."""
         key = (database, collection)
         if key not in self._compiled:
             own = self._policy.for_collection(database, collection)
             self._compiled[key] = FieldRules(own) if own.rules else None
         return self._compiled[key]
 
-    def event(self, raw: bytes) -> bytes:
-        """A change event by the rules of its namespace.
+    def rewrite_event(self, raw: bytes) -> bytes:
+        """Apply the rules of an event's collection to the event. Return the same bytes if no rule matches.
 
         Raises:
             MalformedBson: The bytes are damaged. The message holds no content.
-            ConfigurationError: The event has documents and no namespace (a user's pipeline took it), or see `FieldRules.event`.
+            ConfigurationError: The event has a document but no namespace (a user's pipeline removed it); or see
+                `FieldRules.rewrite_event`.
         """
         if not self._policy.rules:
             return raw
@@ -230,9 +232,9 @@ class FieldRewriter:
             }
             if b"coll" not in names or b"db" not in names:
                 return self._without_collection(raw)
-            self._of_event[namespace] = self.collection(names[b"db"], names[b"coll"])
+            self._of_event[namespace] = self.rules_for(names[b"db"], names[b"coll"])
         rules = self._of_event[namespace]
-        return raw if rules is None else rules.event(raw)
+        return raw if rules is None else rules.rewrite_event(raw)
 
     def _without_collection(self, raw: bytes) -> bytes:
         if any(rb.field(raw, name) for name in (*_DATA, b"updateDescription")):
@@ -244,7 +246,10 @@ class FieldRewriter:
 
 
 def _step(state: _State, name: bytes, top: bool) -> tuple[_State, int]:
-    """Go on by one name; also the strongest action that was met. A number may be an index, except as the first component."""
+    """Match one more name. Return the new state and the strongest action on the way.
+
+    A number may be an array index, except at the top level.
+    """
     strongest = _KEEP
     for token in name.split(b"."):
         following = [child for node in state if (child := node.children.get(token)) is not None]

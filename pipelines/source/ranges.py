@@ -1,7 +1,7 @@
-"""Snapshots in `_id` ranges, which tile MinKey → MaxKey, and the reading of one at one cluster time.
+"""Snapshot chunks as ranges of `_id`, and the read of one chunk at one cluster time.
 
-Index bounds (``min``/``max`` with a hint) follow the server's own order across BSON types; ``$gte``/``$lt`` silently skip every other
-type. The first chunk has no lower and the last no upper bound, so that together they tile everything.
+Index bounds (``min``/``max`` with a hint) follow the server's order across BSON types. ``$gte``/``$lt`` would silently
+skip every other type. The first chunk has no lower bound and the last no upper bound, so all chunks cover every `_id`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
 
 _TYPE = 4
-"""Where in ``{_id: value}`` the value's type stands."""
+"""Offset of the value's BSON type in ``{_id: value}``."""
 _MAX_KEY = 0x7F
-_ENDS = (0xFF, _MAX_KEY)
+_MIN_AND_MAX_KEY = (0xFF, _MAX_KEY)
 _LIST_ROWS = 10_000
 _LIST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Range:
-    """``[lower, upper)`` in the server's `_id` order; each bound is the BSON document ``{_id: value}``, None is open."""
+    """Range ``[lower, upper)`` in the server's `_id` order. A bound is a BSON document ``{_id: value}``; None: open."""
 
     lower: bytes | None = None
     upper: bytes | None = None
@@ -55,18 +55,25 @@ def _decoded(bound: str | None) -> bytes | None:
     return None if bound is None else b64decode(bound)
 
 
-def can_bound(identifier: bytes) -> bool:
-    """Whether ``{_id: value}`` can part two ranges: MinKey and MaxKey, which are legal `_id`s, cannot. The server refuses a range that ends
-    where everything begins."""
-    return identifier[_TYPE] not in _ENDS
+def is_valid_bound(identifier: bytes) -> bool:
+    """Return True if ``{_id: value}`` can separate two ranges.
+
+    MinKey and MaxKey are legal `_id`s but no valid bounds: the server rejects a range that ends at MinKey.
+    """
+    return identifier[_TYPE] not in _MIN_AND_MAX_KEY
 
 
-def tile(bounds: Sequence[bytes]) -> list[Range]:
-    """Ranges between those of *bounds* (sorted by the server) that `can_bound`; equal neighbours are one (``1`` and ``1.0`` are the same
-    `_id`)."""
+def ranges_between(bounds: Sequence[bytes]) -> list[Range]:
+    """Return the ranges that *bounds* make; together they cover all `_id`s.
+
+    Invalid bounds are dropped. Equal neighbours count once (``1`` and ``1.0`` are the same `_id`).
+
+    Args:
+        bounds: Documents ``{_id: value}``, sorted by the server.
+    """
     distinct: list[bytes] = []
     for bound in bounds:
-        if can_bound(bound) and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):
+        if is_valid_bound(bound) and (not distinct or document_merge_key(distinct[-1]) != document_merge_key(bound)):
             distinct.append(bound)
     lowers: list[bytes | None] = [None, *distinct]
     uppers: list[bytes | None] = [*distinct, None]
@@ -74,39 +81,40 @@ def tile(bounds: Sequence[bytes]) -> list[Range]:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What of a range's documents is read, and how."""
+class ReadOptions:
+    """Options for the read of a range: field rules, filter and fetch size."""
 
     fields: FieldPolicy = FieldPolicy()
-    """Rules for single fields; what they exclude is not even asked for."""
+    """Field rules. The server does not send excluded fields."""
     query: Mapping[str, Any] = field(default_factory=dict)
-    """Only documents that match; empty: all."""
+    """Filter for documents. Empty: all documents."""
     fetch_size: int = _LIST_ROWS
-    """Documents of one answer of the server."""
+    """Maximum documents in one reply of the server."""
 
 
 def read_range(
-    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading = Reading()
+    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], options: ReadOptions = ReadOptions()
 ) -> Iterator[list[bytes]]:
-    """I/O: documents of one range exactly as they were at cluster time *at*, in lists bounded by rows and by bytes.
+    """Read the documents of one range as they were at cluster time *at*, with the field rules applied.
 
-    Those of a capped collection may be newer: see `read_concern`.
+    I/O: reads the source. Yields lists of at most 10,000 documents and about 16 MiB. Documents of a capped collection
+    may be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.
 
     Raises:
-        ContractError: The collection is gone, or is another incarnation than was planned: the chunk must be discarded.
-        RetriableError: Among others SnapshotTooOld: read again at a new time.
-        ConfigurationError: The server refuses to read it.
+        ContractError: The collection was dropped or replaced since the plan was made. Discard the chunk.
+        RetriableError: The read failed, for example with SnapshotTooOld. Read the chunk again at a new cluster time.
+        ConfigurationError: The server rejects the read.
     """
     collection = _same_incarnation(client, collection)
-    rules = FieldRewriter(reading.fields).collection(collection.db, collection.name)
-    with _asking_for(client, collection):
+    rules = FieldRewriter(options.fields).rules_for(collection.db, collection.name)
+    with _read_errors(client, collection):
         documents: list[bytes] = []
         size = 0
-        for document in _documents(client, collection, chunk, at, reading):
-            raw = bytes(document.raw) if rules is None else rules.document(bytes(document.raw))
+        for document in _documents(client, collection, chunk, at, options):
+            raw = bytes(document.raw) if rules is None else rules.rewrite_document(bytes(document.raw))
             documents.append(raw)
             size += len(raw)
             if len(documents) >= _LIST_ROWS or size >= _LIST_BYTES:
@@ -116,18 +124,24 @@ def read_range(
     _same_incarnation(client, collection)
 
 
-def check_range(client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], reading: Reading) -> None:
-    """I/O: the same reading, of the first document and the `_id`s of the others. Raises as `read_range`."""
+def check_range(
+    client: AnyClient, collection: Collection, chunk: Range, at: tuple[int, int], options: ReadOptions
+) -> None:
+    """Check that `read_range` can read the range: read the first document, and only the `_id`s of the others.
+
+    Raises:
+        StrandlineError: The same errors as `read_range`.
+    """
     collection = _same_incarnation(client, collection)
-    with _asking_for(client, collection):
-        next(_documents(client, collection, chunk, at, reading), None)
-        for _ in _documents(client, collection, chunk, at, reading, {"_id": 1}):
+    with _read_errors(client, collection):
+        next(_documents(client, collection, chunk, at, options), None)
+        for _ in _documents(client, collection, chunk, at, options, {"_id": 1}):
             pass
 
 
 @contextmanager
-def _asking_for(client: AnyClient, collection: Collection) -> Iterator[None]:
-    """What a server refuses to read because it was dropped meanwhile is gone, and no refusal."""
+def _read_errors(client: AnyClient, collection: Collection) -> Iterator[None]:
+    """Translate read errors. If the server rejects the read because the collection was dropped, say that instead."""
     try:
         with translate_errors(f"reading {collection}"):
             yield
@@ -141,23 +155,23 @@ def _documents(
     collection: Collection,
     chunk: Range,
     at: tuple[int, int],
-    reading: Reading,
+    options: ReadOptions,
     projection: Mapping[str, Any] | None = None,
 ) -> Iterator[RawBSONDocument]:
-    """*projection*: default: what the field rules do not exclude."""
+    """Read the documents of one range. *projection* None: all fields that no rule excludes."""
     database = client[collection.db]
-    find = _find_at(collection, chunk, at) | {"batchSize": reading.fetch_size}
-    if reading.query:
-        find["filter"] = reading.query
-    if projection := projection or exclusion_projection(reading.fields, collection.db, collection.name):
+    find = _find_at(collection, chunk, at) | {"batchSize": options.fetch_size}
+    if options.query:
+        find["filter"] = options.query
+    if projection := projection or exclusion_projection(options.fields, collection.db, collection.name):
         find["projection"] = projection
     document = None
     for document in read_command(database, find):
         yield document
     if chunk.lower is not None and chunk.upper is None and (document is None or document.raw[_TYPE] != _MAX_KEY):
-        # An open upper bound ends *before* MaxKey, which is a legal `_id`; but not in a clustered collection.
-        only = {"_id": MaxKey()}
-        filtered = {"$and": [only, reading.query]} if reading.query else only
+        # An open upper bound excludes MaxKey, which is a legal `_id`; in a clustered collection it includes MaxKey.
+        is_max_key = {"_id": MaxKey()}
+        filtered = {"$and": [is_max_key, options.query]} if options.query else is_max_key
         last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": filtered}
         yield from read_command(database, last)
 
@@ -183,7 +197,10 @@ def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
 
 
 class ChunkManifest:
-    """What one chunk read: kept beside its rows, written by the same task. *digest* does not depend on the batches."""
+    """Counts and digest of the documents that one chunk read. The task writes them together with the rows.
+
+    The digest does not depend on how the documents were batched.
+    """
 
     def __init__(self) -> None:
         self.documents = 0
@@ -206,8 +223,8 @@ class ChunkManifest:
         return json.dumps(content, sort_keys=True)
 
 
-def tiles_completely(chunks: Sequence[Range]) -> bool:
-    """Whether *chunks* (in any order) cover MinKey → MaxKey without a hole or an overlap."""
+def covers_all_ids(chunks: Sequence[Range]) -> bool:
+    """Return True if *chunks*, in any order, cover MinKey to MaxKey without a hole or an overlap."""
     following = {chunk.lower: chunk.upper for chunk in chunks}
     if len(following) != len(chunks):
         return False

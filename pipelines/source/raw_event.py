@@ -1,4 +1,4 @@
-"""What the driver hands over of a change stream: the event's bytes."""
+"""Change events as bytes, as the driver returns them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TOKEN_AT, _DATA_AT = 9, 13
 
 
 class RawEvent(RawBSONDocument):
-    """A document that stays bytes; its resume token is read without the rest of it.
+    """A document that stays bytes. Its resume token can be read without decoding the rest.
 
-    A change stream asks every event for its token, and a `RawBSONDocument` decodes its whole top level for one field: that took half of the
-    time in which a stream is read.
+    The driver reads the token of every event. A plain `RawBSONDocument` decodes its whole top level for that,
+    which took half of the time of reading a stream.
     """
 
     __slots__ = ()
@@ -31,5 +31,5 @@ class RawEvent(RawBSONDocument):
 
 
 def token_of(event: bytes) -> Any:
-    """The resume token of a change event, as the driver has it."""
+    """Return the resume token of a change event."""
     return RawEvent(event)["_id"]

@@ -1,4 +1,4 @@
-"""Where a stream starts: one pure function, in order of precedence."""
+"""Start position of a change stream, chosen by one pure function in order of precedence."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from pipelines.source.errors import Phase
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """A start that MongoDB understands: a token, or a cluster time, or (neither) the present."""
+    """Start of a change stream: a resume token, a cluster time, or (neither) now."""
 
     token: str | None = None
-    """The whole token document as Extended JSON."""
+    """Token document as Extended JSON."""
     cluster_time: tuple[int, int] | None = None
-    """Seconds and increment; the event at that time is delivered."""
+    """Seconds and increment. An event at exactly this time is delivered."""
     last_event: str | None = None
-    """Cluster time in hex of an event before the token, which the source must still have; None: none is known."""
+    """Cluster time in hex of the last event before the token. The source must still have it. None: unknown."""
 
     @property
     def watch_options(self) -> dict[str, Any]:
-        """Arguments of ``watch``. Always ``startAfter``, never ``resumeAfter``: it survives an ``invalidate``.
+        """Return the arguments of ``watch``.
+
+        A token is passed as ``startAfter``, which, unlike ``resumeAfter``, survives an invalidate.
 
         Raises:
             ResumePointLost: The token cannot be read.
@@ -37,7 +39,7 @@ class ResumePoint:
 
     @property
     def phase(self) -> Phase:
-        """What a stream does that is opened here: only a token can be refused as one."""
+        """Return the phase for `classify` of a stream that is opened here."""
         return "opening" if self.token is None else "resuming"
 
 
@@ -49,7 +51,7 @@ def resume_point(
     committed_cluster_time: tuple[int, int] | None = None,
     configured: tuple[int, int] | None = None,
 ) -> ResumePoint:
-    """Explicit command-line start > bronze token > bronze cluster time > configured start > now."""
+    """Return the start by precedence: command line, token in bronze, cluster time in bronze, configuration, now."""
     if explicit is not None:
         return explicit
     if committed_token is not None:

@@ -1,4 +1,4 @@
-"""Retries of an operation on the source: exponential delays, and a bound for each kind of failure, which progress resets."""
+"""Retries of operations on the source: exponential back-off, and a limit per kind of failure. Progress resets both."""
 
 from __future__ import annotations
 
@@ -19,56 +19,59 @@ log = logging.getLogger("strandline.source")
 
 @dataclass
 class Failures:
-    """Failures of one operation since its last progress, counted by kind."""
+    """Counts of an operation's failures since it last made progress."""
 
     unanswered: int = 0
-    """Nobody answered: no server was reached, or the connection broke."""
+    """Failures without an answer: no server was reached, or the connection broke."""
     others: int = 0
-    """A server answered with a failure that may pass, such as an election."""
+    """Failures that a server reported and that may pass, such as an election."""
 
     @property
     def total(self) -> int:
+        """Return the number of all failures."""
         return self.unanswered + self.others
 
     def add(self, error: RetriableError) -> None:
+        """Count one failure."""
         if isinstance(error, NoAnswer):
             self.unanswered += 1
         else:
             self.others += 1
 
     def clear(self) -> None:
-        """The operation made progress: earlier failures count no more."""
+        """Set the counts to 0, because the operation made progress."""
         self.unanswered = self.others = 0
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Retry after a `RetriableError`; every other error ends an operation at once.
+    """Limits and delays of retries. Only a `RetriableError` is retried.
 
-    The delay doubles from *initial_delay_ms* to *max_delay_ms*.
+    The delay doubles from *initial_delay_ms* up to *max_delay_ms*, in milliseconds.
     """
 
     max_retries: int = -1
-    """Maximum failures without progress in which a server answered; -1: no limit."""
+    """Maximum retries without progress after failures that a server reported. -1: no limit."""
     connect_max_attempts: int = 16
-    """Maximum attempts without progress in which nobody answered."""
+    """Maximum attempts without progress and without an answer."""
     initial_delay_ms: int = 1000
     max_delay_ms: int = 120_000
 
     def call(
         self, operation: Callable[[], T], stop: threading.Event | None = None, failures: Failures | None = None
     ) -> T:
-        """I/O: return the result of *operation*, which is repeated while its failures are within the bounds.
+        """Call *operation*, retry it after a `RetriableError`, and return its result.
 
         Args:
-            operation: Called again after each failure.
-            stop: Ends a delay early, and the retries with the next failure.
-            failures: Shared with *operation*, which clears it when it makes progress. Default: no progress before the result.
+            operation: Called again after each retriable failure.
+            stop: If set, ends the current delay; the next failure is raised.
+            failures: Counts that *operation* clears when it makes progress. None: all failures count.
 
         Raises:
-            RetriableError: The last failure, when a bound is reached.
+            RetriableError: The last failure, when a limit is reached or *stop* is set.
+            WriterEnded: Never retried.
         """
-        waiting, failures = stop or threading.Event(), failures or Failures()
+        stopped, failures = stop or threading.Event(), failures or Failures()
         while True:
             try:
                 return operation()
@@ -76,14 +79,14 @@ class RetryPolicy:
                 raise
             except RetriableError as error:
                 failures.add(error)
-                if waiting.is_set() or self._exhausted(failures, error):
+                if stopped.is_set() or self._exhausted(failures, error):
                     raise
                 delay = self.delay_seconds(failures.total)
                 _log_retry(error, failures.total, delay)
-            waiting.wait(delay)
+            stopped.wait(delay)
 
     def delay_seconds(self, failures: int) -> float:
-        """Delay after *failures* in a row; 0 after none."""
+        """Return the delay in seconds after so many *failures* in a row; 0 after none."""
         return (
             0.0 if failures < 1 else min(self.initial_delay_ms * 2.0 ** min(failures - 1, 30), self.max_delay_ms) / 1000
         )

@@ -1,6 +1,6 @@
-"""Collections in which an `_id` may stand twice: each shard keeps its own index of `_id`s.
+"""Sharded collections in which an `_id` may not be unique: each shard has its own `_id` index.
 
-A cluster keeps `_id`s apart where the shard key is `_id`, ranged or hashed: then one shard holds all documents of an `_id`.
+`_id`s are unique if the shard key is `_id`, ranged or hashed: then one shard holds all documents with an `_id`.
 Source: mongodb.com/docs/manual/core/sharding-shard-key (unique indexes).
 """
 
@@ -15,14 +15,19 @@ from pipelines.model.bson import raw as rb
 from pipelines.source.client import AnyClient, Collection, translate_errors
 
 _UNAUTHORIZED = 13
-_SAY_SO = "set capture.sharded_ids_are_unique: true where the application makes unique _ids, such as ObjectIds; or leave the collection out"
+_NEXT_STEP = (
+    "set capture.sharded_ids_are_unique: true if the application makes unique _ids, such as ObjectIds; "
+    "or leave the collection out"
+)
 
 ShardKeys = Mapping[str, Sequence[str] | None]
-"""By ``db.collection`` of each sharded one: the fields of its shard key, None where the user may not read them."""
+"""Fields of the shard key of each sharded ``db.collection``; None if the user may not read them."""
 
 
 def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKeys:
-    """I/O: ask ``config.collections``; where the user may not read it, the statistics of each collection.
+    """Return the shard keys of those *collections* that are sharded.
+
+    I/O: reads ``config.collections``, or, if the user may not, ``collStats`` of each collection.
 
     Args:
         client: Connected to a mongos.
@@ -37,12 +42,12 @@ def shard_keys(client: AnyClient, collections: Iterable[Collection]) -> ShardKey
         except mongo.OperationFailure as error:
             if error.code != _UNAUTHORIZED:
                 raise
-        stated = {name: client[each.db].command("collStats", each.name) for name, each in names.items()}
-        return dict.fromkeys(name for name, statistics in stated.items() if statistics.get("sharded"))
+        by_name = {name: client[each.db].command("collStats", each.name) for name, each in names.items()}
+        return dict.fromkeys(name for name, statistics in by_name.items() if statistics.get("sharded"))
 
 
-def refuse_shared_ids(keys: ShardKeys) -> None:
-    """Pure. Raise ConfigurationError where a collection may hold one `_id` on several shards."""
+def check_shard_keys(keys: ShardKeys) -> None:
+    """Raise ConfigurationError if a collection may hold the same `_id` on several shards. Pure."""
     unsafe = sorted(name for name, fields in keys.items() if fields is None or list(fields) != ["_id"])
     if not unsafe:
         return
@@ -55,15 +60,15 @@ def refuse_shared_ids(keys: ShardKeys) -> None:
         else f"the shard key {', '.join(fields)}"
     )
     raise ConfigurationError(
-        f"an _id of {first}{more} may stand on several shards: the collection has {key}", next_step=_SAY_SO
+        f"an _id of {first}{more} may exist on several shards: the collection has {key}", next_step=_NEXT_STEP
     )
 
 
-def refuse_shared_id(event: bytes) -> bytes:
-    """*event*, whose document key is `_id` alone. Pure.
+def check_document_key(event: bytes) -> bytes:
+    """Return *event* unchanged if its document key is `_id` alone. Pure.
 
     Raises:
-        ConfigurationError: Its document key holds other fields: those of a shard key.
+        ConfigurationError: The document key holds other fields of a shard key.
     """
     span = rb.field(event, b"documentKey")
     fields = (
@@ -78,8 +83,8 @@ def refuse_shared_id(event: bytes) -> bytes:
             else ["?"]
         )
         raise ConfigurationError(
-            f"an _id of {'.'.join(parts)} may stand on several shards: its shard key holds {', '.join(others)}; "
+            f"an _id of {'.'.join(parts)} may exist on several shards: its shard key holds {', '.join(others)}; "
             "nothing has landed from this event on",
-            next_step=_SAY_SO,
+            next_step=_NEXT_STEP,
         )
     return event

@@ -1,8 +1,8 @@
-"""The change stream's pipeline and options: a pure factory, tested against literal stages with no server.
+"""Pipeline and options of the change stream: a pure factory, tested against literal stages without a server.
 
-Control events (drop, rename, dropDatabase, invalidate) are never filtered out: with a ``$match`` on data changes alone a drop is
-invisible and the cursor just dies. A rename is admitted by its target as well: ``renameCollection`` with dropTarget and ``$out`` show
-no drop of the target.
+Control events (drop, rename, dropDatabase, invalidate) are never filtered out. With a ``$match`` on data changes only,
+a drop would be invisible and the cursor would just close. Renames always pass, because ``renameCollection`` with
+dropTarget and ``$out`` send no drop event for the target.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ _OPERATIONS = {"c": ("insert",), "u": ("update", "replace"), "d": ("delete",)}
 
 @dataclass(frozen=True)
 class Images:
-    """Which documents come with a change.
+    """Documents that the server sends with a change: full document and pre-image.
 
-    Images are asked for ``whenAvailable``, never ``required``: one change whose image has expired, or one collection that was created
-    without images while the stream was running, would stop a required stream for good, for its token cannot be passed. A missing
-    pre-image is null, and so is a missing post-image, beside an ``updateDescription`` that still holds the change. That the
-    collections record images is checked when a capture starts.
+    Images are requested as ``whenAvailable``, never as ``required``. A required stream would stop for good at an
+    expired image, or at a new collection without images, because its token cannot be skipped. A missing image is null;
+    the ``updateDescription`` still holds the change. A capture checks at its start that collections record images.
     """
 
     full_document: Literal["updateLookup", "whenAvailable"] | None = "updateLookup"
@@ -47,6 +46,7 @@ class Images:
 
     @staticmethod
     def of(mode: CaptureMode, full_update_type: FullUpdateType = "lookup") -> Images:
+        """Return the images for Debezium's capture mode."""
         full = mode in ("change_streams_update_full", "change_streams_update_full_with_pre_image")
         before = mode in ("change_streams_with_pre_image", "change_streams_update_full_with_pre_image")
         lookup: Literal["updateLookup", "whenAvailable"] = (
@@ -56,21 +56,21 @@ class Images:
 
     @property
     def recorded(self) -> bool:
-        """Whether the collections must record images (``changeStreamPreAndPostImages``, 6.0 and newer)."""
+        """Return True if collections must record images (``changeStreamPreAndPostImages``, MongoDB 6.0 and newer)."""
         return self.full_document == "whenAvailable" or self.before_change is not None
 
     @property
     def watch_options(self) -> dict[str, Any]:
-        """Arguments of ``watch``."""
+        """Return the arguments of ``watch``."""
         options = {"full_document": self.full_document, "full_document_before_change": self.before_change}
         return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What of the source is captured: namespaces, operations, images, fields. No pattern means all.
+    """Captured part of the source: namespaces, operations, images and fields. An empty list of patterns means all.
 
-    Patterns are anchored and case-sensitive: regular expressions, or (`literal`) the names themselves.
+    Patterns are anchored and case-sensitive. They are regular expressions, or, with *match_mode* `literal`, names.
     """
 
     scope: Scope = "deployment"
@@ -82,12 +82,12 @@ class Selection:
     excluded_collections: tuple[str, ...] = ()
     match_mode: MatchMode = "regex"
     skipped_operations: tuple[str, ...] = ()
-    """MongoDB's words, not letters."""
+    """MongoDB operation types, such as ``insert``."""
     images: Images = Images()
     fields: FieldPolicy = FieldPolicy()
     user_pipeline: UserPipeline = UserPipeline()
     signals: Namespace | None = None
-    """A collection whose inserts are signals: they arrive whether or not it is captured."""
+    """Collection whose inserts are signals. They pass the filters even if the collection is not captured."""
 
     @staticmethod
     def of(
@@ -105,13 +105,16 @@ class Selection:
         user_pipeline: UserPipeline = UserPipeline(),
         signals: Namespace | None = None,
     ) -> Selection:
-        """Check and build a selection.
+        """Check the arguments and return a selection.
 
         Args:
-            skipped_operations: Letters as Debezium's: ``c`` inserts, ``u`` updates and replaces, ``d`` deletes; ``t`` and ``none`` none.
+            target: Database, or ``database.collection``, by *scope*. None for scope `deployment`.
+            skipped_operations: Debezium's letters: ``c`` inserts, ``u`` updates and replaces, ``d`` deletes. ``t`` and
+                ``none`` skip nothing.
 
         Raises:
-            ConfigurationError: Scope and target do not fit each other, or a pattern is no regular expression; all problems at once.
+            ConfigurationError: Scope and target do not match, or a pattern is not a regular expression. The message
+                lists all problems.
         """
         database, _, collection = (target or "").partition(".")
         lists = (*databases, *collections, *excluded_databases, *excluded_collections)
@@ -137,7 +140,7 @@ class Selection:
         )
 
     def admits(self, database: str, collection: str) -> bool:
-        """Whether documents of that collection are captured (for snapshots; the stream is filtered in the server)."""
+        """Return True if the collection is captured. For snapshots: the server filters the stream itself."""
         if database in SYSTEM_DATABASES or collection.startswith("system."):
             return False
         if self.database not in (None, database) or self.collection not in (None, collection):
@@ -152,8 +155,8 @@ class Selection:
         return any(self.matches(pattern, name) for pattern in patterns)
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Whether one pattern of a list means *name*: a database, or ``database.collection``."""
-        # ASCII: what \\w and \\d mean to the server.
+        """Return True if *pattern* matches *name*: a database, or ``database.collection``."""
+        # `compiled` limits \w and \d to ASCII, as the server does.
         return pattern == name if self.match_mode == "literal" else compiled(pattern).fullmatch(name) is not None
 
 
@@ -175,14 +178,15 @@ def _pattern_problems(patterns: Sequence[str]) -> list[str]:
 
 
 def stream_stages(selection: Selection, resume_after: str | None = None, *, excluding: bool = True) -> list[Stage]:
-    """Stages after ``$changeStream``: ours (namespaces and operations, then excluded fields) and the user's, in the order asked for.
+    """Return the stages after ``$changeStream``: internal stages and the user's, in the configured order.
 
-    Every ``$match`` and ``$redact``, the user's as well, admits control events, signals and the event of *resume_after*.
+    Internal stages filter namespaces and operations, then remove excluded fields. Every ``$match`` and ``$redact``,
+    also the user's, lets control events, signals and the event of *resume_after* pass.
 
     Args:
-        resume_after: ``_data`` of the token that the stream starts after. The server looks for that very event behind the ``$match``:
-            a filter that changed since the token was committed would hide it, and the start would fail with 280 for ever.
-        excluding: Remove excluded fields in the server already (needs ``$unsetField``, 5.0).
+        resume_after: ``_data`` of the token that the stream starts after. The server searches for this event after the
+            ``$match``. A filter that changed since the commit would hide the event: each start would fail with 280.
+        excluding: Remove excluded fields in the server (needs ``$unsetField``, MongoDB 5.0).
     """
     always: list[dict[str, Any]] = [{"operationType": {"$in": list(CONTROL_OPERATIONS)}}]
     if resume_after is not None:
@@ -200,7 +204,7 @@ def stream_stages(selection: Selection, resume_after: str | None = None, *, excl
 
 
 def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
-    """A user's stage that lets through what must always pass."""
+    """Return a user's stage that also lets events pass that meet a condition of *always*."""
     if "$match" in stage:
         return {"$match": {"$or": [*always, stage["$match"]]}}
     if "$redact" in stage:
@@ -213,13 +217,13 @@ def _passing(stage: Stage, always: Sequence[dict[str, Any]]) -> Stage:
 
 
 def _expression(condition: dict[str, Any]) -> dict[str, Any]:
-    """A flat condition of a ``$match``, values and ``$in`` only, as an expression."""
+    """Return a flat ``$match`` condition (values and ``$in`` only) as an aggregation expression."""
     lists = {name: wanted["$in"] if isinstance(wanted, dict) else [wanted] for name, wanted in condition.items()}
     return {"$and": [{"$in": [f"${name}", {"$literal": wanted}]} for name, wanted in lists.items()]}
 
 
 def _admitted(selection: Selection) -> list[dict[str, Any]]:
-    """Conditions that an event of data must all meet."""
+    """Return the conditions that a data change must all meet."""
     regex = selection.match_mode == "regex"
     of_databases, of_collections = (
         (_database_regex, _collection_regex) if regex else (_database_names, _collection_names)
@@ -252,12 +256,11 @@ def _database_names(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _collection_names(names: Sequence[str]) -> dict[str, Any]:
-    """A database's name holds no dot: the first one ends it."""
+    """Return a condition on full names. The first dot ends the database, because its name has no dot."""
     split = (name.partition(".") for name in names)
     return {"$or": [{"ns.db": database, "ns.coll": collection} for database, _, collection in split]}
 
 
 def _anchored(patterns: Sequence[str]) -> str:
-    return (
-        "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")\\z"
-    )  # $ would also match before a last line break
+    # `$` would also match before a final line break.
+    return "^(?:" + "|".join(f"(?:{pattern})" for pattern in patterns) + ")\\z"

@@ -1,4 +1,4 @@
-"""How a change stream is opened: at a token or a time, and only where the source still has what was read from it before."""
+"""Opening of a change stream at a token or a time, and a check that the source was not restored to an earlier time."""
 
 from __future__ import annotations
 
@@ -27,28 +27,31 @@ OversizeMode = Literal["fail", "skip", "split"]
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """When a batch is full: events, bytes, or the wait since its first event, whichever comes first; and what is not taken as it is."""
+    """Limits of a batch (events, bytes, wait; the first one reached counts), and handling of large events."""
 
     max_batch_size: int = 100_000
     max_bytes: int = 128 * 1024 * 1024
     poll_interval_ms: int = 200
+    """Time in milliseconds after which a batch closes although it is not full."""
     max_await_time_ms: int = 200
+    """Maximum time in milliseconds that the server waits for an event before it replies."""
     oversize: OversizeMode = "fail"
     skip_threshold: int = 0
-    """Bytes of a document that are left out when skipping; 0: as much as MongoDB can send."""
+    """In mode `skip`, leave out documents above this size, in bytes. 0: no limit."""
     retry_limit: int = 0
-    """Maximum repeated reads of an event that the server cannot send, before it is passed; -1: no limit."""
+    """Maximum repeated reads of an event that the server cannot send, before it is skipped. -1: no limit."""
     strict: bool = False
-    """Stop at a document that JSON cannot show."""
+    """Stop at a document that JSON cannot represent."""
     show_keys: bool = False
-    """Errors name a document by its key, not by the key's hash."""
+    """Errors name a document by its key. False: by a hash of its key."""
     unique_ids: bool = True
-    """`_id`s are unique in the deployment. False: stop at an event that shows another shard key."""
+    """`_id`s are unique in the deployment. False: stop at an event whose document key has more fields than `_id`."""
 
 
-ANSWER_EVENTS = 16_384
+REPLY_EVENTS = 16_384
+"""Maximum events in one reply of the server."""
 _NO_EVENTS = StreamLimits(max_batch_size=0)
-_LOOKING_SECONDS = 5.0
+_MAX_LAG_WAIT_SECONDS = 5.0
 
 
 def open_stream(
@@ -61,17 +64,18 @@ def open_stream(
     more: Sequence[Stage] = (),
     one_by_one: bool = False,
 ) -> ChangeStream[RawBSONDocument]:
-    """I/O: opens a change stream; with a client opened as ``raw=True`` its events stay bytes.
+    """Open a change stream. With a client that was opened with ``raw=True`` its events stay bytes.
 
     Args:
-        more: Stages that stand last.
-        one_by_one: One event in an answer.
+        start: Position after which, or time at which, the stream starts.
+        more: Stages to append to the pipeline.
+        one_by_one: Ask for one event per reply.
 
     Raises:
-        PyMongoError: As the server says; `classify` judges it.
+        PyMongoError: The server's error; see `classify`.
     """
     options: dict[str, Any] = {
-        "batch_size": 1 if one_by_one else min(limits.max_batch_size, ANSWER_EVENTS),
+        "batch_size": 1 if one_by_one else min(limits.max_batch_size, REPLY_EVENTS),
         **selection.images.watch_options,
         **start.watch_options,
     }
@@ -100,16 +104,18 @@ def _watch(
 
 
 def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint, *, expanded_events: bool) -> None:
-    """I/O: whether the source still has the last event that was read from it. A token of the server's own making, as an idle stream has,
-    is accepted by a source that was restored to an earlier time, and what had been read since then would stay in the lake for ever.
+    """Check that the source still has the last event that was read from it.
 
-    Whatever stands at that cluster time is the event: no filter, which may have changed, is asked. An event that is older than the
-    oplog tells nothing.
+    A source that was restored to an earlier time accepts a post-batch token, which an idle stream has. Changes that
+    were read after the restored time would then stay in the lake for ever.
+
+    I/O: opens a stream at the event's cluster time. Any event at that time counts; filters are not applied, because
+    they may have changed. An event that is older than the oplog is not checked.
 
     Raises:
-        ResumePointLost: There is none at that time, and the source is past it.
-        RetriableError: The member that answers has not come so far yet: a secondary that lags.
-        PyMongoError: As the server says.
+        ResumePointLost: The source has passed that time and has no event there.
+        RetriableError: The member that answers is a secondary that lags behind that time.
+        PyMongoError: Any other error of the server.
     """
     if start.last_event is None:
         return
@@ -135,7 +141,10 @@ def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint
     if event is None or event["clusterTime"] != at:
         raise ResumePointLost(
             f"the source no longer has the last event that it sent ({_time(at)}): it was restored to an earlier time",
-            next_step="set capture.on_history_lost: heal, which reads everything again; or strandline stop, then strandline offsets reset",
+            next_step=(
+                "set capture.on_history_lost: heal, which reads everything again; "
+                "or strandline stop, then strandline offsets reset"
+            ),
         )
 
 
@@ -144,8 +153,11 @@ def _time(at: Timestamp) -> str:
 
 
 def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str, at: Timestamp) -> RawBSONDocument | None:
-    """The next event, or None as soon as the stream is past the token data *beyond*. *at*: cluster time of the event."""
-    deadline = time.monotonic() + _LOOKING_SECONDS
+    """Return the next event; None once the stream has passed the token data *beyond*.
+
+    *at* is the cluster time of the event, for the message.
+    """
+    deadline = time.monotonic() + _MAX_LAG_WAIT_SECONDS
     while (event := stream.try_next()) is None and token_data(token_json(stream.resume_token)) < beyond:
         if time.monotonic() > deadline:
             raise RetriableError(
@@ -158,16 +170,16 @@ def _awaited(stream: ChangeStream[RawBSONDocument], beyond: str, at: Timestamp) 
 def token_at(
     client: AnyClient, selection: Selection, start: ResumePoint = ResumePoint(), *, expanded_events: bool = True
 ) -> str:
-    """I/O: the token that stands right before the first event from *start* on (Extended JSON), from a throw-away stream.
+    """Return the token (Extended JSON) right before the first event from *start* on.
 
-    Without a start it is the token of the present: later than every event that is committed now. Nothing is parsed: the server makes it.
+    Without a start the token is later than every event that is committed now. I/O: opens a temporary stream; the server
+    makes the token.
     """
     with (
         translate_errors("opening a change stream", phase=start.phase),
         open_stream(client, selection, start, _NO_EVENTS, expanded_events) as stream,
     ):
-        while (
-            stream.resume_token is None
-        ):  # a first batch of size 0 always carries the post-batch token; older servers answer late
+        # A first batch of size 0 always has the post-batch token, but older servers send it late.
+        while stream.resume_token is None:
             stream.try_next()
         return token_json(stream.resume_token)

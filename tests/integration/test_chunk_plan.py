@@ -9,9 +9,9 @@ import bson
 from pymongo.database import Database
 
 from pipelines.model.snapshot_policy import ChunkSize
-from pipelines.source.chunk_plan import bounds_beyond, plan_chunks
+from pipelines.source.chunk_plan import index_bounds_after, plan_chunks
 from pipelines.source.client import AnyClient, Collection, find_collection, operation_time
-from pipelines.source.ranges import Range, read_range, tile, tiles_completely
+from pipelines.source.ranges import Range, covers_all_ids, ranges_between, read_range
 
 Db = Database[dict[str, Any]]
 
@@ -32,9 +32,15 @@ def of(database: Db, name: str) -> Collection:
 def test_what_comes_after_the_last_bound_is_cut_as_the_index_counts_it(raw_client: AnyClient, database: Db) -> None:
     database.docs.insert_many([{"_id": number} for number in range(100)])
     docs, bound = of(database, "docs"), bson.encode({"_id": 10})
-    assert [bson.decode(found)["_id"] for found in bounds_beyond(raw_client, docs, bound, 20)] == [30, 50, 70]
-    assert held(raw_client, docs, tile([bound, *bounds_beyond(raw_client, docs, bound, 20)])) == [10, 20, 20, 20, 30]
-    assert bounds_beyond(raw_client, docs, bound, 50) == []  # the last one has 90, less than twice as many
+    assert [bson.decode(found)["_id"] for found in index_bounds_after(raw_client, docs, bound, 20)] == [30, 50, 70]
+    assert held(raw_client, docs, ranges_between([bound, *index_bounds_after(raw_client, docs, bound, 20)])) == [
+        10,
+        20,
+        20,
+        20,
+        30,
+    ]
+    assert index_bounds_after(raw_client, docs, bound, 50) == []  # the last one has 90, less than twice as many
 
 
 def test_max_key_bounds_nothing_where_it_is_the_last_document(raw_client: AnyClient, database: Db) -> None:
@@ -42,7 +48,7 @@ def test_max_key_bounds_nothing_where_it_is_the_last_document(raw_client: AnyCli
     for name in ("docs", "clustered"):
         database[name].insert_many([*({"_id": number} for number in range(10)), {"_id": bson.MaxKey()}])
         collection = of(database, name)
-        bounds = bounds_beyond(raw_client, collection, bson.encode({"_id": 0}), 2)
+        bounds = index_bounds_after(raw_client, collection, bson.encode({"_id": 0}), 2)
         assert [bson.decode(found)["_id"] for found in bounds] == ([2, 4, 6] if name == "docs" else [2, 4, 6, 8])
         chunks = plan_chunks(raw_client, collection, ChunkSize(1))
         assert sum(held(raw_client, collection, chunks)) == 11
@@ -53,7 +59,7 @@ def test_no_last_chunk_is_more_than_twice_as_large_as_asked_for(raw_client: AnyC
     docs = of(database, "docs")
     for _ in range(30):  # the sample is random
         chunks = plan_chunks(raw_client, docs, ChunkSize(10))
-        assert tiles_completely(chunks)
+        assert covers_all_ids(chunks)
         assert held(raw_client, docs, chunks[-1:])[0] <= 20
 
 
@@ -61,7 +67,7 @@ def test_large_documents_make_chunks_of_fewer(raw_client: AnyClient, database: D
     database.large.insert_many([{"_id": number, "text": "x" * 10_000} for number in range(500)])
     large = of(database, "large")
     chunks = plan_chunks(raw_client, large, ChunkSize(1_000_000, 100 * 10_040))
-    assert tiles_completely(chunks)
+    assert covers_all_ids(chunks)
     assert 5 <= len(chunks) <= 7
     assert len(plan_chunks(raw_client, large, ChunkSize(1_000_000, 1000 * 10_040))) == 1
     assert len(plan_chunks(raw_client, large, ChunkSize(1_000_000))) == 1
@@ -71,7 +77,7 @@ def test_one_document_above_the_bytes_of_a_chunk_is_a_chunk(raw_client: AnyClien
     database.large.insert_many([{"_id": number, "text": "x" * 2_000} for number in range(450)])
     large = of(database, "large")
     chunks = plan_chunks(raw_client, large, ChunkSize(1_000_000, 1024))
-    assert tiles_completely(chunks)
+    assert covers_all_ids(chunks)
     assert sum(held(raw_client, large, chunks)) == 450
     assert len(chunks) > 100
 

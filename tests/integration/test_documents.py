@@ -36,7 +36,7 @@ from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName, history_of, safe_name
 from pipelines.source.client import AnyClient, find_collection, operation_time
-from pipelines.source.ranges import read_range, tile
+from pipelines.source.ranges import ranges_between, read_range
 
 Db = Database[dict[str, Any]]
 
@@ -86,7 +86,7 @@ def test_the_first_and_the_last_id_that_there_can_be_are_read_once(
     database.create_collection("ends", **options).insert_many(documents)
     ends = find_collection(raw_client[database.name], "ends")
     assert ends is not None
-    chunks = tile([bson.encode(document) for document in documents])
+    chunks = ranges_between([bson.encode(document) for document in documents])
     lists = [read for chunk in chunks for read in read_range(raw_client, ends, chunk, operation_time(raw_client))]
     assert [bson.decode(document) for read in lists for document in read] == documents
 

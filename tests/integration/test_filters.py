@@ -27,9 +27,10 @@ from pipelines.jobs.selection import checked_selection, inspect_selection, selec
 from pipelines.jobs.silver.job import run_silver
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import AnyClient, find_collection, inspect, operation_time, token_data
+from pipelines.source.client import AnyClient, find_collection, operation_time, token_data
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.fields import FieldRewriter
-from pipelines.source.ranges import Range, Reading, read_range
+from pipelines.source.ranges import Range, ReadOptions, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
 from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
@@ -242,7 +243,7 @@ def test_images_that_are_off_are_refused_with_the_command_that_enables_them(
         database.command("collMod", name, **IMAGES)
     assert diagnose(ctx)["images"].startswith("recorded by every")
     checked_selection(
-        CaptureSettings(mode="change_streams", scope="database", target=database.name), mongo, inspect(mongo)
+        CaptureSettings(mode="change_streams", scope="database", target=database.name), mongo, inspect_deployment(mongo)
     )
 
 
@@ -251,7 +252,7 @@ def test_filters_that_select_nothing_are_loud(
     mongo: MongoClient[Any], database: Db, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.people.insert_one({"_id": 1})
-    deployment = inspect(mongo)
+    deployment = inspect_deployment(mongo)
     scope: dict[str, Any] = {"scope": "database", "target": database.name}
     with caplog.at_level(logging.WARNING, logger="strandline.capture"):
         checked_selection(
@@ -280,7 +281,7 @@ def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], d
         database[name].insert_one({"_id": 1})
     scope: dict[str, Any] = {"scope": "database", "target": database.name, "database_exclude_list": "nowhere"}
     excluding = selection(**scope, collection_exclude_list=[rf"{database.name}\.salaries", rf"{database.name}\.salary"])
-    found = inspect_selection(excluding, mongo, inspect(mongo))
+    found = inspect_selection(excluding, mongo, inspect_deployment(mongo))
     assert [each.name for each in found.collections] == ["people"]
     assert found.warnings == (
         "capture.database_exclude_list entry 1 (nowhere) leaves out no collection that exists now",
@@ -294,7 +295,7 @@ def test_more_collections_than_there_may_be_are_a_warning_or_an_end(
 ) -> None:
     for name in ("a", "b", "c"):
         database[name].insert_one({})
-    deployment = inspect(mongo)
+    deployment = inspect_deployment(mongo)
     settings: dict[str, Any] = {"scope": "database", "target": database.name}
     with caplog.at_level(logging.WARNING, logger="strandline.capture"):
         checked_selection(CaptureSettings(**settings, guardrail_collections_max=3), mongo, deployment)
@@ -432,7 +433,7 @@ def test_the_server_already_leaves_excluded_fields_out(raw_client: AnyClient, da
     plain = selection(mode=ALL_IMAGES, scope="database", target=database.name)
     sent, all_of_it = shown(raw_client, selected, start), shown(raw_client, plain, start)
     rewriter = FieldRewriter(selected.fields)
-    last_word = [[rewriter.event(bson.encode(event)) for event in events] for events in (sent, all_of_it)]
+    last_word = [[rewriter.rewrite_event(bson.encode(event)) for event in events] for events in (sent, all_of_it)]
     assert last_word[0] == last_word[1]  # the server's part changes nothing but the way
     for event, before in zip(sent, all_of_it, strict=True):
         if event["ns"]["coll"] == "other":
@@ -446,7 +447,7 @@ def test_the_server_already_leaves_excluded_fields_out(raw_client: AnyClient, da
             assert not any("phone" in contact for contact in (event.get(name) or {}).get("contacts", ()))
     people = find_collection(database, "people")
     assert people is not None
-    read = read_range(raw_client, people, Range(), operation_time(raw_client), Reading(selected.fields))
+    read = read_range(raw_client, people, Range(), operation_time(raw_client), ReadOptions(selected.fields))
     assert b"ssn" not in b"".join(document for documents in read for document in documents)
 
 

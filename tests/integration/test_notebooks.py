@@ -42,7 +42,7 @@ def add_trouble(tables: Tables) -> None:
         why="lost on purpose",
     )
     at = datetime(2027, 1, 15, tzinfo=UTC)
-    DeadLetters(tables).note(
+    DeadLetters(tables).add(
         [DeadLetter(DATABASE, "read", "Oversize", "too large", "p", DATABASE, "flights", None, "k", 1, at, b"")]
     )
 

@@ -18,7 +18,8 @@ from pipelines.jobs.context import open_context
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.source_connection import connection_options
 from pipelines.settings.configuration import Settings
-from pipelines.source.client import ConnectionOptions, inspect, open_client
+from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.mongod import free_ports, mongod_binary
 from pipelines.source.oplog import Oplog
 from pipelines.source.stages import Selection
@@ -29,7 +30,7 @@ CANARY = "s3cret-canary"
 def refusal(uri: str) -> StrandlineError:
     options = ConnectionOptions(uri, server_selection_timeout_ms=1500)
     with pytest.raises(StrandlineError) as caught, open_client(options) as client:
-        inspect(client)
+        inspect_deployment(client)
     error = caught.value
     assert "\n" not in str(error)
     assert CANARY not in str(error) + repr(error) + repr(error.__cause__) + repr(options)
@@ -78,7 +79,7 @@ def test_a_standalone_server(tmp_path: Path) -> None:
     try:
         options = ConnectionOptions(f"mongodb://127.0.0.1:{port}/", server_selection_timeout_ms=20_000)
         with pytest.raises(ConfigurationError, match="replSet"), open_client(options) as client:
-            inspect(client)
+            inspect_deployment(client)
     finally:
         server.kill()
         server.wait()

@@ -11,7 +11,8 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.selection import check_ids
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import Collection, Deployment
+from pipelines.source.client import Collection
+from pipelines.source.deployment import Deployment
 from pipelines.source.sharding import shard_keys
 from pipelines.source.stages import Selection
 
@@ -35,7 +36,7 @@ def test_the_shard_keys_of_captured_collections_are_read_and_judged(
         assert shard_keys(mongo, captured[1:2]) == {f"{database.name}.b": ["_id"]}
         selection = Selection("database", database.name)
         with pytest.raises(
-            ConfigurationError, match=rf"an _id of {database.name}\.a may stand on several shards.*region, _id"
+            ConfigurationError, match=rf"an _id of {database.name}\.a may exist on several shards.*region, _id"
         ):
             check_ids(CaptureSettings(), selection, mongo, CLUSTER)
         assert check_ids(CaptureSettings(sharded_ids_are_unique=True), selection, mongo, CLUSTER).startswith(

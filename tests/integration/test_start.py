@@ -141,4 +141,4 @@ def test_the_three_actions_that_the_page_names_are_enough(guarded: tuple[Client,
         (orders,) = captured_collections(client, selection)
         assert len(plan_chunks(raw, orders, ChunkSize(10))) == 1
         oplog = Oplog(raw, selection, expanded_events=True)
-        assert oplog.reach(oplog.token_at()).age_seconds is not None
+        assert oplog.window(oplog.token_at()).age_seconds is not None

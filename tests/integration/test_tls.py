@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.silver.job import run_silver
-from pipelines.source.client import ConnectionOptions, inspect, open_client
+from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.mongod import EmbeddedMongod, configured_uri
 
 pytestmark = pytest.mark.skipif(
@@ -145,6 +146,6 @@ def test_what_is_wrong_with_a_certificate_is_one_line(secured: Secured, tmp_path
     for why, options in wrong.items():
         connection = ConnectionOptions(secured.with_options(**options), server_selection_timeout_ms=3000)
         with pytest.raises(ConfigurationError, match=why) as refused, open_client(connection) as client:
-            inspect(client)
+            inspect_deployment(client)
         assert "\n" not in str(refused.value)
         assert PASSWORD not in "".join(map(repr, (refused.value, refused.value.__cause__, str(refused.value))))

@@ -189,10 +189,10 @@ class ShutTables(Tables):
 def test_what_was_told_and_could_not_be_appended_is_told_with_the_next(spark: SparkSession, lake: Lake) -> None:
     tables = ShutTables(spark, lake, [True])
     notifications = Notifications(tables, "shop", ("table",), seconds=60)
-    notifications.tell("Signal", "SKIPPED", "1")
+    notifications.notify("Signal", "SKIPPED", "1")
     with pytest.raises(OSError, match="no space"):
         notifications.flush()
-    notifications.tell("Signal", "SKIPPED", "2")
+    notifications.notify("Signal", "SKIPPED", "2")
     notifications.flush()
     notifications.flush()
     assert sorted(row["id"] for row in tables.read(NOTIFICATIONS).collect()) == ["1", "2"]

@@ -1,4 +1,4 @@
-"""Field rules on raw bytes: every shape in which a change event may hold a field."""
+"""Field rules on raw BSON, for every place of a field in a change event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def excluding(*paths: str) -> FieldRules:
 
 
 def document(rules: FieldRules, content: Any) -> Any:
-    return bson.decode(rules.document(bson.encode(content)))
+    return bson.decode(rules.rewrite_document(bson.encode(content)))
 
 
 def event(rules: FieldRules, **content: Any) -> Any:
@@ -44,7 +44,7 @@ def event(rules: FieldRules, **content: Any) -> Any:
         "ns": {"db": "shop", "coll": "people"},
         "documentKey": {"_id": 1},
     }
-    return bson.decode(rules.event(bson.encode(whole | content)))
+    return bson.decode(rules.rewrite_event(bson.encode(whole | content)))
 
 
 def update(rules: FieldRules, **description: Any) -> Any:
@@ -72,7 +72,7 @@ def update(rules: FieldRules, **description: Any) -> Any:
         ("ssn", {"SSN": 1, "ssn2": 2, "s.sn": 3, "x": {"ssn": 4}}, {"SSN": 1, "ssn2": 2, "s.sn": 3, "x": {"ssn": 4}}),
     ],
 )
-def test_an_excluded_field_goes_wherever_its_path_leads(path: str, before: Any, after: Any) -> None:
+def test_an_excluded_field_is_removed_wherever_its_path_matches(path: str, before: Any, after: Any) -> None:
     assert document(excluding(path), before) == after
     assert event(excluding(path), fullDocument=before)["fullDocument"] == after
     assert event(excluding(path), fullDocumentBeforeChange=before)["fullDocumentBeforeChange"] == after
@@ -98,7 +98,7 @@ def test_a_patch_loses_the_field_as_path_parent_and_child(path: str, updated: An
 
 
 # scenario: M04
-def test_lists_of_paths_lose_what_lies_at_or_below_an_excluded_field() -> None:
+def test_lists_of_paths_lose_paths_at_or_below_an_excluded_field() -> None:
     changed = update(
         excluding("a.ssn", "list"),
         updatedFields={},
@@ -118,9 +118,9 @@ def test_lists_of_paths_lose_what_lies_at_or_below_an_excluded_field() -> None:
     }
 
 
-def test_an_array_of_paths_stays_an_array_with_its_own_numbers() -> None:
+def test_an_array_of_paths_is_renumbered() -> None:
     raw = bson.encode({"ns": {"db": "shop", "coll": "people"}, "updateDescription": {"removedFields": ["ssn", "x"]}})
-    assert b"\x020\x00\x02\x00\x00\x00x\x00" in excluding("ssn").event(raw)
+    assert b"\x020\x00\x02\x00\x00\x00x\x00" in excluding("ssn").rewrite_event(raw)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_text_is_hashed_as_sql_would() -> None:
     assert document(other, {"mail": "x"}) != document(rules, {"mail": "x"})
 
 
-def test_hashing_goes_leaf_by_leaf_so_that_patches_agree_with_documents() -> None:
+def test_each_leaf_is_hashed_so_that_patches_agree_with_documents() -> None:
     rules = FieldRules(policy(hashed=["shop.people.p"]))
     whole = document(rules, {"p": {"tags": ["a", "b"], "name": "n", "none": None, "empty": []}})
     patch = update(rules, updatedFields={"p.tags.1": "b", "p.name": "n", "p.none": None, "p.empty": []})[
@@ -162,13 +162,13 @@ def test_where_rules_overlap_the_strongest_wins() -> None:
 
 
 @pytest.mark.parametrize("key", [{"mail": "x", "_id": 1}, {"a.mail": "x", "_id": 1}, {"a": {"mail": "x"}, "_id": 1}])
-def test_a_protected_shard_key_is_refused_for_the_token_holds_it(key: Any) -> None:
+def test_a_protected_shard_key_is_rejected_because_the_token_holds_it(key: Any) -> None:
     rules = FieldRules(policy(hashed=["shop.people.mail", "shop.people.a.mail"]))
     with pytest.raises(ConfigurationError, match="every resume token"):
         event(rules, operationType="delete", documentKey=key)
 
 
-def test_what_no_rule_touches_is_the_same_bytes() -> None:
+def test_bytes_that_no_rule_matches_stay_the_same() -> None:
     raw = bson.encode(
         {
             "_id": {"_data": "1"},
@@ -178,33 +178,33 @@ def test_what_no_rule_touches_is_the_same_bytes() -> None:
         }
     )
     rules = excluding("ssn")
-    assert rules.event(raw) is raw
-    assert FieldRewriter(FieldPolicy()).event(raw) is raw
+    assert rules.rewrite_event(raw) is raw
+    assert FieldRewriter(FieldPolicy()).rewrite_event(raw) is raw
     twice = b"\x13\x00\x00\x00\x10a\x00\x01\x00\x00\x00\x10a\x00\x02\x00\x00\x00\x00"
-    assert rules.document(twice) == twice
+    assert rules.rewrite_document(twice) == twice
 
 
-def test_both_of_two_equal_names_go() -> None:
+def test_both_fields_of_the_same_name_are_removed() -> None:
     inner = bson.encode({"ssn": 1})[4:-1]
     twice = (4 + 2 * len(inner) + 1).to_bytes(4, "little") + inner * 2 + b"\0"
-    assert excluding("ssn").document(twice) == bson.encode({})
+    assert excluding("ssn").rewrite_document(twice) == bson.encode({})
 
 
-def test_text_that_is_no_utf8_goes_as_well() -> None:
+def test_text_that_is_not_utf8_is_removed_too() -> None:
     broken = bson.encode({"ssn": "xx", "b": 1}).replace(b"xx", b"\xff\xfe")
-    assert excluding("ssn").document(broken) == bson.encode({"b": 1})
-    assert b"\xff\xfe" not in FieldRules(policy(hashed=["d.c.ssn"])).document(broken)
+    assert excluding("ssn").rewrite_document(broken) == bson.encode({"b": 1})
+    assert b"\xff\xfe" not in FieldRules(policy(hashed=["d.c.ssn"])).rewrite_document(broken)
 
 
-def test_a_document_that_a_newer_server_adds_obeys_the_rules() -> None:
+def test_rules_apply_to_documents_that_a_newer_server_adds() -> None:
     assert event(excluding("ssn"), somethingNew={"ssn": 1, "b": 2})["somethingNew"] == {"b": 2}
 
 
-def test_damaged_bytes_are_refused_without_their_content() -> None:
+def test_damaged_bytes_are_an_error_that_does_not_quote_them() -> None:
     raw = bson.encode({"a": SECRET})
     for damaged in (raw[:-3], raw[:4] + b"\x77" + raw[5:]):
         with pytest.raises(MalformedBson) as caught:
-            excluding("a").document(damaged)
+            excluding("a").rewrite_document(damaged)
         assert SECRET not in str(caught.value)
 
 
@@ -224,25 +224,25 @@ def test_damaged_bytes_are_refused_without_their_content() -> None:
         ("sh+p.people.ssn", ("shhp", "people"), False),
     ],
 )
-def test_a_rule_names_its_collections(rule: str, namespace: tuple[str, str], applies: bool) -> None:
+def test_a_rule_applies_to_the_collections_that_it_names(rule: str, namespace: tuple[str, str], applies: bool) -> None:
     rewriter = FieldRewriter(policy(exclude=[rule]))
     db, coll = namespace
     raw = bson.encode({"ns": {"db": db, "coll": coll}, "fullDocument": {"ssn": 1, "a": 1}})
-    assert ("ssn" not in bson.decode(rewriter.event(raw))["fullDocument"]) is applies
-    assert (rewriter.collection(db, coll) is not None) is applies
+    assert ("ssn" not in bson.decode(rewriter.rewrite_event(raw))["fullDocument"]) is applies
+    assert (rewriter.rules_for(db, coll) is not None) is applies
 
 
 def test_an_event_without_a_namespace_cannot_pass_with_a_document() -> None:
     rewriter = FieldRewriter(policy(exclude=["*.*.ssn"]))
     control = bson.encode({"_id": {"_data": "1"}, "operationType": "invalidate"})
-    assert rewriter.event(control) is control
+    assert rewriter.rewrite_event(control) is control
     dropped = bson.encode({"operationType": "dropDatabase", "ns": {"db": "shop"}})
-    assert rewriter.event(dropped) is dropped
+    assert rewriter.rewrite_event(dropped) is dropped
     with pytest.raises(ConfigurationError, match="names no collection"):
-        rewriter.event(bson.encode({"operationType": "insert", "fullDocument": {"ssn": 1}}))
+        rewriter.rewrite_event(bson.encode({"operationType": "insert", "fullDocument": {"ssn": 1}}))
 
 
-def test_rules_travel_to_executors_and_the_salt_is_not_shown() -> None:
+def test_rules_can_be_pickled_and_do_not_show_the_salt() -> None:
     rules = policy(hashed=["shop.people.a"])
     assert pickle.loads(pickle.dumps(rules)) == rules
     assert "salt" not in repr(rules)
@@ -265,7 +265,7 @@ def test_rules_are_noted_without_their_secrets_and_differ_where_what_they_do_dif
 
 
 # scenario: M06
-def test_a_field_is_renamed_wherever_its_path_leads() -> None:
+def test_a_field_is_renamed_wherever_its_path_matches() -> None:
     rules = FieldRules(policy(renames=["shop.people.a.b:c", "shop.people.x:y"]))
     assert document(rules, {"a": [{"b": 1}, {"z": 1}], "x": 2, "b": 3}) == {"a": [{"c": 1}, {"z": 1}], "y": 2, "b": 3}
     changed = event(
@@ -308,7 +308,7 @@ def test_a_rename_never_overwrites_both_values_stay() -> None:
     assert both_set["updateDescription"] == {"updatedFields": {"a.b": 1, "a.c": 2}}
 
 
-def test_renames_follow_each_other_and_hide_nothing_twice() -> None:
+def test_renames_apply_one_after_the_other_and_after_masks() -> None:
     rules = FieldRules(policy(renames=["d.c.a:b", "d.c.b:e"], mask=["d.c.a"]))
     assert document(rules, {"a": 1}) == {"e": "****"}
 
@@ -325,7 +325,7 @@ def _documents(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def _marked(value: Any, path: tuple[str, ...], excluded: tuple[str, ...]) -> Any:
-    """The same document with the secret at every leaf that MongoDB itself would call *excluded* (arrays are passed through)."""
+    """Return the document with the secret at every leaf that the path *excluded* matches in MongoDB."""
     if path[: len(excluded)] == excluded:
         return SECRET if not isinstance(value, dict | list) else {"deep": [SECRET]}
     if isinstance(value, dict):
@@ -340,7 +340,7 @@ def _marked(value: Any, path: tuple[str, ...], excluded: tuple[str, ...]) -> Any
     st.sampled_from([("ssn",), ("a", "ssn"), ("a", "b"), ("x", "0", "a")]),
     st.sampled_from(["exclude", "hash", "mask"]),
 )
-def test_a_protected_value_is_in_no_byte_of_what_is_left(content: Any, path: tuple[str, ...], action: str) -> None:
+def test_a_protected_value_is_in_no_byte_of_the_result(content: Any, path: tuple[str, ...], action: str) -> None:
     marked = _marked(content, (), path)
     entry = [f"shop.people.{'.'.join(path)}"]
     lists = {"exclude": {"exclude": entry}, "hash": {"hashed": entry}, "mask": {"mask": entry}}[action]
@@ -353,12 +353,12 @@ def test_a_protected_value_is_in_no_byte_of_what_is_left(content: Any, path: tup
         "fullDocumentBeforeChange": marked,
         "updateDescription": {"updatedFields": _flattened(marked) | marked, "removedFields": [], "truncatedArrays": []},
     }
-    assert SECRET.encode() not in rules.event(bson.encode(whole))
-    assert SECRET.encode() not in rules.document(bson.encode(marked))
+    assert SECRET.encode() not in rules.rewrite_event(bson.encode(whole))
+    assert SECRET.encode() not in rules.rewrite_document(bson.encode(marked))
 
 
 def _flattened(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Every value under the dotted path that an update would name it with."""
+    """Return all values by the dotted path that an update would use."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found: dict[str, Any] = {}
     for name, inner in items:
@@ -367,9 +367,9 @@ def _flattened(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @given(_documents(_PLAIN))
-def test_rewriting_leaves_well_formed_documents_that_rewriting_does_not_change(content: Any) -> None:
+def test_rewriting_is_idempotent_and_leaves_valid_bson(content: Any) -> None:
     rules = FieldRules(policy(exclude=["d.c.a.ssn"], mask=["d.c.x"], renames=["d.c.b:nb"]))
-    once = rules.document(bson.encode(content))
+    once = rules.rewrite_document(bson.encode(content))
     assert bson.encode(bson.decode(once)) == once
-    assert rules.document(once) == once
+    assert rules.rewrite_document(once) == once
     assert RawBSONDocument(once).raw == once

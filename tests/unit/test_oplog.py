@@ -1,15 +1,15 @@
-"""How far the source remembers, and what that means for a position."""
+"""Oplog window, and the headroom of a position in it."""
 
 from __future__ import annotations
 
 import pytest
 
 from pipelines.jobs.offsets.job import Move
-from pipelines.source.oplog import OplogReach, _first
+from pipelines.source.oplog import OplogWindow, _first
 
 
 @pytest.mark.parametrize("answer", [1, 2, 57, 99, 100])
-def test_bisection_finds_the_first_that_holds(answer: int) -> None:
+def test_bisection_finds_the_smallest_number_that_holds(answer: int) -> None:
     asked: list[int] = []
 
     def holds(number: int) -> bool:
@@ -21,22 +21,22 @@ def test_bisection_finds_the_first_that_holds(answer: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reach", "headroom", "age"),
+    ("window", "headroom", "age"),
     [
-        (OplogReach(oldest=None, present=1000, position=900), None, 100),
-        (OplogReach(oldest=400, present=1000, position=900), 500, 100),
-        (OplogReach(oldest=400, present=1000, position=None), 0, None),
+        (OplogWindow(oldest=None, present=1000, position=900), None, 100),
+        (OplogWindow(oldest=400, present=1000, position=900), 500, 100),
+        (OplogWindow(oldest=400, present=1000, position=None), 0, None),
     ],
 )
-def test_headroom_is_the_time_until_the_position_falls_off(
-    reach: OplogReach, headroom: int | None, age: int | None
+def test_headroom_is_the_time_between_oldest_entry_and_position(
+    window: OplogWindow, headroom: int | None, age: int | None
 ) -> None:
-    assert (reach.headroom_seconds, reach.age_seconds) == (headroom, age)
+    assert (window.headroom_seconds, window.age_seconds) == (headroom, age)
 
 
 @pytest.mark.parametrize(
-    ("events", "said"), [(1_234, "1,234"), (1_000_000, "at least 1,000,000"), (None, "an unknown number of")]
+    ("events", "count_text"), [(1_234, "1,234"), (1_000_000, "at least 1,000,000"), (None, "an unknown number of")]
 )
-def test_a_move_says_how_many_events_it_skips_as_far_as_it_is_known(events: int | None, said: str) -> None:
+def test_a_move_says_how_many_events_it_skips(events: int | None, count_text: str) -> None:
     move = Move("shop", "alter", "forward", "here", "there", events)
-    assert move.summary() == f"shop moves forward: {said} events are skipped, and a gap is recorded"
+    assert move.summary() == f"shop moves forward: {count_text} events are skipped, and a gap is recorded"

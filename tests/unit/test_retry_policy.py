@@ -1,4 +1,4 @@
-"""What is tried again, how often, after how long; what an error means in which phase and behind which cause."""
+"""Retries, their limits and delays; verdicts on errors by code, phase and cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.source.retry_policy import Failures, RetryPolicy
 
 
 class Clock(threading.Event):
-    """Waits that take no time and are remembered."""
+    """Event whose waits take no time and are recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Clock(threading.Event):
 def run(
     retry_policy: RetryPolicy, outcomes: Iterator[Exception | None], *, progress: bool = False
 ) -> tuple[list[float], Exception | None]:
-    """The waits of an operation that meets *outcomes*, and the error that ends it. *progress*: it makes some before each."""
+    """Return the delays of an operation with these *outcomes*, and its last error."""
     clock, failures = Clock(), Failures()
 
     def operation() -> None:
@@ -51,9 +51,9 @@ def run(
     return clock.waits, None
 
 
-def run_sequence(retry_policy: RetryPolicy, happens: list[str]) -> tuple[list[float], Exception | None]:
-    """The waits of an operation that meets what *happens*, and the error that ends it."""
-    clock, failures, left = Clock(), Failures(), iter(happens)
+def run_sequence(retry_policy: RetryPolicy, steps: list[str]) -> tuple[list[float], Exception | None]:
+    """Return the delays of an operation with these *steps*, and its last error."""
+    clock, failures, left = Clock(), Failures(), iter(steps)
 
     def operation() -> None:
         while (event := next(left)) == PROGRESS:
@@ -73,7 +73,7 @@ def failing(error: Exception, times: int) -> Iterator[Exception | None]:
     yield None
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_delays_double_up_to_the_maximum() -> None:
     waits, error = run(RetryPolicy(), failing(RetriableError("x"), 10))
     assert waits == [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]
     assert error is None
@@ -84,7 +84,7 @@ ELECTION, AWAY, PROGRESS, SUCCESS = "election", "away", "progress", "success"
 
 # scenario: P04, P07
 @pytest.mark.parametrize(
-    ("retry_policy", "happens", "retries", "ends_with"),
+    ("retry_policy", "steps", "retries", "ends_with"),
     [
         (RetryPolicy(), [ELECTION] * 50, 50, None),
         (RetryPolicy(), [AWAY] * 15, 15, None),
@@ -104,10 +104,10 @@ ELECTION, AWAY, PROGRESS, SUCCESS = "election", "away", "progress", "success"
         (RetryPolicy(max_retries=3), [ELECTION, AWAY] * 3 + [ELECTION], 6, ELECTION),
     ],
 )
-def test_each_bound_counts_the_failures_that_it_names(
-    retry_policy: RetryPolicy, happens: list[str], retries: int, ends_with: str | None
+def test_each_limit_counts_its_own_kind_of_failure(
+    retry_policy: RetryPolicy, steps: list[str], retries: int, ends_with: str | None
 ) -> None:
-    waits, error = run_sequence(retry_policy, [*happens, SUCCESS])
+    waits, error = run_sequence(retry_policy, [*steps, SUCCESS])
     assert len(waits) == retries
     assert ends_with == (None if error is None else {NoAnswer: AWAY, RetriableError: ELECTION}[type(error)])
 
@@ -118,28 +118,28 @@ def test_progress_resets_the_count_and_the_wait() -> None:
     assert (waits, error) == ([1] * 30, None)
 
 
-def test_what_is_not_retriable_ends_at_once_and_stop_ends_a_wait() -> None:
+def test_other_errors_are_not_retried_and_stop_ends_a_delay() -> None:
     with pytest.raises(ConfigurationError):
         run(RetryPolicy(), iter([ConfigurationError("x")]))
-    stop, asked = threading.Event(), iter([RetriableError("first"), RetriableError("second")])
+    stop, errors = threading.Event(), iter([RetriableError("first"), RetriableError("second")])
 
-    def question() -> str:
-        error = next(asked, None)
+    def attempt() -> str:
+        error = next(errors, None)
         if error is not None:
             raise error
         return "answer"
 
-    assert RetryPolicy(initial_delay_ms=1).call(question, stop) == "answer"
-    asked = iter([RetriableError("first"), RetriableError("second")])
+    assert RetryPolicy(initial_delay_ms=1).call(attempt, stop) == "answer"
+    errors = iter([RetriableError("first"), RetriableError("second")])
     stop.set()
     with pytest.raises(RetriableError, match="first"):
-        RetryPolicy().call(question, stop)
+        RetryPolicy().call(attempt, stop)
 
 
-def land(
+def run_chunk(
     *outcomes: Exception | None, retry_policy: RetryPolicy = RetryPolicy(), clock: Clock | None = None
 ) -> tuple[list[float], Exception | None]:
-    """The waits of a chunk that meets *outcomes*, and with what it ends."""
+    """Return the delays of a snapshot chunk with these *outcomes*, and its last error."""
     clock, left = clock or Clock(), iter(outcomes)
 
     def once() -> int:
@@ -156,14 +156,17 @@ def land(
 
 
 # scenario: P04
-def test_a_chunk_waits_for_its_source_as_the_stream_does_and_tries_whatever_else_may_pass_five_times() -> None:
+def test_a_chunk_retries_source_errors_as_the_stream_does_and_other_errors_five_times() -> None:
     away, broken = NoAnswer("x"), OSError("an executor is gone")
-    assert land(*[away] * 9, None) == ([1, 2, 4, 8, 16, 32, 64, 120, 120], None)
-    assert land(*[away] * 9, retry_policy=RetryPolicy(connect_max_attempts=3, max_delay_ms=1500)) == ([1, 1.5], away)
-    assert land(*[RetriableError("x")] * 9, retry_policy=RetryPolicy(max_retries=1))[0] == [1]
-    assert land(*[broken] * 4, None) == ([1, 2, 4, 8], None)
-    assert land(broken, *[away] * 6, broken, None) == ([1, 1, 2, 4, 8, 16, 32, 2], None)
-    waits, failed = land(*[broken] * 5)
+    assert run_chunk(*[away] * 9, None) == ([1, 2, 4, 8, 16, 32, 64, 120, 120], None)
+    assert run_chunk(*[away] * 9, retry_policy=RetryPolicy(connect_max_attempts=3, max_delay_ms=1500)) == (
+        [1, 1.5],
+        away,
+    )
+    assert run_chunk(*[RetriableError("x")] * 9, retry_policy=RetryPolicy(max_retries=1))[0] == [1]
+    assert run_chunk(*[broken] * 4, None) == ([1, 2, 4, 8], None)
+    assert run_chunk(broken, *[away] * 6, broken, None) == ([1, 1, 2, 4, 8, 16, 32, 2], None)
+    waits, failed = run_chunk(*[broken] * 5)
     assert (waits, str(failed)) == (
         [1, 2, 4, 8],
         "a snapshot chunk failed 5 times (OSError) → strandline capture: it goes on with the chunk",
@@ -171,15 +174,15 @@ def test_a_chunk_waits_for_its_source_as_the_stream_does_and_tries_whatever_else
 
 
 @pytest.mark.parametrize("error", [ContractError("dropped"), WriterEnded("the worker is gone")])
-def test_a_chunk_that_is_refused_or_has_no_writer_any_more_is_not_tried_again(error: StrandlineError) -> None:
-    assert land(error) == ([], error)
+def test_a_chunk_that_is_rejected_or_has_no_writer_is_not_retried(error: StrandlineError) -> None:
+    assert run_chunk(error) == ([], error)
 
 
 @pytest.mark.parametrize("error", [NoAnswer("x"), OSError("x")])
-def test_a_chunk_is_not_tried_again_once_the_snapshot_is_to_end(error: Exception) -> None:
+def test_a_chunk_is_not_retried_after_the_snapshot_was_stopped(error: Exception) -> None:
     stopped = Clock()
     stopped.set()
-    waits, last = land(error, clock=stopped)
+    waits, last = run_chunk(error, clock=stopped)
     assert waits == []
     assert isinstance(last, RetriableError)
 
@@ -223,7 +226,7 @@ def test_a_decisive_cause_behind_a_broken_connection_decides(code: int, kind: ty
         assert "cursor_oversize_handling_mode" in error.next_step
 
 
-def test_every_code_says_what_to_do_and_only_the_passing_ones_are_tried_again() -> None:
+def test_every_code_has_a_next_step_and_only_retriable_codes_are_retried() -> None:
     for code, verdict in CODES.items():
         error = as_strandline_error(operation(code), doing="reading")
         assert isinstance(error, RetriableError) == (verdict == "retriable"), code
@@ -232,7 +235,7 @@ def test_every_code_says_what_to_do_and_only_the_passing_ones_are_tried_again() 
     assert isinstance(as_strandline_error(mongo.ServerSelectionTimeoutError("host:1"), doing="reading"), NoAnswer)
 
 
-def test_what_a_server_forgot_while_it_was_read_says_how_it_remembers_longer() -> None:
+def test_expired_snapshot_history_names_the_settings_that_help() -> None:
     error = as_strandline_error(operation(239), doing="reading shop.orders")
     assert type(error) is RetriableError
     assert "snapshot_chunk_size" in str(error.next_step)

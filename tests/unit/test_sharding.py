@@ -1,4 +1,4 @@
-"""Collections in which an `_id` may stand on several shards are refused, by their shard keys and by their events."""
+"""Rejection of collections in which an `_id` may exist on several shards, by shard key and by document key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.source_connection import stream_limits
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.sharding import ShardKeys, refuse_shared_id, refuse_shared_ids
+from pipelines.source.sharding import ShardKeys, check_document_key, check_shard_keys
 
 
 def event(operation: str, **fields: Any) -> bytes:
@@ -21,15 +21,15 @@ def event(operation: str, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("keys", [{}, {"shop.orders": ["_id"]}, {"shop.orders": ["_id"], "shop.items": ["_id"]}])
 def test_a_shard_key_that_is_the_id_keeps_ids_unique(keys: ShardKeys) -> None:
-    refuse_shared_ids(keys)
+    check_shard_keys(keys)
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (
             {"shop.orders": ["region"]},
-            "an _id of shop.orders may stand on several shards: the collection has the shard key region",
+            "an _id of shop.orders may exist on several shards: the collection has the shard key region",
         ),
         ({"shop.orders": ["region", "_id"]}, "the shard key region, _id"),
         ({"shop.orders": ["_id", "region"]}, "the shard key _id, region"),
@@ -37,9 +37,9 @@ def test_a_shard_key_that_is_the_id_keeps_ids_unique(keys: ShardKeys) -> None:
         ({"shop.b": ["x"], "shop.a": ["y"], "shop.c": ["_id"]}, r"of shop.a \(and of 1 more collections\) may"),
     ],
 )
-def test_any_other_shard_key_is_refused(keys: ShardKeys, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as refused:
-        refuse_shared_ids(keys)
+def test_any_other_shard_key_is_refused(keys: ShardKeys, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        check_shard_keys(keys)
     assert "capture.sharded_ids_are_unique" in refused.value.next_step
 
 
@@ -52,17 +52,17 @@ def test_any_other_shard_key_is_refused(keys: ShardKeys, said: str) -> None:
         event("shardCollection", operationDescription={"shardKey": {"_id": "hashed"}}),
     ],
 )
-def test_an_event_whose_document_key_is_the_id_passes_as_it_is(raw: bytes) -> None:
-    assert refuse_shared_id(raw) == raw
+def test_an_event_whose_document_key_is_the_id_passes_unchanged(raw: bytes) -> None:
+    assert check_document_key(raw) == raw
 
 
 @pytest.mark.parametrize("operation", ["insert", "update", "replace", "delete"])
-def test_an_event_that_shows_another_shard_key_stops_the_capture_before_it_lands(operation: str) -> None:
+def test_a_document_key_with_another_shard_key_stops_the_capture(operation: str) -> None:
     raw = event(operation, documentKey={"region": "eu", "_id": 1})
     with pytest.raises(
-        ConfigurationError, match=r"an _id of shop\.orders may stand on several shards: its shard key holds region"
+        ConfigurationError, match=r"an _id of shop\.orders may exist on several shards: its shard key holds region"
     ) as refused:
-        refuse_shared_id(raw)
+        check_document_key(raw)
     assert "\n" not in str(refused.value)
     assert "eu" not in str(refused.value)
 
@@ -71,7 +71,7 @@ def test_an_event_that_shows_another_shard_key_stops_the_capture_before_it_lands
     ("sharded", "setting", "expected"),
     [(False, False, True), (True, False, False), (True, True, True), (False, True, True)],
 )
-def test_events_are_looked_at_on_a_sharded_cluster_until_a_setting_says_that_ids_are_unique(
+def test_document_keys_are_checked_on_a_sharded_cluster_unless_a_setting_says_that_ids_are_unique(
     sharded: bool, setting: bool, expected: bool
 ) -> None:
     assert stream_limits(CaptureSettings(sharded_ids_are_unique=setting), sharded=sharded).unique_ids is expected

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.control.notifications import Notifications
-from pipelines.control.sources import Gate, State
+from pipelines.control.sources import SourceStateMonitor, State
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
@@ -27,7 +27,7 @@ class Heard(Notifications):
         super().__init__(tables=None, source="s", channels=(), seconds=1)  # type: ignore[arg-type]  # why: nothing is written
         self.told: list[tuple[str, str, dict[str, Any]]] = []
 
-    def tell(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
+    def notify(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
         self.told.append((aggregate_type, kind, {"id": identifier, **more}))
 
 
@@ -96,7 +96,7 @@ def test_what_is_withdrawn_as_a_whole_was_stopped_and_what_is_empty_was_empty() 
     assert heard.told[0][0] == "Initial Snapshot"
 
 
-class Told(Gate):
+class Told(SourceStateMonitor):
     """An operator's orders, one after the other; the last one holds."""
 
     def __init__(self, *orders: State) -> None:
@@ -111,7 +111,7 @@ class Read(SnapshotRun):
     """Chunks of three documents, without a source."""
 
     @staticmethod
-    def under(gate: Gate) -> Read:
+    def under(gate: SourceStateMonitor) -> Read:
         nothing: Any = None
         heard, settings = Heard(), CaptureSettings()
         session = CaptureSession(

@@ -10,10 +10,10 @@ from pyspark.sql import Row
 from pipelines.jobs.snapshot.plan import Chunk, Plan
 from pipelines.jobs.snapshot.report import checks
 from pipelines.source.client import Collection
-from pipelines.source.ranges import Range, tile
+from pipelines.source.ranges import Range, ranges_between
 
 SHOP = Collection("shop", "a", "00")
-LEFT, RIGHT = tile([b"\x0e\0\0\0\x10_id\0\x05\0\0\0\0"])
+LEFT, RIGHT = ranges_between([b"\x0e\0\0\0\x10_id\0\x05\0\0\0\0"])
 
 
 def row(kind: str, chunk: int, content: Any) -> Row:

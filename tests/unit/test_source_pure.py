@@ -1,4 +1,4 @@
-"""The pure parts of the source: stages, resume precedence, error classes, ranges."""
+"""Pure parts of the source: stages, resume precedence, error classes, ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pymongo import errors as mongo
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
 from pipelines.source.client import ConnectionOptions, hosts_of, open_client
 from pipelines.source.errors import as_strandline_error, classify
-from pipelines.source.ranges import Range, tile, tiles_completely
+from pipelines.source.ranges import Range, covers_all_ids, ranges_between
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection, stream_stages
 
@@ -35,7 +35,7 @@ EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
         ),
     ],
 )
-def test_the_start_with_precedence_wins(given: dict[str, Any], expected: ResumePoint) -> None:
+def test_the_start_with_the_highest_precedence_wins(given: dict[str, Any], expected: ResumePoint) -> None:
     assert resume_point(**given) == expected
 
 
@@ -51,7 +51,7 @@ def test_the_start_with_precedence_wins(given: dict[str, Any], expected: ResumeP
         ),
     ],
 )
-def test_what_the_uri_says_goes_over_the_settings(uri: str, expected: tuple[float | str | None, ...]) -> None:
+def test_options_of_the_uri_win_over_settings(uri: str, expected: tuple[float | str | None, ...]) -> None:
     with open_client(ConnectionOptions(uri, 11_000, 12_000)) as client:
         found = client.options
         pool = found.pool_options
@@ -97,7 +97,7 @@ def test_system_namespaces_are_never_captured(name: tuple[str, str]) -> None:
     assert not Selection().admits(*name)
 
 
-def test_all_problems_of_a_selection_are_told_at_once() -> None:
+def test_a_selection_error_lists_all_problems() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Selection.of("collection", "nodot", databases=("(",), collections=("[",))
     assert str(caught.value).count("is no regular expression") == 2
@@ -151,13 +151,13 @@ def failure(code: int, label: str = "") -> mongo.OperationFailure:
         (mongo.DuplicateKeyError("x", 11000), "terminal"),
     ],
 )
-def test_errors_are_judged_by_code(error: mongo.PyMongoError, verdict: str) -> None:
+def test_errors_are_classified_by_code(error: mongo.PyMongoError, verdict: str) -> None:
     assert classify(error, "resuming") == verdict
 
 
 @pytest.mark.parametrize("phase", ["opening", "reading"])
 @pytest.mark.parametrize("code", [260, 50811, 40649, 9])
-def test_no_token_is_to_blame_where_none_was_given(code: int, phase: Any) -> None:
+def test_no_token_is_blamed_if_none_was_given(code: int, phase: Any) -> None:
     assert classify(failure(code), phase) == "terminal"
     assert isinstance(as_strandline_error(failure(code), doing="the change stream", phase=phase), ConfigurationError)
 
@@ -165,7 +165,7 @@ def test_no_token_is_to_blame_where_none_was_given(code: int, phase: Any) -> Non
 @pytest.mark.parametrize(
     ("code", "kind"), [(286, ResumePointLost), (18, ConfigurationError), (13, ConfigurationError), (91, RetriableError)]
 )
-def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[Exception]) -> None:
+def test_an_error_is_one_line_without_the_servers_text(code: int, kind: type[Exception]) -> None:
     error = as_strandline_error(failure(code), doing="the change stream")
     assert isinstance(error, kind)
     assert "secret" not in str(error)
@@ -173,7 +173,7 @@ def test_a_person_reads_one_line_without_the_servers_text(code: int, kind: type[
 
 
 @pytest.mark.parametrize("code", [2, 9])
-def test_a_stage_that_the_server_does_not_know_is_named_by_its_setting(code: int) -> None:
+def test_an_unknown_stage_names_the_setting_that_holds_it(code: int) -> None:
     assert "capture.cursor_pipeline" in as_strandline_error(failure(code), doing="opening a change stream").next_step
 
 
@@ -185,7 +185,7 @@ def test_a_stage_that_the_server_does_not_know_is_named_by_its_setting(code: int
         ("mongodb://[::1]:27017", "[::1]:27017"),
     ],
 )
-def test_a_server_is_named_without_the_credentials(uri: str, hosts: str) -> None:
+def test_hosts_are_named_without_credentials(uri: str, hosts: str) -> None:
     assert hosts_of(uri) == hosts
 
 
@@ -193,18 +193,18 @@ def bound(value: object) -> bytes:
     return bson.encode({"_id": value})
 
 
-def test_ranges_tile_everything_and_equal_bounds_are_one() -> None:
-    ranges = tile([bound(1), bound(1.0), bound("a")])
+def test_ranges_cover_all_ids_and_equal_bounds_count_once() -> None:
+    ranges = ranges_between([bound(1), bound(1.0), bound("a")])
     assert ranges == [Range(None, bound(1)), Range(bound(1), bound("a")), Range(bound("a"), None)]
-    assert tile([]) == [Range()]
-    assert tile([bound(bson.MinKey()), bound(bson.MaxKey())]) == [Range()]
+    assert ranges_between([]) == [Range()]
+    assert ranges_between([bound(bson.MinKey()), bound(bson.MaxKey())]) == [Range()]
     assert [Range.from_json(chunk.to_json()) for chunk in ranges] == ranges
 
 
 @given(st.lists(st.integers(-1000, 1000), unique=True), st.randoms())
-def test_a_tiling_is_complete_only_as_a_whole(values: list[int], random: Any) -> None:
-    ranges = tile([bound(value) for value in sorted(values)])
+def test_ranges_cover_all_ids_only_together(values: list[int], random: Any) -> None:
+    ranges = ranges_between([bound(value) for value in sorted(values)])
     random.shuffle(ranges)
-    assert tiles_completely(ranges)
-    assert not tiles_completely(ranges[1:])
-    assert not tiles_completely([*ranges, ranges[0]])
+    assert covers_all_ids(ranges)
+    assert not covers_all_ids(ranges[1:])
+    assert not covers_all_ids([*ranges, ranges[0]])

@@ -1,4 +1,4 @@
-"""The one factory of the change stream's pipeline, held to literal stages; and which stages of one's own are refused."""
+"""Pipeline of the change stream against literal stages, and rejection of user stages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_skipped_operations_are_debeziums_letters() -> None:
     assert stream_stages(Selection.of("deployment", None, skipped_operations=("t",))) == []
 
 
-def test_the_event_of_the_token_passes_every_match() -> None:
+def test_the_event_of_the_resume_token_passes_every_match() -> None:
     users = UserPipeline(({"$match": {"fullDocument.a": 1}},))
     assert stream_stages(Selection(databases=("a",), match_mode="literal", user_pipeline=users), "82AB") == [
         {"$match": {"$or": [CONTROL, {"_id._data": "82AB"}, {"$and": [{"ns.db": {"$in": ["a"]}}]}]}},
@@ -96,7 +96,7 @@ def test_the_event_of_the_token_passes_every_match() -> None:
 
 # scenario: H06, B15
 @pytest.mark.parametrize(("order", "places"), [("internal_first", "IU"), ("user_first", "UI"), ("user_only", "U")])
-def test_the_users_stages_stand_where_the_order_says(order: Any, places: str) -> None:
+def test_user_stages_are_placed_by_the_order_setting(order: Any, places: str) -> None:
     internal = {"$match": {"$or": [CONTROL, {"$and": [{"ns.db": {"$in": ["a"]}}]}]}}
     users = [
         {"$match": {"$or": [CONTROL, {"x": 1}]}},
@@ -216,7 +216,7 @@ def test_a_nested_field_is_removed_through_documents_and_arrays() -> None:
     assert '"^(?:a(?:\\\\.[0-9]+)*\\\\.b)(?:\\\\.|\\\\z)"' in json.dumps(stage["$set"]["updateDescription"])
 
 
-def test_exclusion_stages_stand_after_the_namespaces_and_never_name_the_token() -> None:
+def test_exclusion_stages_come_after_the_namespace_filter_and_never_touch_the_token() -> None:
     fields = policy(exclude=["shop.people.ssn", "shop.people.a", "*.orders.b"])
     stages = stream_stages(Selection(databases=("shop",), fields=fields))
     assert [next(iter(stage)) for stage in stages] == ["$match", "$set", "$set"]
@@ -227,7 +227,7 @@ def test_exclusion_stages_stand_after_the_namespaces_and_never_name_the_token() 
     assert stream_stages(Selection(fields=policy(mask=["a.b.c"], hashed=["a.b.d"], renames=["a.b.e:f"]))) == []
 
 
-def test_a_snapshot_does_not_ask_for_what_is_excluded() -> None:
+def test_a_snapshot_projection_leaves_out_excluded_fields() -> None:
     rules = policy(
         exclude=["shop.people.a.b", "*.people.a", "shop.*.c.d", "shop.people.$x", "crm.people.e"],
         mask=["shop.people.m"],
@@ -236,7 +236,7 @@ def test_a_snapshot_does_not_ask_for_what_is_excluded() -> None:
     assert exclusion_projection(rules, "crm", "orders") == {}
 
 
-def test_modes_become_options_of_the_stream() -> None:
+def test_capture_modes_become_options_of_watch() -> None:
     assert Images.of("change_streams").watch_options == {}
     assert (
         Images.of("change_streams_update_full").watch_options
@@ -301,7 +301,7 @@ _ALL_KEPT = dict.fromkeys((*FIXED.split(", "), "fullDocument", "updateDescriptio
     ],
     ids=str,
 )
-def test_a_stage_that_would_cost_more_than_it_filters_is_refused(stage: Any, reason: str) -> None:
+def test_a_stage_that_would_break_the_capture_is_rejected(stage: Any, reason: str) -> None:
     _, problems = parse_user_pipeline(json.dumps([stage]))
     assert problems
     assert problems[0].startswith("cursor_pipeline stage 1 ")
@@ -349,12 +349,12 @@ def test_other_stages_pass(stage: Any) -> None:
     ],
     ids=str,
 )
-def test_stages_that_may_hide_a_change_or_a_part_of_one_are_known(stage: Any, passes: bool) -> None:
+def test_passes_all_is_false_for_stages_that_may_hide_a_change(stage: Any, passes: bool) -> None:
     assert UserPipeline((stage,)).passes_all is passes
     assert UserPipeline().passes_all
 
 
-def test_where_values_are_hidden_no_stage_may_copy_one() -> None:
+def test_with_protected_fields_no_stage_may_copy_a_value() -> None:
     copying = [{"$set": {"x": "$fullDocument.ssn"}}, {"$project": {"x": "$fullDocument.ssn", **_ALL_KEPT}}]
     copying.append({"$replaceWith": {"$mergeObjects": ["$$ROOT", {"x": "$fullDocument.ssn"}]}})
     for stage in copying:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipelines.bronze.envelope import HEARTBEAT
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.source.change_stream import ChangeBatch
+from pipelines.source.change_batch import ChangeBatch
 
 
 class BatchCommitter:
@@ -26,7 +26,7 @@ class BatchCommitter:
             resume_token=change.resume_token,
             snapshot_id=snapshot_id,
             last_event=change.last_event or self.last.last_event,
-            whole=change.whole,
+            whole=change.ends_between_transactions,
         )
 
     def note(self, extra_rows: Sequence[pa.Table], snapshot_id: str | None) -> None:

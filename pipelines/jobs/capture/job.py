@@ -17,8 +17,8 @@ from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
-from pipelines.control.signal_inbox import Inbox, SignalFile
-from pipelines.control.sources import Gate
+from pipelines.control.signal_inbox import SignalFile, SignalInbox
+from pipelines.control.sources import SourceStateMonitor
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
 from pipelines.jobs.capture.batch_committer import BatchCommitter
@@ -36,8 +36,10 @@ from pipelines.jobs.selection import checked_selection, selection_of, stream_of
 from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.change_stream import ChangeBatch, StreamReader
-from pipelines.source.client import close_client, inspect, open_client, token_data
+from pipelines.source.change_batch import ChangeBatch
+from pipelines.source.change_stream import StreamReader
+from pipelines.source.client import close_client, open_client, token_data
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
 
@@ -94,7 +96,7 @@ def _capture(
         client, raw_client = open_client(options), open_client(options, raw=True)
         for each in (client, raw_client):
             resources.callback(close_client, each)
-        deployment = inspect(client)
+        deployment = inspect_deployment(client)
         check_oversize(settings, deployment)
         selection = checked_selection(settings, client, deployment)
         writer = _writer(ctx)
@@ -131,9 +133,9 @@ def _capture(
                 last = history_loss.recover(lost)
 
 
-def _open_gate(ctx: JobContext, once: bool) -> Gate:
+def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
     """Raises ConfigurationError where an operator has stopped the source, or paused it and nobody would be there to see it go on."""
-    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
+    gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
     state = gate.state()
     if state in ("stopped", "deleted") or (state == "paused" and once):
         verb = "resume" if state == "paused" else "start"
@@ -164,10 +166,10 @@ def _notifications(ctx: JobContext) -> Notifications:
     )
 
 
-def _inbox(ctx: JobContext) -> Inbox:
+def _inbox(ctx: JobContext) -> SignalInbox:
     capture = ctx.settings.capture
     file = SignalFile(Path(capture.signal_file)) if capture.signal_file is not None else None
-    return Inbox(
+    return SignalInbox(
         ctx.tables,
         ctx.settings.source.name,
         capture.signal_enabled_channels,
@@ -218,7 +220,7 @@ def _present(oplog: Oplog) -> str:
 class _Loop:
     """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
 
-    def __init__(self, session: CaptureSession, last: Committed, inbox: Inbox) -> None:
+    def __init__(self, session: CaptureSession, last: Committed, inbox: SignalInbox) -> None:
         self._session = session
         self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
         self._signals, self._from_source = (
@@ -247,7 +249,7 @@ class _Loop:
                     return
                 change, completed = self._from_source.without(arrived), self._snapshot.completed()
                 caught_up = not self._streams or (target is not None and change.token_data >= target)
-                ending = (caught_up and self._signals.is_idle) or not self._session.gate.passes(stop)
+                ending = (caught_up and self._signals.is_idle) or not self._session.gate.wait_until_running(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
                     self._land(change)
@@ -258,7 +260,7 @@ class _Loop:
     def _goes_on(self, stop: threading.Event) -> bool:
         """While nothing comes, as when the source is away: nothing lands. Raises what a lane of the snapshot failed with."""
         self._snapshot.check()
-        return self._session.gate.passes(stop)
+        return self._session.gate.wait_until_running(stop)
 
     def _land(self, change: ChangeBatch) -> None:
         arrived = self._snapshot.arrived(change.events)

@@ -14,9 +14,10 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.model.bson import raw as rb
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient, Collection, Deployment
-from pipelines.source.document_reread import Reread, read_again
-from pipelines.source.event_assembler import name_of
+from pipelines.source.client import AnyClient, Collection
+from pipelines.source.deployment import Deployment
+from pipelines.source.document_reread import RereadDocument, reread_document
+from pipelines.source.event_assembler import document_label
 from pipelines.source.oversize_events import IMAGE_FIELDS, OversizeEvent
 from pipelines.source.stages import Selection
 
@@ -42,7 +43,7 @@ class OversizeEvents:
         """
         events = [parse_event(aside.event) for aside in asides]
         now = datetime.now(UTC)
-        DeadLetters(self.session.writer.tables).note(
+        DeadLetters(self.session.writer.tables).add(
             [self._letter(*pair, now) for pair in zip(asides, events, strict=True)]
         )
         for aside, event in zip(asides, events, strict=True):
@@ -52,8 +53,8 @@ class OversizeEvents:
     def _read_instead(self, event: ChangeEvent) -> None:
         if self.session.settings.cursor_oversize_handling_mode != "skip":
             raise ConfigurationError(
-                f"an event of {name_of(event.raw, show_keys=self.session.show_keys)} exceeds 16 MiB, the largest that MongoDB can send "
-                f"({event.operation_type}); all before it has landed",
+                f"an event of {document_label(event.raw, show_keys=self.session.show_keys)} exceeds 16 MiB,"
+                f" the largest that MongoDB can send ({event.operation_type}); all before it has landed",
                 next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer); "
                 "strandline dead-letters list shows the key",
             )
@@ -85,17 +86,17 @@ class OversizeEvents:
         )
 
 
-def reread_of(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> Reread | None:
-    """I/O: the document of an event as it is now; None as of `read_again`, or where the event has none."""
+def reread_of(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> RereadDocument | None:
+    """I/O: the document of an event as it is now; None as of `reread_document`, or where the event has none."""
     key = rb.field(event, b"documentKey")
     identifier = rb.field(event, b"_id", key[1]) if key is not None else None
     if identifier is None:
         return None
     kind, value, end = identifier
-    return read_again(client, collection, (kind, event[value:end]), selection)
+    return reread_document(client, collection, (kind, event[value:end]), selection)
 
 
-def land_reread(writer: BronzeAppender, again: Reread) -> None:
+def land_reread(writer: BronzeAppender, again: RereadDocument) -> None:
     """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
     where = again.collection
     stamp = ChunkStamp(

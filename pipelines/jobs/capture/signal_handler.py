@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
-from pipelines.control.signal_inbox import Inbox
+from pipelines.control.signal_inbox import SignalInbox
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
@@ -45,7 +45,7 @@ class SignalHandler:
     """Asked by the stream's loop before each batch."""
 
     def __init__(
-        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: Inbox
+        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: SignalInbox
     ) -> None:
         self._session, self._committer, self._snapshot, self._inbox = session, committer, snapshot, inbox
         self._waiting: list[_Asked] = []
@@ -61,7 +61,7 @@ class SignalHandler:
         """I/O: acts upon what came; waits while a blocking snapshot holds the stream. False where the run is to end meanwhile."""
         self._act()
         while self._snapshot.run is not None and self._snapshot.run.holds_stream:
-            if stop.wait(_WAIT_SECONDS) or not self._session.gate.passes(stop):
+            if stop.wait(_WAIT_SECONDS) or not self._session.gate.wait_until_running(stop):
                 return False
             self._session.notifications.flush_due()
             self._act()
@@ -202,7 +202,7 @@ class SignalHandler:
         self._note(signal, "skipped", reason=reason)
 
     def _tell_skipped(self, signal: Signal, reason: str) -> None:
-        self._session.notifications.tell("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
+        self._session.notifications.notify("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
 
     def _note(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **said: Any) -> None:
         content = {"data": signal.data, "by": signal.by, "channel": signal.channel, "outcome": outcome, **said}

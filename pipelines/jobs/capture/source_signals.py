@@ -8,11 +8,11 @@ import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from pipelines.control.signal_inbox import Inbox, from_document
+from pipelines.control.signal_inbox import SignalInbox, from_document
 from pipelines.model.bson import raw as rb
 from pipelines.model.namespaces import Namespace, namespace_of
 from pipelines.model.signal import Signal
-from pipelines.source.change_stream import ChangeBatch
+from pipelines.source.change_batch import ChangeBatch
 from pipelines.source.stages import Selection
 
 _OPTIONS: CodecOptions[dict[str, object]] = CodecOptions(
@@ -25,7 +25,7 @@ class SourceSignals:
     """Takes them out of what arrives."""
 
     selection: Selection
-    inbox: Inbox
+    inbox: SignalInbox
 
     def without(self, change: ChangeBatch) -> ChangeBatch:
         """I/O: *change* without the signals in it, which are in the table of signals then; where the collection is captured, they stay.

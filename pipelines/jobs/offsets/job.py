@@ -27,7 +27,8 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import is_readable
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.timestamps import clock_us, utc
-from pipelines.source.client import AnyClient, inspect, open_client, token_data, token_json
+from pipelines.source.client import AnyClient, open_client, token_data, token_json
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
 
 _COUNTED_AT_MOST = 1_000_000
@@ -91,10 +92,10 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         FencedError: Somebody else altered it at the same moment.
     """
     with _stopped_source(ctx) as (client, writer, last):
-        expanded = inspect(client).shows_expanded_events
+        expanded = inspect_deployment(client).shows_expanded_events
         oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
         start = offset_target(ctx, to, oplog)
-        if not oplog.reaches(start):
+        if not oplog.can_start_at(start):
             raise ConfigurationError(
                 f"the source cannot go on from {to!r}: its oplog does not hold it",
                 next_step="strandline offsets history, or --to oldest",
@@ -169,7 +170,7 @@ def _stopped_source(
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
         writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)
-        last = writer.open(inspect(client).identity, None if any_stream else stream_of(ctx.settings.capture))
+        last = writer.open(inspect_deployment(client).identity, None if any_stream else stream_of(ctx.settings.capture))
         assert last is not None  # looked at above
         yield client, writer, last
     finally:

@@ -22,7 +22,7 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.bson import raw as rb
 from pipelines.model.timestamps import clock_us, utc
 from pipelines.source.client import Collection, open_client
-from pipelines.source.document_reread import read_again
+from pipelines.source.document_reread import reread_document
 
 LISTED_COLUMNS = ("id", "status", "stage", "class", "db", "collection", "key", "attempts", "at", "message")
 
@@ -114,7 +114,7 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[ReplayResul
         for row in rows.collect():
             collection = Collection(row["db"], row["collection"], row["collection_uuid"])
             identifier = _identifier(row)
-            again = None if identifier is None else read_again(client, collection, identifier, selection)
+            again = None if identifier is None else reread_document(client, collection, identifier, selection)
             if again is not None:
                 land_reread(writer, again)
             status: Any = "gone" if again is None else "replayed"

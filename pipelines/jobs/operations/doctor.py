@@ -16,7 +16,8 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import inspect, open_client, operation_time
+from pipelines.source.client import open_client, operation_time
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.stages import Selection
 
@@ -35,7 +36,7 @@ def diagnose(ctx: JobContext) -> dict[str, str]:
 def _source(ctx: JobContext) -> dict[str, str]:
     options, capture = connection_options(ctx.settings), ctx.settings.capture
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
-        deployment = inspect(client)
+        deployment = inspect_deployment(client)
         selection = selection_of(capture)
         identifiers = check_ids(capture, selection, client, deployment)
         selected = inspect_selection(selection, client, deployment)
@@ -69,7 +70,7 @@ def _position(ctx: JobContext, oplog: Oplog) -> str:
         return "none yet"
     if last.resume_token is None:
         return "reset: the next capture starts at the present"
-    if (why := oplog.why_unusable(last.resume_token)) is None:
+    if (why := oplog.unusable_reason(last.resume_token)) is None:
         return f"of batch {last.batch}: the source still has the history behind it"
     return _lost(last.batch, why, ctx.settings.capture)
 

@@ -58,7 +58,7 @@ class CatchUpBarrier:
                 last is not None
                 and last.resume_token is not None
                 and not snapshot_runs
-                and self.oplog.silent(last.resume_token, at)
+                and self.oplog.has_no_events(last.resume_token, at)
             ):
                 return self.ctx.tables.version(bronze)
             if time.monotonic() >= deadline:

@@ -34,12 +34,12 @@ from pipelines.source.client import (
     ConnectionOptions,
     captured_collections,
     find_collection,
-    inspect,
     open_client,
     operation_time,
 )
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
-from pipelines.source.ranges import Range, Reading
+from pipelines.source.ranges import Range, ReadOptions
 from pipelines.source.stages import Selection
 
 _log = logging.getLogger("strandline.reconcile")
@@ -93,7 +93,7 @@ def run_reconcile(
     )
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
-        deployment = inspect(client)
+        deployment = inspect_deployment(client)
         writer.check_owner(deployment.identity, stream_of(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
@@ -133,7 +133,7 @@ def _source_digests(
     """Divide a collection into the ranges that a snapshot of it would have."""
     capture = ctx.settings.capture
     ranges = plan_chunks(client, collection, capture.chunk_size) if collection is not None else [Range()]
-    reading = Reading(selection.fields, fetch_size=capture.snapshot_fetch_size)
+    reading = ReadOptions(selection.fields, fetch_size=capture.snapshot_fetch_size)
     return SourceDigests(
         ctx.spark, connection_options(ctx.settings), collection, ranges, reading, capture.snapshot_max_threads
     )

@@ -28,7 +28,7 @@ from pipelines.source.client import (
     operation_time,
     translate_errors,
 )
-from pipelines.source.document_reread import read_at
+from pipelines.source.document_reread import read_documents_at
 
 REPAIR_SNAPSHOT_ID = "reconcile"
 """Snapshot id of repair rows, which belong to no snapshot."""
@@ -133,7 +133,7 @@ def _read(
     values = [
         (kind, identifier[value:end]) for identifier in identifiers for kind, _, value, end in rb.elements(identifier)
     ]
-    documents = read_at(client, collection, values, at, fields) if collection is not None else []
+    documents = read_documents_at(client, collection, values, at, fields) if collection is not None else []
     with translate_errors(f"reading {namespace}"):
         if find_collection(client[namespace.db], namespace.collection) != collection:
             raise RetriableError(

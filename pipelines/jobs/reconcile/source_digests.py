@@ -16,7 +16,7 @@ from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.position import snapshot_position
 from pipelines.model.range_digest import RangeDigest, digest
 from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
-from pipelines.source.ranges import Range, Reading, read_range
+from pipelines.source.ranges import Range, ReadOptions, read_range
 
 _MAX_AGE_SECONDS = 60
 """Maximum age of the cluster time at which a range is read."""
@@ -59,7 +59,7 @@ class SourceDigests:
     collection: Collection | None
     """None: the source no longer has the collection."""
     ranges: Sequence[Range]
-    reading: Reading
+    reading: ReadOptions
     readers: int
     """Number of ranges that are read in parallel."""
 

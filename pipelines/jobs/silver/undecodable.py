@@ -27,4 +27,4 @@ def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> No
             "at": F.lit(datetime.now(UTC)),
         }
     )
-    DeadLetters(ctx.tables).note_rows(found)
+    DeadLetters(ctx.tables).add_rows(found)

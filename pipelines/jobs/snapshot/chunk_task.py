@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
-from pipelines.source.ranges import ChunkManifest, Range, Reading, check_range, read_range
+from pipelines.source.ranges import ChunkManifest, Range, ReadOptions, check_range, read_range
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ChunkReader:
     range: Range
     stamp: ChunkStamp
     stored_json: bool
-    reading: Reading
+    reading: ReadOptions
 
     def check(self) -> None:
         """I/O: asks the source for the same documents from here. Raises what a process elsewhere cannot: ConfigurationError where the

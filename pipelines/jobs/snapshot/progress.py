@@ -116,6 +116,6 @@ class Progress:
 
     def tell(self, kind: NotificationType, **more: Any) -> None:
         """Under the signal's id, where one asked for the snapshot."""
-        self._notifications.tell(
+        self._notifications.notify(
             _AGGREGATES[self._plan.kind], kind, self._plan.signal or self._id, snapshot_id=self._id, **more
         )

@@ -16,7 +16,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.snapshot.plan import Plan, is_held, paused_seconds
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.timestamps import utc
-from pipelines.source.ranges import tiles_completely
+from pipelines.source.ranges import covers_all_ids
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def checks(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck
         found.append(
             CollectionCheck(
                 collection=str(collection),
-                tiles=tiles_completely([chunk.range for chunk in chunks]),
+                tiles=covers_all_ids([chunk.range for chunk in chunks]),
                 chunks=len(chunks),
                 missing=len(numbers - landed.keys() - discarded - stopped),
                 discarded=len(numbers & discarded),

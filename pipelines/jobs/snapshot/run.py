@@ -32,7 +32,7 @@ from pipelines.jobs.snapshot.progress import Progress
 from pipelines.model.snapshot_policy import SnapshotHook, query_document
 from pipelines.model.timestamps import utc
 from pipelines.source.client import find_incarnation, open_client, translate_errors
-from pipelines.source.ranges import Reading
+from pipelines.source.ranges import ReadOptions
 
 _log = logging.getLogger("strandline.snapshot")
 _PAUSED_SECONDS = 0.2
@@ -210,7 +210,7 @@ class SnapshotRun:
     def _may_go_on(self) -> bool:
         """False once this run is to end. Where the source is stopped it ends by the stream's loop; if that has not looked before the source
         is started again, the snapshot goes on."""
-        while not self._session.gate.passes(self._stop):
+        while not self._session.gate.wait_until_running(self._stop):
             if self._stop.wait(_PAUSED_SECONDS):
                 return False
         return True
@@ -228,7 +228,7 @@ class SnapshotRun:
             _append_manifest(writer, self.id, "discarded", chunk.number, reason, app_id)
             self.progress.finish(chunk, 0, skipped="SKIPPED")
             return 0
-        reading = Reading(
+        reading = ReadOptions(
             self._selection.fields, query_document(chunk.query), self._session.settings.snapshot_fetch_size
         )
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"

@@ -1,0 +1,37 @@
+"""One batch of change events, as the reader delivers it to the writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.model.bson.raw import field, timestamp_at
+from pipelines.model.position import cluster_time_hex
+from pipelines.source.client import token_data
+from pipelines.source.oversize_events import OversizeEvent
+
+
+@dataclass(frozen=True)
+class ChangeBatch:
+    """Events in stream order, with field rules applied, and the resume token after them.
+
+    Without events only the position moved.
+    """
+
+    events: tuple[bytes, ...]
+    resume_token: str
+    """Token document as Extended JSON: the last event's token, or the server's post-batch token."""
+    oversize_events: tuple[OversizeEvent, ...] = ()
+    """Events of this batch whose large documents were left out."""
+    ends_between_transactions: bool = False
+    """True if no transaction continues after this batch. False: unknown."""
+
+    @property
+    def last_event(self) -> str | None:
+        """Return the cluster time of the last event in hex; None without events."""
+        found = field(self.events[-1], b"clusterTime") if self.events else None
+        return None if found is None else cluster_time_hex(*timestamp_at(self.events[-1], found[1]))
+
+    @property
+    def token_data(self) -> str:
+        """Return ``_data`` of the resume token."""
+        return token_data(self.resume_token)

@@ -1,0 +1,85 @@
+"""Version, topology and identity of a MongoDB deployment, asked before a capture starts."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo import errors as mongo
+
+from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.model.deployment import SHARDED, deployment_identity
+from pipelines.source.client import AnyClient, tls_error, translate_errors
+
+_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A MongoDB replica set or sharded cluster, as its server describes it."""
+
+    version: str
+    set_name: str | None
+    """Name of the replica set; None for a sharded cluster."""
+    sharded: bool
+    identity: str
+    """Text that tells one deployment from another, made from the replica set's name and id."""
+
+    @property
+    def records_images(self) -> bool:
+        """Return True if collections can record pre- and post-images (MongoDB 6.0 and newer)."""
+        return self.shows_expanded_events
+
+    @property
+    def shows_expanded_events(self) -> bool:
+        """Return True if the server knows ``showExpandedEvents``, which adds ``collectionUUID`` (6.0 and newer)."""
+        return int(self.version.split(".")[0]) >= 6
+
+    @property
+    def splits_large_events(self) -> bool:
+        """Return True if the server knows ``$changeStreamSplitLargeEvent`` (6.0.9 and newer)."""
+        return tuple(int(part) for part in self.version.split("-")[0].split(".")) >= (6, 0, 9)
+
+
+def inspect_deployment(client: AnyClient) -> Deployment:
+    """Read version, topology and identity of the deployment.
+
+    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the replica set's id; writes nothing.
+
+    Raises:
+        RetriableError: No server answers.
+        ConfigurationError: The server is a standalone, or the credentials are wrong.
+    """
+    with translate_errors("hello"):
+        hello = _hello(client)
+        sharded = hello.get("msg") == "isdbgrid"
+        if not sharded and not hello.get("setName"):
+            raise ConfigurationError(
+                "MongoDB runs as a standalone server, and change streams need a replica set",
+                next_step="start mongod with --replSet rs0 and run rs.initiate() once",
+            )
+        version = str(client.server_info()["version"])
+    return Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+
+
+def _hello(client: AnyClient) -> dict[str, Any]:
+    try:
+        return dict(client.admin.command("hello"))
+    except mongo.ServerSelectionTimeoutError as error:
+        if (refused := _TLS_REASON.search(str(error))) is not None:
+            raise tls_error(refused[1]) from None
+        raise RetriableError(
+            "MongoDB does not answer at the configured address",
+            next_step=(
+                "check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up"
+            ),
+        ) from None
+
+
+def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
+    replica_set_id = None
+    with suppress(mongo.OperationFailure, KeyError):  # the role `read` does not include this command
+        replica_set_id = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    return deployment_identity(hello.get("setName") or SHARDED, replica_set_id)
