@@ -1,4 +1,4 @@
-"""A reader over one database, and the ways in which a test makes the server fail it."""
+"""Change stream reader for tests, and ways to make the server fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = RetryPolicy(initial_delay_ms=5, max_delay_ms=20)
 
 
 class Reading:
-    """A reader over one database, and what came of it."""
+    """A reader of one database, with the batches that it returned."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Reading:
         self.landed: list[ChangeBatch] = []
 
     def until(self, count: int) -> list[Any]:
-        """`_id`s of the first *count* events."""
+        """Return the `_id`s of the first *count* events."""
         deadline = time.monotonic() + 30
         while len(self.events) < count:
             assert time.monotonic() < deadline, self.events
@@ -72,7 +72,7 @@ class Reading:
         self.ends_at = time.monotonic() + seconds
 
     def until_silent(self, *, seconds: float) -> None:
-        """Reads what comes until nothing has come for so long."""
+        """Read until no event has come for so many seconds."""
         self.wait_at_most(seconds=seconds)
         for _ in self.batches:
             self.wait_at_most(seconds=seconds)
@@ -89,8 +89,10 @@ def reading(
 
 @contextmanager
 def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: Any) -> Iterator[int]:
-    """The server fails *command* (or several, with spaces) of our clients, so many times or until the end. Yields how often it had done so
-    before, for ``waitForFailPoint``."""
+    """Make the server fail *command* (or several, separated by spaces) of our clients, so many times or always.
+
+    Yields the failpoint's earlier count, for ``waitForFailPoint``.
+    """
     mode = {"times": times} if isinstance(times, int) else times
     data = {"failCommands": command.split(), "appName": "strandline", **how}
     before = mongo.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)["count"]
@@ -102,7 +104,7 @@ def failing(mongo: MongoClient[Any], command: str, times: int | str = 1, **how: 
 
 @contextmanager
 def dropping(uri: str, *, answers_above: int) -> Iterator[str]:
-    """Leads to the same server, and closes a connection that brings so large an answer (in bytes)."""
+    """Proxy to the same server that closes a connection at a reply above this size, in bytes."""
     host, port = parse_uri(uri)["nodelist"][0]
 
     class Connection(socketserver.BaseRequestHandler):

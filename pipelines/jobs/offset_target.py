@@ -85,7 +85,7 @@ def _cluster_time(seconds: int, oplog: Oplog, *, named: str, next_step: str) -> 
 
 
 def _present(oplog: Oplog) -> ResumePoint:
-    return ResumePoint(token=json_util.dumps({"_data": oplog.present()}))
+    return ResumePoint(token=json_util.dumps({"_data": oplog.present_token_data()}))
 
 
 def _token(text: str) -> str:

@@ -26,7 +26,7 @@ class BatchBuilder:
         """Events that were read already, but belong to the next batch."""
         self._size = sum(map(len, carried_over))
         self._max_events, self._max_bytes = max_events, max_bytes
-        self._ending_in: bytes | None = None
+        self._last_transaction: bytes | None = None  # set once the batch waits for its end
 
     def can_close(self, *, due: bool) -> bool:
         """Return True if the batch can be closed now.
@@ -38,17 +38,17 @@ class BatchBuilder:
         """
         if not due and len(self.events) < self._max_events and self._size < self._max_bytes:
             return False
-        self._ending_in = self._transaction
-        return self._ending_in is None or self._size >= self._max_bytes * _MAX_GROWTH
+        self._last_transaction = self._transaction
+        return self._last_transaction is None or self._size >= self._max_bytes * _MAX_GROWTH
 
     @property
     def awaits_transaction_end(self) -> bool:
         """Return True if the batch stays open only until its last transaction ends."""
-        return self._ending_in is not None
+        return self._last_transaction is not None
 
     def add(self, event: bytes) -> bool:
         """Add *event*. Return False, and keep it in `next_events`, if it belongs to the next batch."""
-        if self._ending_in is not None and transaction_of(event) != self._ending_in:
+        if self._last_transaction is not None and transaction_of(event) != self._last_transaction:
             self.next_events = (event,)
             return False
         self.events.append(event)

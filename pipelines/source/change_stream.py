@@ -35,8 +35,8 @@ from pipelines.source.sharding import check_document_key
 from pipelines.source.stages import Selection
 from pipelines.source.stream_opening import REPLY_EVENTS, StreamLimits, check_last_event, open_stream
 
-_SILENCE_SECONDS = 1.0
-_CLOSING_SECONDS = 3.0
+_CALLBACK_SECONDS = 1.0
+_CLOSE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class StreamReader:
         self._taken = threading.Event()  # set while the queue is empty
         self._taken.set()
         self._stop = threading.Event()
-        self._wanted = threading.Event()
+        self._wanted = threading.Event()  # set while the caller waits for a batch
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
     def batches(self, should_continue: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
@@ -114,7 +114,7 @@ class StreamReader:
         try:
             while True:
                 try:
-                    item = self._queue.get(timeout=_SILENCE_SECONDS)
+                    item = self._queue.get(timeout=_CALLBACK_SECONDS)
                     self._taken.set()
                     return item
                 except queue.Empty:
@@ -129,7 +129,7 @@ class StreamReader:
         Waits at most 3 seconds. A thread that still waits for the server ends when the call returns.
         """
         self._stop.set()
-        self._thread.join(_CLOSING_SECONDS)
+        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -69,9 +69,9 @@ class FieldRules:
         Raises:
             MalformedBson: The bytes are damaged. The message holds no content.
         """
-        if self._touches_nothing(raw):
+        if self._matches_nothing(raw):
             return raw
-        raw = self._protected(raw)
+        raw = self._with_rules(raw)
         for rule in self._renames:
             raw = renamed_document(raw, rule)
         return raw
@@ -84,14 +84,14 @@ class FieldRules:
             ConfigurationError: An excluded, masked or hashed field is part of the shard key, which the server writes
                 into every resume token.
         """
-        if self._touches_nothing(raw):
+        if self._matches_nothing(raw):
             return raw
         spans = {name: (kind, value, end) for kind, name, value, end in rb.elements(raw)}
         documents = {name: raw[value:end] for name, (kind, value, end) in spans.items() if kind == rb.DOCUMENT}
         self._refuse_shard_key(documents.get(b"documentKey"))
-        changed = {name: self._protected(document) for name, document in documents.items() if name not in _NO_DATA}
+        changed = {name: self._with_rules(document) for name, document in documents.items() if name not in _NO_DATA}
         if (update := documents.get(b"updateDescription")) is not None:
-            changed[b"updateDescription"] = self._protected_update(update)
+            changed[b"updateDescription"] = self._update_with_rules(update)
         for rule in self._renames:
             if b"updateDescription" in changed:  # needs the document before this rename
                 changed[b"updateDescription"] = renamed_update(
@@ -105,7 +105,7 @@ class FieldRules:
             for name, (_, value, end) in spans.items()
         )
 
-    def _touches_nothing(self, raw: bytes) -> bool:
+    def _matches_nothing(self, raw: bytes) -> bool:
         """Return True if no rule can match, because the last name of no rule's path occurs in the bytes."""
         return not any(name in raw for name in self._last_names)
 
@@ -119,7 +119,7 @@ class FieldRules:
                     next_step="remove it from capture.field_exclude_list, field_mask_list and field_hash_list",
                 )
 
-    def _protected(self, document: bytes) -> bytes:
+    def _with_rules(self, document: bytes) -> bytes:
         if not self._root.children:
             return document
         rewritten = self._rewritten(document, 0, (self._root,), _KEEP, top=True)
@@ -165,14 +165,14 @@ class FieldRules:
         content = raw[value + 4 : end - 1] if kind == rb.STRING else b"\0" + bytes((kind,)) + raw[value:end]
         return rb.STRING, rb.string_value(sha256(self._salt + content).hexdigest().encode())
 
-    def _protected_update(self, update: bytes) -> bytes:
+    def _update_with_rules(self, update: bytes) -> bytes:
         if not self._root.children:
             return update
         parts = []
         for kind, name, value, end in rb.elements(update):
             content = update[value:end]
             if kind == rb.DOCUMENT and name == b"updatedFields":
-                content = self._protected(content)
+                content = self._with_rules(content)
             elif kind == rb.DOCUMENT and name == b"disambiguatedPaths":
                 content = self._without_excluded(content, lambda path, *_: path)
             elif kind == rb.ARRAY and name == b"removedFields":

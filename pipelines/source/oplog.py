@@ -109,7 +109,7 @@ class Oplog:
     def _data_at(self, seconds: int) -> str:
         return token_data(self.token_at(ResumePoint(cluster_time=(seconds, 0))))
 
-    def present(self) -> str:
+    def present_token_data(self) -> str:
         """Return ``_data`` of a token that is later than every event that is committed now.
 
         I/O: asks the primary for its time and opens a stream. The time of a lagging secondary would be too early.
@@ -120,7 +120,7 @@ class Oplog:
     def unusable_reason(self, token: str) -> str | None:
         """Return the reason why no stream can resume from *token*; None if a stream can. I/O: opens streams."""
         try:
-            if token_data(token) > self.present():
+            if token_data(token) > self.present_token_data():
                 return IN_THE_FUTURE
         except ResumePointLost as lost:
             return lost.message
@@ -189,7 +189,7 @@ class Oplog:
         Raises:
             ResumePointLost: The token cannot be read, or is later than the source's present time.
         """
-        if token_data(after) > self.present():
+        if token_data(after) > self.present_token_data():
             raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         seconds, increment = through
         end = token_data(self.token_at(ResumePoint(cluster_time=through)))

@@ -191,7 +191,7 @@ def _same_incarnation(client: AnyClient, collection: Collection) -> Collection:
     if now is None or now.uuid != collection.uuid:
         raise ContractError(
             f"{collection} was dropped or renamed while its snapshot ran",
-            next_step="strandline capture: the rest of the snapshot goes on",
+            next_step="strandline capture: it continues with the rest of the snapshot",
         )
     return now
 

@@ -1,4 +1,4 @@
-"""Where a real collection is cut into chunks."""
+"""Snapshot chunks of real collections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Db = Database[dict[str, Any]]
 
 
 def held(raw_client: AnyClient, collection: Collection, chunks: Sequence[Range]) -> list[int]:
-    """How many documents each chunk has."""
+    """Return the number of documents in each chunk."""
     at = operation_time(raw_client)
     return [sum(len(some) for some in read_range(raw_client, collection, chunk, at)) for chunk in chunks]
 
@@ -83,7 +83,7 @@ def test_one_document_above_the_bytes_of_a_chunk_is_a_chunk(raw_client: AnyClien
 
 
 def test_few_documents_are_not_asked_for_their_size(raw_client: AnyClient, database: Db) -> None:
-    """A sample of more than a twentieth would read them all."""
+    """The server scans the collection for a sample of more than a twentieth."""
     database.few.insert_many([{"_id": number, "text": "x" * 10_000} for number in range(300)])
     assert plan_chunks(raw_client, of(database, "few"), ChunkSize(1_000, 1024)) == [Range()]
 

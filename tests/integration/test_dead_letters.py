@@ -1,4 +1,4 @@
-"""What cannot be taken as it is: it is named, nothing else is lost, and silver equals the source all the same."""
+"""Oversize and undecodable events: each gets a dead letter, no other event is lost, silver equals the source."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_oversize_event_is_named_passed_and_its_document_read_again(
 
 
 def oversize_events(collection: Any, number: int) -> tuple[bytes, Collection]:
-    """An event of document *number* without its heavy parts, and the collection that it names."""
+    """Return a stripped event of document *number*, and its collection."""
     found = find_collection(collection.database, collection.name)
     assert found is not None
     event = bson.encode({"operationType": "update", "documentKey": {"_id": number}})

@@ -1,4 +1,4 @@
-"""The embedded mongod: it starts, streams, elects, and never outlives its parent."""
+"""Embedded mongod: start, change streams, elections, and no server left after its parent ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(600)
 
 
 def running(pid: int) -> bool:
-    """A zombie is gone: it only waits for somebody to read its exit code."""
+    """Return True if the process runs. A zombie has ended: only its exit code was not read yet."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -116,7 +116,7 @@ def test_a_killed_primary_is_succeeded_by_another_member() -> None:
 
 
 def _in_state(client: MongoClient[dict[str, Any]], state: str) -> list[int]:
-    """Ports of the members in *state*; none while nobody can say."""
+    """Return the ports of the members in *state*; empty if no member answers."""
     try:
         members = client.admin.command("replSetGetStatus")["members"]
     except mongo.AutoReconnect:

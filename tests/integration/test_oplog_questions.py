@@ -1,4 +1,4 @@
-"""What the oplog is asked beside the stream: whether it reaches a position, and how much lies between two."""
+"""Queries about the oplog: can a stream start at a position, and how many events lie between two tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(
     with pytest.raises(
         ConfigurationError, match="code 9"
     ) as refused:  # what every start asks first, with a position and without
-        staged.present()
+        staged.present_token_data()
     assert "cursor_pipeline" in refused.value.next_step
     plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
     with pytest.raises(ResumePointLost, match="code 9"):

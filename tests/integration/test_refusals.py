@@ -1,4 +1,4 @@
-"""Bad input gets one line and an exit code; nothing is lost, and no secret is shown."""
+"""Invalid input ends with one line and an exit code. No data is lost and no secret is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shard keys are read where a cluster keeps them. One replica set has no shards, so the entry is written by hand."""
+"""Shard keys read from `config.collections`. A replica set has no shards, so the test inserts the entry."""
 
 from __future__ import annotations
 

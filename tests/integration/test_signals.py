@@ -1,4 +1,4 @@
-"""A running capture is asked to read again, to wait and to stop: by rows of a table, lines of a file and documents of the source."""
+"""Signals to a running capture (snapshot, pause, stop) from a table, a file and a collection of the source."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(ctx: JobContext, kind: str, **data: Any) -> str:
 
 
 def ask_raw(ctx: JobContext, *signals: tuple[str, str | None, str | None]) -> None:
-    """As SQL would, in this order, without a look at what it is."""
+    """Insert signals without a check, as SQL would, in this order."""
     start = datetime.now(UTC)
     rows = [
         Signal(key, kind, data, start + timedelta(milliseconds=number), "sql")
@@ -64,7 +64,7 @@ def told(ctx: JobContext) -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 def acted(ctx: JobContext) -> Counter[str]:
-    """How often each signal was acted upon."""
+    """Return how often each signal was handled."""
     return Counter(row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect())
 
 
@@ -81,7 +81,7 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
 
 @contextmanager
 def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
-    """A capture in another thread; it ends with the block."""
+    """Run a capture in another thread until the block ends."""
     stop, results = threading.Event(), list[CaptureResult]()
     running = threading.Thread(target=lambda: results.append(run_capture(ctx, stop=stop)))
     running.start()
@@ -238,7 +238,7 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
 
 
 class AtPaused(logging.Handler):
-    """READ rows in bronze at the moment at which PAUSED is told."""
+    """Number of READ rows in bronze when PAUSED is logged."""
 
     def __init__(self, ctx: JobContext) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""docs/start.md, followed on a MongoDB that asks for a password: its commands are run as they stand there, and its user captures."""
+"""docs/start.md on a MongoDB with passwords: the commands of the page are run, and its user captures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Client = MongoClient[dict[str, Any]]
 
 
 def shell_commands() -> list[tuple[str, dict[str, Any]]]:
-    """Database and document of every command for mongosh on the page, in order; what only the shell knows is replaced by a value."""
+    """Return database and command document of each mongosh command on the page, with shell functions replaced."""
     lines = [line for block in PAGE.blocks("js") for line in block.splitlines() if line not in _OF_THE_SHELL_ALONE]
     found = [re.fullmatch(_COMMAND, line) for line in lines]
     assert found
@@ -50,7 +50,7 @@ def shell_commands() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[tuple[Client, EmbeddedMongod]]:
-    """A server with users, and its administrator."""
+    """A server with users, and a client of its administrator."""
     key = tmp_path / "key"
     key.write_text("k" * 32, encoding="utf-8")
     key.chmod(0o600)

@@ -1,4 +1,4 @@
-"""TLS and x.509, as the URI asks for them: on the driver and on the executors; what is wrong with a certificate is one line."""
+"""TLS and x.509 by options of the URI, on driver and executors; certificate errors are one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PASSWORD = "s3cret-canary"
 
 
 class Authority:
-    """Signs certificates; writes each as one PEM file, as mongod and pymongo read them."""
+    """Certificate authority. It writes each certificate and key into one PEM file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.file, self._folder, self._key, self._name = (
@@ -47,7 +47,7 @@ class Authority:
         self.file.write_bytes(certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *, password: str | None = None) -> Path:
-        """For this machine, as server or client."""
+        """Issue a certificate for this machine, as server or client."""
         key = ec.generate_private_key(ec.SECP256R1())
         here = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
         certificate = (
@@ -67,7 +67,7 @@ class Authority:
 
 
 def _name(text: str) -> x509.Name:
-    """Server and client must not share an organization, or mongod takes the client for a member of the set."""
+    """Server and client have different organizations: else mongod treats the client as a member of the set."""
     return x509.Name(
         [x509.NameAttribute(NameOID.ORGANIZATION_NAME, f"of {text}"), x509.NameAttribute(NameOID.COMMON_NAME, text)]
     )

@@ -1,4 +1,4 @@
-"""What operators asked of a source: any order of orders, also of two at once."""
+"""Requested states of a source, in any order, and from two operators at once."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
                 next_step="strandline offsets history, or --to oldest",
             )
         token = start.token or oplog.token_at(start)
-        if token_data(token) > oplog.present():
+        if token_data(token) > oplog.present_token_data():
             raise ConfigurationError(
                 f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now"
             )
@@ -180,7 +180,7 @@ def _stopped_source(
 def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
     bronze, there = bronze_table(ctx.settings.source.name), token_data(to_token)
     here = last.resume_token or last_token(ctx.tables, bronze)
-    is_lost = here is not None and not (is_readable(here) and token_data(here) <= oplog.present())
+    is_lost = here is not None and not (is_readable(here) and token_data(here) <= oplog.present_token_data())
     start = _last_streamed(ctx) if is_lost else here
     move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0)
     if last.resume_token is not None and not is_lost and token_data(last.resume_token) == there:
