@@ -242,9 +242,9 @@ class StreamReader:
         first_token = stream.resume_token
         end = self._read_into(builder, assembler, stream)
         self._carried_over, events = builder.next_events, tuple(builder.events)
-        token = token_of(events[-1]) if events else first_token
-        if not end.read_beyond:
-            token = stream.resume_token  # the driver copies it: once per batch, not once per event
+        token = stream.resume_token  # the driver copies it: once per batch, not once per event
+        if end.read_beyond:
+            token = token_of(events[-1]) if events else first_token
         if events:
             self._between_transactions = builder.ends_between_transactions(caught_up=end.caught_up)
         else:

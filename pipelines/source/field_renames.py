@@ -118,7 +118,7 @@ class _Rename:
             parts.append(
                 rb.element(self._renamed_path(path, full_document, set_paths), kind, rb.document_of(components))
             )
-            assert end >= value  # the loop above read the full_document array
+            assert end >= value  # the loop above read the whole array
         return rb.document_of(parts)
 
     def _renamed_path(self, path: bytes, full_document: bytes | None, set_paths: set[bytes]) -> bytes:

@@ -35,7 +35,7 @@ class HistoryLossHandler:
             ResumePointLost: As `recover`.
         """
         try:
-            if token_data(token) > self.session.retry(self.oplog.present):
+            if token_data(token) > self.session.retry(self.oplog.present_token_data):
                 raise ResumePointLost(f"the committed position is lost: {IN_THE_FUTURE}", next_step=RESET_OR_HEAL)
         except ResumePointLost as lost:
             return self.recover(lost)
