@@ -11,7 +11,7 @@ import typer
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from pipelines.jobs.offsets.job import Move
+    from pipelines.jobs.offsets.job import OffsetMove
 
 offsets = typer.Typer(name="offsets", help="The committed position of the source.", no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = Fal
     _print_move(move, as_json)
 
 
-def _print_move(move: Move, as_json: bool) -> None:
+def _print_move(move: OffsetMove, as_json: bool) -> None:
     if as_json:
         print_json(asdict(move))
     else:

@@ -1,4 +1,4 @@
-"""With what a capture reads and writes, beside the stream and in it."""
+"""The objects that all parts of one capture share."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from pipelines.source.stages import Selection
 
 T = TypeVar("T")
 Report = Callable[[str, int], None]
-"""Told what landed: ``("events", n)`` or ``("documents", n)`` since the last call."""
+"""Called after each commit with ``("events", n)`` or ``("documents", n)``: the rows of that commit."""
 
 
 @dataclass(frozen=True)
 class CaptureSession:
-    """Built once for a run.
+    """Connections, settings and writers of one capture.
 
     Args:
-        client: Opened with ``raw=True``; for the driver. Executors open their own by *options*.
-        stop: Ends the run.
+        options: Connection options, for clients that executors and lanes open.
+        client: Client of the driver, opened with ``raw=True``.
+        gate: Waits while an operator has paused the source.
+        report: Called after each commit.
+        stop: Ends the run when it is set.
     """
 
     writer: BronzeWriter
@@ -40,8 +43,14 @@ class CaptureSession:
     retry_policy: RetryPolicy
     stop: threading.Event
     show_keys: bool = False
-    """Errors name a document by its key, not by the key's hash."""
+    """True: errors show a document's key. False: they show a hash of it."""
 
-    def retry(self, question: Callable[[], T]) -> T:
-        """I/O: the answer to *question*, for which the source is waited for as the stream waits. Raises RetriableError where that ends."""
-        return self.retry_policy.call(question, self.stop)
+    def retry(self, operation: Callable[[], T]) -> T:
+        """Return the result of *operation*. Retry it while the source does not answer, with the back-off of the stream.
+
+        I/O: that of *operation*.
+
+        Raises:
+            RetriableError: The retries are used up, or `stop` is set.
+        """
+        return self.retry_policy.call(operation, self.stop)

@@ -1,4 +1,4 @@
-"""What every job is given: settings, a session, the lake's tables."""
+"""The context of every job: settings, Spark session and tables of the lake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _S3 = ("s3", "s3a", "s3n")
 
 @dataclass(frozen=True)
 class JobContext:
-    """Built once for a process by `open_context`; jobs pass plain values from it down."""
+    """Settings, session and tables of one process, from `open_context`. Jobs pass plain values on to the layers."""
 
     settings: Settings
     spark: SparkSession
@@ -30,15 +30,16 @@ class JobContext:
 
 
 def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
-    """I/O: starts or joins the Spark session that *settings* name; makes the lake's folder.
+    """Open the context of a process.
+
+    I/O: starts a Spark session or uses the running one; creates the lake's folder.
 
     Args:
-        settings: Of the pipeline.
-        java_options: For a JVM that is started here.
+        java_options: Options of a JVM that this call starts.
 
     Raises:
-        ConfigurationError: The folder cannot be made or written, two writers could overwrite each other there, or a newer
-            release has written the lake.
+        ConfigurationError: The folder cannot be created or written, its store does not keep two writers apart, or a
+            newer release has written the lake.
     """
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
@@ -53,13 +54,15 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
 
 
 def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
-    """S3 in itself has no commit that only one of two can make: Delta's store for it counts on one driver, and so both would win.
+    """Refuse a lake on S3 without a log store for several drivers.
+
+    Delta's default log store for S3 supports one driver only: two drivers would overwrite each other's commits. Pure.
 
     Args:
-        conf: A setting of the session; None where there is none.
+        conf: Returns a setting of the session. None: the setting is not set.
 
     Raises:
-        ConfigurationError: The lake is a path on S3, and nobody has chosen a log store that keeps drivers apart.
+        ConfigurationError: The lake is a path on S3, and no such log store is set.
     """
     scheme = (lake.root or "").partition(":")[0]
     if (
@@ -70,15 +73,16 @@ def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
     ):
         return
     raise ConfigurationError(
-        f"{lake.root} is a path on S3, where two drivers can overwrite each other's commits without a word",
-        next_step=f"set spark.delta.logStore.{scheme}.impl: io.delta.storage.S3DynamoDBLogStore in spark.conf, or set lake.catalog",
+        f"{lake.root} is a path on S3, where two drivers can overwrite each other's commits without an error",
+        next_step=f"set spark.delta.logStore.{scheme}.impl: io.delta.storage.S3DynamoDBLogStore in spark.conf, "
+        "or set lake.catalog",
     )
 
 
 def _require_writable(lake: Lake) -> None:
-    """Before a JVM is started for nothing."""
+    """Raise ConfigurationError if the lake's folder cannot be written: before a JVM starts."""
     if not lake.by_path or lake.in_object_store:
-        return  # a catalog or an object store judges for itself
+        return  # a catalog or an object store checks its own permissions
     root = Path(lake.root or "lake")
     try:
         require_writable(root)

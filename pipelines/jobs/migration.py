@@ -1,8 +1,8 @@
-"""A lake of an older format, met by a verb that writes: its tables are brought up to this release's format, once."""
+"""Migrate the tables of an older lake to this release's format. Every writing command calls it."""
 
 from __future__ import annotations
 
-from pipelines.io.migration import migrate_table, older_tables, words_for
+from pipelines.io.migration import bring_up, older_tables, words_for
 from pipelines.jobs.context import JobContext
 from pipelines.model.lake_format import FORMAT, format_of
 from pipelines.model.table_schemas import bronze_table
@@ -10,32 +10,33 @@ from pipelines.model.tables import TableName
 
 
 def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
-    """I/O: gives every table of the lake today's format; of bronze only this source's, as the last one. One look where bronze has it.
+    """Migrate every table of the lake to this release's format, and return the tables that were older.
 
-    Idempotent; of two processes one wins, and the other goes on. A table that a RESTORE took back to an older format is migrated when it
-    is opened for writing.
+    I/O: reads table properties; writes tables. Of bronze, only this source's table is migrated, as the last one: if it
+    has the format, one read is enough. Idempotent. Two processes can migrate at the same time. A table that a RESTORE
+    took back to an older format is migrated when it is opened for writing.
 
     Args:
-        everything: Look at every table, whatever bronze says.
-
-    Returns:
-        The tables that had an older format.
+        everything: Check every table, even if bronze has the format.
 
     Raises:
-        ConfigurationError: A table has a newer format; nothing was written.
+        ConfigurationError: A table has a newer format. No table was changed.
 
     Effects on failure:
-        Some tables are migrated. All are readable; calling again goes on.
+        Some tables are migrated. All tables are readable. Another call migrates the rest.
     """
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze) or (not everything and format_of(ctx.tables.properties(bronze)) >= FORMAT):
         return []
-    older = list(older_tables(ctx.tables, bronze))  # all are looked at before one is changed: a newer one ends it here
-    return [table for table, _ in older if migrate_table(ctx.tables, table)]
+    older = list(older_tables(ctx.tables, bronze))  # read all before a change: a newer one raises
+    return [table for table, _ in older if bring_up(ctx.tables, table)]
 
 
-def format_in_words(ctx: JobContext) -> str:
-    """I/O: one look at each table: the lake's format, and what `migrate` would do."""
+def describe_format(ctx: JobContext) -> str:
+    """Describe the format of the lake and the changes that `migrate` would make.
+
+    I/O: reads the properties of each table.
+    """
     older = list(older_tables(ctx.tables, bronze_table(ctx.settings.source.name)))
     if not older:
         return str(FORMAT)

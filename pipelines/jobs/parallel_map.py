@@ -1,4 +1,4 @@
-"""The same work on several tables at once."""
+"""Run the same work on several items in parallel."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class _Failed:
 
 
 def parallel_map(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What *work* made of each of *items*, in their order.
+    """Return the result of *work* for each of *items*, in their order.
 
     Effects on failure:
-        The work on all others is done. Then the first error is raised; the log has the others.
+        The work on all other items is completed. Then the first error is raised, and the other errors are logged.
     """
 
-    def tried(item: T) -> R | _Failed:
+    def try_item(item: T) -> R | _Failed:
         try:
             return work(item)
-        except Exception as error:  # noqa: BLE001  # why: what is wrong with one table must not hold back the others; it is raised below
+        except Exception as error:  # noqa: BLE001  # why: an error of one item must not stop the others; it is raised below
             return _Failed(item, error)
 
-    ended = list(pool.map(tried, items))
-    failed = [each for each in ended if isinstance(each, _Failed)]
+    outcomes = list(pool.map(try_item, items))
+    failed = [each for each in outcomes if isinstance(each, _Failed)]
     for each in failed[1:]:
         _log.error("%s failed, too: %s", each.item, one_line(each.error))
     if failed:
         raise failed[0].error
-    return [each for each in ended if not isinstance(each, _Failed)]
+    return [each for each in outcomes if not isinstance(each, _Failed)]

@@ -1,4 +1,4 @@
-"""Everything in one process: capture beside silver and gold."""
+"""The run job: capture, silver and gold in one process."""
 
 from __future__ import annotations
 
@@ -23,28 +23,39 @@ _IDLE_SECONDS = 1.0
 
 
 def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[SilverResult], None]) -> list[GoldResult]:
-    """I/O: capture to the source's present, then silver, the quality gate, gold. Each step goes on where it was; calling again is safe.
+    """Capture up to the source's present, then run silver, the quality gate and gold.
+
+    I/O: reads the source; writes bronze, silver, gold and the control tables.
 
     Returns:
-        What became of gold, as `run_gold`: a node that failed is no exception, for the others are built.
+        Result of each gold node, as from `run_gold`. A failed node raises no error, and the other nodes are built.
 
     Raises:
-        QualityGateClosed: Bronze and silver are up to date, gold stays as it is.
+        QualityGateClosed: Bronze and silver are up to date. Gold is unchanged.
+
+    Effects on failure:
+        Each step continues where it stopped. Calling again is safe.
     """
     run_capture(ctx, once=True, report=report)
     run_silver(ctx, report=silver_report)
-    return refresh_gold(ctx)  # without news as well: a suite or a SQL file may have been corrected
+    return refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
 
 
 def run_continuously(
     ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]
 ) -> None:
-    """I/O: capture in a thread; silver and gold follow as new versions of bronze appear. Ends when *stop* is set or capture fails.
+    """Capture in a thread. Run silver and gold whenever bronze has a new version.
+
+    I/O: reads the source; writes bronze, silver, gold and the control tables.
+
+    Args:
+        stop: Ends the run when it is set. The run also ends when capture fails.
 
     Raises:
-        QualityGateClosed: At the end, if gold is held then. Until then a closed gate is logged, and capture and silver go on.
+        QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
+            silver continue.
     """
-    migrate(ctx)  # before its threads ask for it side by side
+    migrate(ctx)  # before two threads would migrate at once
     closed: QualityGateClosed | None = None
     bronze, memory = bronze_table(ctx.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
@@ -52,7 +63,7 @@ def run_continuously(
         try:
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
                 if ctx.tables.exists(bronze) and run_silver(ctx, report=silver_report, memory=memory):
-                    closed = _gold_or_closed(ctx)
+                    closed = _refresh_gold_if_open(ctx)
         finally:
             stop.set()
         result = capture.result()
@@ -61,10 +72,11 @@ def run_continuously(
         raise closed
 
 
-def _gold_or_closed(ctx: JobContext) -> QualityGateClosed | None:
+def _refresh_gold_if_open(ctx: JobContext) -> QualityGateClosed | None:
+    """Refresh gold. Return the error of a closed quality gate. None: gold was refreshed."""
     try:
         refresh_gold(ctx)
     except QualityGateClosed as closed:
-        _log.error("gold is held: %s", closed)
+        _log.error("gold is not refreshed: %s", closed)
         return closed
     return None

@@ -1,4 +1,4 @@
-"""What of the source is captured: the settings as a selection, and the selection held against the source that is there."""
+"""The captured part of the source: build the selection from the settings, and check it against the source."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigurationError
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient, Collection, captured_collections, collections_without_images
-from pipelines.source.deployment import Deployment
-from pipelines.source.sharding import check_shard_keys, shard_keys
+from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
+from pipelines.source.sharding import refuse_shared_ids, shard_keys
 from pipelines.source.stages import Images, Selection
 
-_NAMED = 20
+_MAX_LISTED = 20
 
 log = logging.getLogger("strandline.capture")
 
 
 @dataclass(frozen=True)
 class SelectionReport:
-    """What a selection means on a source, and what a person probably did not mean by it."""
+    """Collections that a selection captures now, and warnings about probable mistakes."""
 
     collections: tuple[Collection, ...]
     warnings: tuple[str, ...]
 
 
 def selection_of(capture: CaptureSettings) -> Selection:
-    """Raises ConfigurationError where scope, target and patterns do not fit each other."""
+    """Return the selection of the settings.
+
+    Raises ConfigurationError if scope, target and patterns contradict each other.
+    """
     return Selection.of(
         capture.scope,
         capture.target,
@@ -45,16 +47,22 @@ def selection_of(capture: CaptureSettings) -> Selection:
     )
 
 
-def stream_of(capture: CaptureSettings) -> str:
-    """Which change stream that is, in words: its tokens mean nothing to another one, which would accept them all the same."""
+def stream_identity(capture: CaptureSettings) -> str:
+    """Return the identity of the change stream.
+
+    Another change stream would accept its tokens, and resume at a wrong place.
+    """
     return f"{capture.scope} {capture.target}" if capture.target else capture.scope
 
 
 def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: Deployment) -> Selection:
-    """I/O: lists the source's collections, where a filter, an image or a limit is asked for; logs what selects nothing.
+    """Return the selection of the settings, checked against the source. Log a warning for each filter without effect.
+
+    I/O: lists the source's collections if a filter, an image or a limit is set; asks for shard keys on a sharded
+    cluster.
 
     Raises:
-        ConfigurationError: As `selection_of`, `check_ids` and `inspect_selection`, or more collections are captured than there may be.
+        ConfigurationError: See `selection_of`, `check_ids`, `inspect_selection` and `check_collection_limit`.
     """
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
@@ -65,42 +73,46 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
         or selection != Selection(selection.scope, selection.database, selection.collection)
     ):
         found = inspect_selection(selection, client, deployment)
-        for warning in (*found.warnings, *guardrail(capture, found)):
+        for warning in (*found.warnings, *check_collection_limit(capture, found)):
             log.warning("%s", warning)
     return selection
 
 
 def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient, deployment: Deployment) -> str:
-    """I/O: on a sharded cluster, ask for the shard keys of the captured collections. What can be said of their `_id`s.
+    """Check that `_id` is unique in every captured collection, and return the reason as text.
+
+    I/O: on a sharded cluster, reads the shard keys of the captured collections.
 
     Raises:
-        ConfigurationError: An `_id` of one of them may exist on several shards, and ``sharded_ids_are_unique`` is not set.
+        ConfigurationError: Several shards may hold the same `_id`, and ``sharded_ids_are_unique`` is not set.
     """
     if not deployment.sharded:
         return "unique (replica set)"
     if capture.sharded_ids_are_unique:
         return "taken for unique (capture.sharded_ids_are_unique)"
-    check_shard_keys(shard_keys(client, captured_collections(client, selection)))
+    refuse_shared_ids(shard_keys(client, captured_collections(client, selection)))
     return "unique (the shard key of every sharded collection is _id)"
 
 
-def guardrail(capture: CaptureSettings, found: SelectionReport) -> list[str]:
-    """A warning where more collections are captured than there may be.
+def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> list[str]:
+    """Return a warning if more collections are captured than ``guardrail_collections_max``. Pure.
 
     Raises:
-        ConfigurationError: There are more, and that ends the capture.
+        ConfigurationError: The limit is exceeded, and ``guardrail_collections_limit_action`` is ``fail``.
     """
-    count, most = len(found.collections), capture.guardrail_collections_max
-    if not most or count <= most:
+    count, limit = len(found.collections), capture.guardrail_collections_max
+    if not limit or count <= limit:
         return []
-    what = f"{count} collections are captured, and capture.guardrail_collections_max is {most}"
+    problem = f"{count} collections are captured, and capture.guardrail_collections_max is {limit}"
     if capture.guardrail_collections_limit_action == "fail":
-        raise ConfigurationError(what, next_step="narrow capture.collection_include_list, or raise the limit")
-    return [what]
+        raise ConfigurationError(problem, next_step="narrow capture.collection_include_list, or raise the limit")
+    return [problem]
 
 
 def inspect_selection(selection: Selection, client: AnyClient, deployment: Deployment) -> SelectionReport:
-    """I/O: lists the source's collections.
+    """Return the collections that *selection* captures now, and warnings.
+
+    I/O: lists the source's collections.
 
     Raises:
         ConfigurationError: The mode needs images that the server or a captured collection does not record.
@@ -121,22 +133,22 @@ def _require_images(selection: Selection, client: AnyClient, deployment: Deploym
             f"capture.mode asks for pre- or post-images, and MongoDB {deployment.version} records none (6.0 does)",
             next_step="set capture.mode: change_streams_update_full and capture.full_update_type: lookup",
         )
-    lacking = collections_without_images(client, selection)
-    if not lacking:
+    missing = collections_without_images(client, selection)
+    if not missing:
         return
-    first = lacking[0]
+    first = missing[0]
     command = f"db.getSiblingDB({json.dumps(first.db)}).runCommand" + (
         f"({{collMod: {json.dumps(first.name)}, changeStreamPreAndPostImages: {{enabled: true}}}})"
     )
     raise ConfigurationError(
-        f"capture.mode or full_update_type needs changeStreamPreAndPostImages, which is off for {_listed(lacking)}",
+        f"capture.mode or full_update_type needs changeStreamPreAndPostImages, which is off for {_listed(missing)}",
         next_step=f"run for each of them {command}, or choose a capture.mode without images",
     )
 
 
 def _listed(collections: list[Collection]) -> str:
-    more = f" and {len(collections) - _NAMED} more" if len(collections) > _NAMED else ""
-    return ", ".join(map(str, collections[:_NAMED])) + more
+    more = f" and {len(collections) - _MAX_LISTED} more" if len(collections) > _MAX_LISTED else ""
+    return ", ".join(map(str, collections[:_MAX_LISTED])) + more
 
 
 def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
@@ -150,10 +162,11 @@ def _warnings(selection: Selection, found: list[Collection]) -> list[str]:
 
 
 def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str]:
-    """A filter that selects nothing is a typing error more often than an intention."""
+    """Return a warning for each filter and field rule that selects no collection: most are typing errors."""
     if not found:
         return [
-            "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; what appears later and fits is captured"
+            "NO COLLECTION IS CAPTURED: the filters of capture select none that exists now; "
+            "a matching collection that is created later is captured"
         ]
     included = {"database_include_list": selection.databases, "collection_include_list": selection.collections}
     warnings = [f"{entry} selects no collection that exists now" for entry in _idle_entries(selection, included, found)]
@@ -166,7 +179,7 @@ def _nothing_selected(selection: Selection, found: list[Collection]) -> list[str
 
 
 def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[str]:
-    """Of a misspelt exclusion nothing else tells: what it should have kept out is captured."""
+    """Return a warning for each exclusion without effect: a misspelt exclusion captures too much, without an error."""
     excluded = {
         "database_exclude_list": selection.excluded_databases,
         "collection_exclude_list": selection.excluded_collections,
@@ -177,7 +190,7 @@ def _nothing_excluded(selection: Selection, admitted: list[Collection]) -> list[
 
 
 def _idle_entries(selection: Selection, lists: Mapping[str, Sequence[str]], found: list[Collection]) -> Iterator[str]:
-    """Entries of the *lists*, by setting, that mean nothing of what was *found*."""
+    """Yield the entries of *lists* (patterns by setting) that match none of the collections *found*."""
     databases, collections = {each.db for each in found}, {str(each) for each in found}
     for key, patterns in lists.items():
         names = databases if key.startswith("database") else collections

@@ -1,4 +1,4 @@
-"""The connection to the source, and the limits of its change stream, as the settings say."""
+"""Connection options, stream limits and retry policy of the source, from the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.source.stream_opening import StreamLimits
 
 
 def connection_options(settings: Settings) -> ConnectionOptions:
-    """Raises ConfigurationError where no URI is set."""
+    """Return the connection options. Raises ConfigurationError if no URI is set."""
     source = settings.source
     if source.uri is None:
         raise ConfigurationError(

@@ -21,7 +21,7 @@ from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
-from pipelines.jobs.offsets.life_cycle import last_offset, reach_of, set_desired_state
+from pipelines.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
 from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.operations.status import show_offset
 from pipelines.jobs.silver.job import run_silver
@@ -55,7 +55,7 @@ def flooding(client: Client) -> Iterator[None]:
 def roll_past(ctx: JobContext, client: Client) -> None:
     deadline = time.monotonic() + _ROLL_SECONDS
     with flooding(client):
-        while (reach := reach_of(ctx, last_offset(ctx))) is None or reach.position is not None:
+        while (reach := oplog_reach(ctx, last_offset(ctx))) is None or reach.position is not None:
             assert time.monotonic() < deadline, "the oplog did not roll over"
             time.sleep(1)
 
@@ -90,10 +90,8 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
             "the next capture goes on by capture.on_history_lost (restart_at_oldest)"
         )
         assert show_offset(ctx).batch == batch
-        set_desired_state(
-            ctx, "stopped", by="ops", why=None
-        )  # it loses nothing more, and is the first step of the remedy
-        with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
+        set_desired_state(ctx, "stopped", by="ops", why=None)
+        with pytest.raises(ConfigurationError, match="its oplog does not reach back to it"):
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
         set_desired_state(ctx, "running", by="ops", why=None)
 
@@ -109,7 +107,7 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         run_silver(healing)
         assert_streamed_exactly_once(healing)
         assert_equal_to_source(healing, shop, "a", "b")
-        with pytest.raises(ConfigurationError, match=r"forgets the position of test in about \d+ minutes.*--force"):
+        with pytest.raises(ConfigurationError, match=r"history after the offset of test expires in about \d+ minutes.*--force"):
             set_desired_state(healing, "stopped", by="ops", why=None)
         (gap,) = bronze(healing).where("op = 'gap'").collect()
         said = json.loads(gap["after"])

@@ -29,7 +29,8 @@ from pyspark.sql import functions as F
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
 from pipelines.io.file_maintenance import compact
-from pipelines.jobs.capture.job import CaptureResult, run_capture
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.capture.stream_loop import CaptureResult
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.delete_source import delete_source
 from pipelines.jobs.offsets.job import alter_offset, offset_history, reset_offset
@@ -155,7 +156,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(
         "soon": "no token, time or table version",
         "99": "held no offset at version 99",
         '{"_data": 7}': "no document with _data",
-        "DEADBEEFDEADBEEF": "its oplog does not hold it",
+        "DEADBEEFDEADBEEF": "its oplog does not reach back to it",
         "2099-01-01T00:00:00+00:00": "future",
         "2107-01-01T00:00:00+00:00": "future",
         "1969-12-31T23:59:59+00:00": "is no token, time",

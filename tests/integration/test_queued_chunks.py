@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from stream_reading import failing, needs_failpoints
 
-from pipelines.jobs.capture.job import CaptureResult, run_capture
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.capture.stream_loop import CaptureResult
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.snapshot.report import list_snapshots

@@ -1,4 +1,4 @@
-"""Signals to a running capture (snapshot, pause, stop) from a table, a file and a collection of the source."""
+"""Signals to a running capture: start, pause and stop snapshots, by table row, file line or source document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from stream_reading import failing, needs_failpoints
 
 from pipelines.control.signal_inbox import send
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.job import CaptureResult, run_capture
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.capture.stream_loop import CaptureResult
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
@@ -49,7 +50,7 @@ def ask(ctx: JobContext, kind: str, **data: Any) -> str:
 
 
 def ask_raw(ctx: JobContext, *signals: tuple[str, str | None, str | None]) -> None:
-    """Insert signals without a check, as SQL would, in this order."""
+    """As SQL would, in this order, without a look at what it is."""
     start = datetime.now(UTC)
     rows = [
         Signal(key, kind, data, start + timedelta(milliseconds=number), "sql")
@@ -64,7 +65,7 @@ def told(ctx: JobContext) -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 def acted(ctx: JobContext) -> Counter[str]:
-    """Return how often each signal was handled."""
+    """How often each signal was acted upon."""
     return Counter(row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect())
 
 
@@ -81,7 +82,7 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
 
 @contextmanager
 def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
-    """Run a capture in another thread until the block ends."""
+    """A capture in another thread; it ends with the block."""
     stop, results = threading.Event(), list[CaptureResult]()
     running = threading.Thread(target=lambda: results.append(run_capture(ctx, stop=stop)))
     running.start()
@@ -155,7 +156,7 @@ def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_star
         filtered,
     ]
     assert {reason for key, reason in skipped if key == filtered} == {
-        f"no captured collection is called {p}" for p in ("nowhere\\..*", "x")
+        f"no captured collection matches {p}" for p in ("nowhere\\..*", "x")
     }
     assert "code 2" in dict(skipped)["operator"] or "BadValue" in dict(skipped)["operator"], skipped
     kinds = [(aggregate, kind) for key, aggregate, kind, _ in told(ctx) if key == whole]
@@ -238,7 +239,7 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
 
 
 class AtPaused(logging.Handler):
-    """Number of READ rows in bronze when PAUSED is logged."""
+    """READ rows in bronze at the moment at which PAUSED is told."""
 
     def __init__(self, ctx: JobContext) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from pipelines.io.ddl import schema_of
 from pipelines.io.migration import refuse_newer_lake
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.jobs.migration import format_in_words, migrate
+from pipelines.jobs.migration import describe_format, migrate
 from pipelines.jobs.operations.status import silver_status
 from pipelines.model.lake_format import FORMAT, FORMAT_PROPERTY, STAMP, column_names, format_of
 from pipelines.model.table_schemas import BRONZE_DDL, CUTS, CUTS_DDL, bronze_table
@@ -69,7 +69,7 @@ def test_every_table_gets_the_format_and_readers_see_the_same(older: JobContext)
     before, count = shown(older), commits(lake)
     assert before["index"].complete_through > 0
     assert before["silver"][PEOPLE] == WATERMARK
-    assert format_in_words(older) == (
+    assert describe_format(older) == (
         f"0: the next capture, silver, run or maintain brings {len(count)} tables to 1; "
         "control.cuts (because becomes inexact_reasons); bronze.shop (whole becomes ends_outside_transaction)"
     )
@@ -86,7 +86,7 @@ def test_every_table_gets_the_format_and_readers_see_the_same(older: JobContext)
     assert not [name for name in older.tables._metadata(CUTS).properties if "ledger" in name]  # type: ignore[union-attr]  # why: a folder
     after = commits(lake)
     assert migrate(older, everything=True) == migrate(older) == []
-    assert (commits(lake), format_in_words(older)) == (after, "1")
+    assert (commits(lake), describe_format(older)) == (after, "1")
 
 
 def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(

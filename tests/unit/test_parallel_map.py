@@ -1,4 +1,4 @@
-"""The same work on several tables at once."""
+"""The same work on several items in parallel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_results_come_in_the_order_of_the_items() -> None:
         assert parallel_map(pool, lambda number: number * 2, range(10)) == [number * 2 for number in range(10)]
 
 
-def test_what_fails_holds_back_no_other_and_is_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_item_stops_no_other_and_its_error_is_raised_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
 
     def work(table: str) -> None:

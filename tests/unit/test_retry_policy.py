@@ -169,7 +169,7 @@ def test_a_chunk_retries_source_errors_as_the_stream_does_and_other_errors_five_
     waits, failed = run_chunk(*[broken] * 5)
     assert (waits, str(failed)) == (
         [1, 2, 4, 8],
-        "a snapshot chunk failed 5 times (OSError) → strandline capture: it goes on with the chunk",
+        "a snapshot chunk failed 5 times (OSError) → strandline capture: it retries the chunk",
     )
 
 

@@ -1,4 +1,4 @@
-"""Orders parsed from signals, with Debezium's types and fields. No input raises an error."""
+"""What a signal asks for, as data: words and fields are Debezium's, and nothing from outside raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.control.signal_inbox import SignalFile, from_document, signal_of_line
-from pipelines.jobs.capture.filter_changes import earlier_selection, filters_of
+from pipelines.jobs.capture.filter_changes import earlier_selection, filters_to_json
 from pipelines.jobs.capture.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
@@ -103,7 +103,7 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
         ),
     ],
 )
-def test_an_invalid_signal_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
+def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
     refused = order(kind, data)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
@@ -112,12 +112,12 @@ def test_an_invalid_signal_is_refused_with_a_reason(kind: str, data: Any, reason
 @pytest.mark.parametrize(
     "line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"]
 )
-def test_an_unreadable_line_is_a_refused_signal(line: str) -> None:
+def test_a_line_that_nobody_can_read_is_a_signal_that_is_refused(line: str) -> None:
     assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
 
 
 # scenario: M09
-def test_each_line_of_a_file_is_returned_once_after_appends_and_overwrites(tmp_path: Path) -> None:
+def test_lines_of_a_file_are_found_once_whether_it_is_appended_to_or_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "signals.jsonl"
     file = SignalFile(path)
 
@@ -140,13 +140,13 @@ def test_each_line_of_a_file_is_returned_once_after_appends_and_overwrites(tmp_p
         assert file.new_signals() == []
 
 
-def test_a_line_with_a_lone_surrogate_can_be_stored() -> None:
+def test_a_line_with_half_a_character_can_be_stored() -> None:
     line = json.dumps({"id": "1\ud800", "type": "log\ud800", "data": '{"message": "\ud800"}'})
     found = signal_of_line(line.encode(), Path("signals.jsonl"))
     assert (found.id, found.type, found.data) == ("1?", "log?", '{"message": "?"}')
 
 
-def test_data_collections_are_anchored_patterns_or_quoted_names() -> None:
+def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
     asked = order(
         "execute-snapshot",
         {
@@ -165,7 +165,7 @@ def test_data_collections_are_anchored_patterns_or_quoted_names() -> None:
     assert asked.query_of("shop.my.b(1)") is None
 
 
-def test_a_signal_without_an_id_is_identified_by_its_content() -> None:
+def test_a_signal_without_an_id_is_known_by_what_it_says() -> None:
     now = datetime.now(UTC)
     twins = [Signal(None, "log", "{}", now), Signal("", "log", "{}", now)]
     assert len({signal.key for signal in twins}) == 1
@@ -174,7 +174,7 @@ def test_a_signal_without_an_id_is_identified_by_its_content() -> None:
 
 
 # scenario: M09
-def test_signals_in_the_source_arrive_although_their_collection_is_excluded() -> None:
+def test_signals_of_the_source_arrive_although_their_collection_is_excluded() -> None:
     signals = Namespace("shop", "signals")
     selection = Selection.of("database", "shop", excluded_collections=["shop\\.signals"], signals=signals)
     (match,) = stream_stages(selection)
@@ -203,14 +203,14 @@ def test_signals_in_the_source_arrive_although_their_collection_is_excluded() ->
         ({"signal_enabled_channels": "source", "signal_data_collection": "signals"}, "is no database.collection"),
     ],
 )
-def test_a_channel_and_its_setting_need_each_other(settings: dict[str, Any], problem: str) -> None:
+def test_a_channel_and_where_it_comes_from_need_each_other(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         CaptureSettings(**settings)
 
 
 # scenario: A16, A17
-def test_the_filters_of_an_earlier_run_are_restored() -> None:
+def test_the_filters_to_json_an_earlier_run_say_what_it_admitted() -> None:
     earlier = Selection.of("database", "shop", collections=["shop\\.[ab]"], excluded_databases=["x"])
-    again = earlier_selection(Selection.of("database", "shop", match_mode="literal"), filters_of(earlier))
+    again = earlier_selection(Selection.of("database", "shop", match_mode="literal"), filters_to_json(earlier))
     assert [again.admits("shop", name) for name in ("a", "b", "c")] == [True, True, False]
-    assert filters_of(again) == filters_of(earlier)
+    assert filters_to_json(again) == filters_to_json(earlier)

@@ -1,4 +1,4 @@
-"""Lanes claim, land and lose chunks; every collection ends once."""
+"""Lanes claim, read and discard chunks; the scan of every collection ends once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.control.notifications import Notifications
-from pipelines.control.sources import SourceStateMonitor, State
+from pipelines.control.sources import Gate, State
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
@@ -20,14 +20,14 @@ from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Selection
 
 
-class Heard(Notifications):
-    """Keeps what is told."""
+class RecordedNotifications(Notifications):
+    """Records notifications instead of writing them."""
 
     def __init__(self) -> None:
         super().__init__(tables=None, source="s", channels=(), seconds=1)  # type: ignore[arg-type]  # why: nothing is written
         self.told: list[tuple[str, str, dict[str, Any]]] = []
 
-    def notify(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
+    def tell(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
         self.told.append((aggregate_type, kind, {"id": identifier, **more}))
 
 
@@ -35,12 +35,12 @@ CHUNKS = tuple(Chunk(number, Collection("shop", name, "00"), Range()) for number
 
 
 # scenario: N04, N11
-def test_chunks_are_claimed_once_and_what_no_lane_has_claimed_can_be_withdrawn() -> None:
-    heard = Heard()
-    progress = Progress("id", Plan(CHUNKS, 2, kind="incremental", signal="s1"), {0: 7}, heard)
+def test_a_chunk_is_claimed_once_and_only_open_chunks_can_be_discarded() -> None:
+    notifications = RecordedNotifications()
+    progress = Progress("id", Plan(CHUNKS, 2, kind="incremental", signal="s1"), {0: 7}, notifications)
     assert [progress.claim(chunk) for chunk in (CHUNKS[0], CHUNKS[2], CHUNKS[2])] == [False, True, False]
-    assert progress.withdraw(lambda name: name == "shop.b") == [CHUNKS[3]]
-    assert [chunk.number for chunk in progress.remaining()] == [1, 2]
+    assert progress.discard(lambda name: name == "shop.b") == [CHUNKS[3]]
+    assert [chunk.number for chunk in progress.unfinished()] == [1, 2]
     assert [progress.is_taken(chunk) for chunk in CHUNKS] == [True, False, True, True]
     progress.finish(CHUNKS[2], 5)
     assert progress.claim(CHUNKS[1])
@@ -48,31 +48,31 @@ def test_chunks_are_claimed_once_and_what_no_lane_has_claimed_can_be_withdrawn()
     assert progress.is_complete
     ends = [
         (more["scanned_collection"], more["total_rows_scanned"], more["status"])
-        for _, kind, more in heard.told
+        for _, kind, more in notifications.told
         if "TABLE" in kind
     ]
     assert ends == [("shop.b", 5, "STOPPED"), ("shop.a", 7, "SUCCEEDED")]
-    assert {(aggregate, more["id"], more["snapshot_id"]) for aggregate, _, more in heard.told} == {
+    assert {(aggregate, more["id"], more["snapshot_id"]) for aggregate, _, more in notifications.told} == {
         ("Incremental Snapshot", "s1", "id")
     }
-    assert [more["chunks_done"] for _, kind, more in heard.told if kind == "IN_PROGRESS"] == [3, 4]
+    assert [more["chunks_done"] for _, kind, more in notifications.told if kind == "IN_PROGRESS"] == [3, 4]
 
 
-def test_a_held_snapshot_claims_no_chunk_and_is_paused_once_none_is_in_hand() -> None:
-    progress = Progress("id", Plan(CHUNKS, 2), {0: 7}, Heard())
+def test_a_paused_snapshot_claims_no_chunk_and_waits_for_the_chunks_in_progress() -> None:
+    progress = Progress("id", Plan(CHUNKS, 2), {0: 7}, RecordedNotifications())
     assert progress.claim(CHUNKS[1])
-    assert not progress.hold()
+    assert not progress.pause()
     assert not progress.claim(CHUNKS[2])
     progress.finish(CHUNKS[1], 1)
-    assert progress.hold()
-    progress.held = False
+    assert progress.pause()
+    progress.paused = False
     assert progress.claim(CHUNKS[2])
-    assert not progress.all_claimed
+    assert not progress.all_taken
 
 
 def test_pauses_add_up_through_restarts() -> None:
     times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds) for seconds in range(0, 100, 10)]
-    marks = [
+    history = [
         ("plan", times[0]),
         ("paused", times[1]),
         ("chunk", times[1]),
@@ -80,40 +80,43 @@ def test_pauses_add_up_through_restarts() -> None:
         ("paused", times[5]),
         ("paused", times[6]),
     ]
-    assert paused_seconds(marks, times[9]) == 20 + 40
-    assert paused_seconds([*marks, ("stopped", times[7])], times[9]) == 20 + 20
+    assert paused_seconds(history, times[9]) == 20 + 40
+    assert paused_seconds([*history, ("stopped", times[7])], times[9]) == 20 + 20
     assert paused_seconds([], times[9]) == 0
 
 
-def test_what_is_withdrawn_as_a_whole_was_stopped_and_what_is_empty_was_empty() -> None:
-    heard = Heard()
-    progress = Progress("id", Plan(CHUNKS, 2), {}, heard)
-    progress.withdraw(lambda name: name == "shop.b")
+def test_a_collection_whose_chunks_are_discarded_is_stopped_and_one_without_documents_is_empty() -> None:
+    notifications = RecordedNotifications()
+    progress = Progress("id", Plan(CHUNKS, 2), {}, notifications)
+    progress.discard(lambda name: name == "shop.b")
     for chunk in CHUNKS[:2]:
         assert progress.claim(chunk)
         progress.finish(chunk, 0)
-    assert [more["status"] for _, kind, more in heard.told if kind == "TABLE_SCAN_COMPLETED"] == ["STOPPED", "EMPTY"]
-    assert heard.told[0][0] == "Initial Snapshot"
+    assert [more["status"] for _, kind, more in notifications.told if kind == "TABLE_SCAN_COMPLETED"] == [
+        "STOPPED",
+        "EMPTY",
+    ]
+    assert notifications.told[0][0] == "Initial Snapshot"
 
 
-class Told(SourceStateMonitor):
-    """An operator's orders, one after the other; the last one holds."""
+class ScriptedGate(Gate):
+    """A gate that returns a list of states, one per call. The last state repeats."""
 
-    def __init__(self, *orders: State) -> None:
+    def __init__(self, *states: State) -> None:
         super().__init__(tables=None, source="s", seconds=0)  # type: ignore[arg-type]  # why: nothing is read
-        self.orders = list(orders)
+        self.states = list(states)
 
     def state(self) -> State:
-        return self.orders.pop(0) if len(self.orders) > 1 else self.orders[0]
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
 
-class Read(SnapshotRun):
-    """Chunks of three documents, without a source."""
+class FakeRun(SnapshotRun):
+    """A snapshot run whose chunks have three documents each. It needs no source."""
 
     @staticmethod
-    def under(gate: SourceStateMonitor) -> Read:
+    def under(gate: Gate) -> FakeRun:
         nothing: Any = None
-        heard, settings = Heard(), CaptureSettings()
+        notifications, settings = RecordedNotifications(), CaptureSettings()
         session = CaptureSession(
             nothing,
             ConnectionOptions(""),
@@ -121,31 +124,31 @@ class Read(SnapshotRun):
             Selection(),
             settings,
             gate,
-            heard,
+            notifications,
             nothing,
             RetryPolicy(),
             threading.Event(),
         )
-        return Read(session, "id", Plan(CHUNKS, 2), {})
+        return FakeRun(session, "id", Plan(CHUNKS, 2), {})
 
-    def _land(self, chunk: Chunk, _lane: int) -> int:
+    def _read_chunk(self, chunk: Chunk, _lane: int) -> int:
         self.progress.finish(chunk, 3)
         return 3
 
 
 # scenario: R07
 def test_a_stop_and_start_that_only_a_lane_saw_does_not_leave_the_snapshot_undone() -> None:
-    run = Read.under(Told("running", "stopped", "stopped", "running"))
+    run = FakeRun.under(ScriptedGate("running", "stopped", "stopped", "running"))
     run.start()
     deadline = time.monotonic() + 20
-    while not run.is_read:
+    while not run.is_fully_read:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert run.close() == 12
 
 
 def test_lanes_of_a_source_that_stays_stopped_end_with_their_run() -> None:
-    run = Read.under(Told("stopped"))
+    run = FakeRun.under(ScriptedGate("stopped"))
     run.start()
     assert run.close() == 0
-    assert not run.is_read
+    assert not run.is_fully_read

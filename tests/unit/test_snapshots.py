@@ -1,4 +1,4 @@
-"""The certificate of a snapshot, held against bronze."""
+"""The check of a snapshot certificate against bronze."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipelines.jobs.snapshot.plan import Chunk, Plan
-from pipelines.jobs.snapshot.report import checks
+from pipelines.jobs.snapshot.report import check_certificate
 from pipelines.source.client import Collection
 from pipelines.source.ranges import Range, ranges_between
 
@@ -30,14 +30,14 @@ def control(ranges: list[Range], *landed: int) -> list[Row]:
 
 # scenario: A15, A20
 def test_a_certificate_holds_when_the_chunks_tile_and_all_documents_are_there() -> None:
-    (check,) = checks(control([LEFT, RIGHT], 0, 1), {0: 3, 1: 3})
+    (check,) = check_certificate(control([LEFT, RIGHT], 0, 1), {0: 3, 1: 3})
     assert check.holds
     assert (check.collection, check.chunks, check.documents, check.rows) == ("shop.a", 2, 6, 6)
 
 
-def test_chunks_that_a_signal_took_out_break_it_and_those_of_a_collection_that_is_gone_do_not() -> None:
+def test_a_stopped_chunk_breaks_the_certificate_and_a_discarded_one_does_not() -> None:
     for reason, holds in (({"stopped_by": "s1"}, False), ({"namespace": "shop.a", "selected": None}, True)):
-        (check,) = checks([*control([LEFT, RIGHT], 0), row("discarded", 1, reason)], {0: 3})
+        (check,) = check_certificate([*control([LEFT, RIGHT], 0), row("discarded", 1, reason)], {0: 3})
         assert (check.holds, check.stopped, check.discarded) == (holds, int(not holds), int(holds))
 
 
@@ -47,5 +47,5 @@ def test_a_hole_a_missing_chunk_or_a_missing_row_breaks_it() -> None:
         (control([LEFT, RIGHT], 0), {0: 3}),
         (control([LEFT, RIGHT], 0, 1), {0: 3, 1: 2}),
     ):
-        (check,) = checks(rows, counts)
+        (check,) = check_certificate(rows, counts)
         assert not check.holds

@@ -1,4 +1,4 @@
-"""Commits the batches of one capture to bronze, one after the other."""
+"""Commit the batches of one capture to bronze, in order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from pipelines.source.change_batch import ChangeBatch
 
 
 class BatchCommitter:
-    """Where the stream is in bronze: whoever commits moves it on."""
+    """Commits batches and keeps the last committed offset.
+
+    Args:
+        last: Offset that bronze holds at the start.
+    """
 
     def __init__(self, writer: BronzeWriter, last: Committed) -> None:
         self._writer, self.last = writer, last
 
-    def land(self, change: ChangeBatch, snapshot_id: str | None) -> None:
-        """I/O: one batch. Raises as `BronzeWriter.commit`."""
+    def commit(self, change: ChangeBatch, snapshot_id: str | None) -> None:
+        """Commit the change events of one batch.
+
+        I/O: appends one batch to bronze. Raises the errors of `BronzeWriter.commit`.
+
+        Args:
+            snapshot_id: Snapshot under way. None: no snapshot.
+        """
         self.last = self._writer.commit(
             change.events,
             batch=self.last.batch + 1,
@@ -29,8 +39,14 @@ class BatchCommitter:
             whole=change.ends_between_transactions,
         )
 
-    def note(self, extra_rows: Sequence[pa.Table], snapshot_id: str | None) -> None:
-        """I/O: one batch that moves no position; what it says stands *beside* it. Raises as `BronzeWriter.commit_note`."""
+    def commit_control_rows(self, rows: Sequence[pa.Table], snapshot_id: str | None) -> None:
+        """Commit one batch of control rows. The resume token stays the same.
+
+        I/O: appends one batch to bronze: *rows* and a heartbeat row. Raises the errors of `BronzeWriter.commit_note`.
+
+        Args:
+            snapshot_id: Snapshot under way. None: no snapshot.
+        """
         last = self.last
         self.last = self._writer.commit_note(
             HEARTBEAT,
@@ -38,5 +54,5 @@ class BatchCommitter:
             resume_token=last.resume_token,
             snapshot_id=snapshot_id,
             last_event=last.last_event,
-            extra_rows=extra_rows,
+            extra_rows=rows,
         )

@@ -1,4 +1,4 @@
-"""What runs beside the stream, and the one hand that commits the stream's batches."""
+"""The snapshot that runs beside the change stream."""
 
 from __future__ import annotations
 
@@ -11,53 +11,69 @@ from pipelines.jobs.snapshot.run import SnapshotRun
 
 
 class ConcurrentSnapshot:
-    """The snapshot that runs beside the stream; there is one at a time. What it has done counts once a batch names it no more."""
+    """The current snapshot of a capture: at most one at a time.
+
+    Every batch of the stream holds the id of the current snapshot. A snapshot counts as ended when a batch without its
+    id is committed.
+
+    Args:
+        last: Last committed offset. Its snapshot, if any, is resumed.
+    """
 
     def __init__(self, session: CaptureSession, last: Committed) -> None:
         self._writer, self._renamed = session.writer, RenamedCollections(session)
-        self.run: SnapshotRun | None = SnapshotRun.of(session, last)
+        self.run: SnapshotRun | None = SnapshotRun.resume_or_plan(session, last)
         self._documents = 0
 
     @property
-    def id(self) -> str | None:
-        """What the next batch names."""
+    def snapshot_id(self) -> str | None:
+        """Id of the current snapshot, for the next batch. None: no snapshot runs."""
         return None if self.run is None else self.run.id
 
     def start(self) -> None:
-        """I/O: read what the last batch names. Idempotent."""
+        """Start the current snapshot, unless it has started. Call it after a batch with its id is committed.
+
+        I/O: reads the source and writes bronze, in threads. Idempotent.
+        """
         if self.run is not None and not self.run.is_started:
             self._writer.end_snapshots_before(self.run.id)
             self.run.start()
 
-    def check(self) -> None:
-        """Raises what the snapshot failed with."""
+    def raise_failure(self) -> None:
+        """Raise the error of a failed lane, if any."""
         if self.run is not None:
-            _ = self.run.is_read
+            _ = self.run.is_fully_read
 
-    def completed(self) -> bool:
-        """I/O: whether the snapshot has ended since the last batch; raises what it failed with."""
-        if self.run is None or not self.run.completed():
+    def end_if_complete(self) -> bool:
+        """Return True if the snapshot has read everything; it is ended then. Raises the error of a failed lane.
+
+        I/O: writes the completion row to bronze, and notifications.
+        """
+        if self.run is None or not self.run.commit_completion():
             return False
         self.end()
         return True
 
     def end(self) -> None:
-        """Let the chunks in hand end; from now on there is none."""
-        self.begin(None)
+        """End the current snapshot. Wait for the chunks in progress; start no more."""
+        self.replace(None)
 
-    def begin(self, run: SnapshotRun | None) -> None:
-        """In place of whatever runs. It is started when a batch has named it."""
+    def replace(self, run: SnapshotRun | None) -> None:
+        """End the current snapshot and make *run* the current one. `start` starts it. None: no snapshot."""
         self._documents += self.run.close() if self.run is not None else 0
         self.run = run
 
-    def arrived(self, events: Iterable[bytes]) -> bool:
-        """I/O: whether *events* show that something came unseen: it is planned, in place of whatever runs, and not started."""
-        reading = self._renamed.snapshot_of(events, running=self.run)
-        if reading is not None:
-            self.begin(reading)
-        return reading is not None
+    def plan_renamed(self, events: Iterable[bytes]) -> bool:
+        """Return True if *events* rename a collection that must be read. Its snapshot is then current, and not started.
+
+        I/O: reads the source; writes the new snapshot's plan to bronze.
+        """
+        planned = self._renamed.plan_snapshot(events, running=self.run)
+        if planned is not None:
+            self.replace(planned)
+        return planned is not None
 
     def close(self) -> int:
-        """Let the chunks in hand end, start no other; documents landed by this run."""
+        """End the current snapshot. Return the number of documents that this process has committed."""
         self.end()
         return self._documents

@@ -1,4 +1,4 @@
-"""Differences between the filters of this run and of the last one: collections to read, and gaps that no patch is folded across."""
+"""Changed filters: find the collections to read again, and record gaps for events that the last run left out."""
 
 from __future__ import annotations
 
@@ -28,28 +28,38 @@ _FIELDS = "fields"
 _HIDING = "hiding"
 
 
-def filters_of(selection: Selection) -> str:
-    """The namespaces, operations and fields that *selection* admits, in words: kept beside the stream for the next run."""
-    admitted = {name: getattr(selection, name) for name in _FILTERS}
-    return json.dumps(admitted | {_FIELDS: selection.fields.noted(), _HIDING: _hiding(selection)})
+def filters_to_json(selection: Selection) -> str:
+    """Return the filters of *selection* as JSON: namespaces, operations, fields and user stages.
+
+    The next run compares it.
+    """
+    filters = {name: getattr(selection, name) for name in _FILTERS}
+    return json.dumps(filters | {_FIELDS: selection.fields.noted(), _HIDING: _stages_fingerprint(selection)})
 
 
-def _hiding(selection: Selection) -> str | None:
-    """A fingerprint of the user's stages; None where they leave out nothing."""
+def _stages_fingerprint(selection: Selection) -> str | None:
+    """Return a fingerprint of the user's stages. None: the stages leave out no event."""
     users = selection.user_pipeline
     return None if users.passes_all else hashlib.sha256(repr((users.order, users.stages)).encode()).hexdigest()
 
 
 def earlier_selection(selection: Selection, filters: str) -> Selection:
-    """*selection* with the *filters* of an earlier run; its rules for fields are those of *selection*."""
+    """Return *selection* with the *filters* of an earlier run (JSON).
+
+    The rules for fields stay those of *selection*.
+    """
     known = {name: value for name, value in json.loads(filters).items() if name in _FILTERS}
     stored: dict[str, Any] = {name: value if isinstance(value, str) else tuple(value) for name, value in known.items()}
     return replace(selection, **stored)
 
 
 @dataclass(frozen=True)
-class _Earlier:
-    """Filters of the last run."""
+class _EarlierFilters:
+    """Filters of the last run, compared with the filters of this run.
+
+    Args:
+        filters: JSON of `filters_to_json`.
+    """
 
     session: CaptureSession
     filters: str
@@ -59,39 +69,44 @@ class _Earlier:
         return earlier_selection(self.session.selection, self.filters)
 
     def changed_rules(self, db: str, name: str) -> tuple[list[str], list[str]] | None:
-        """Fingerprints of the rules for fields of one collection, before and now; None where they are the same, or the last run noted
-        none."""
+        """Return fingerprints of a collection's field rules in the last run and in this run.
+
+        None: the rules are equal, or the last run stored no rules.
+        """
         stored = json.loads(self.filters).get(_FIELDS)
         if stored is None:  # an older release
             return None
         before, now = (
             [rule.fingerprint for rule in rules if rule.applies_to(db, name)]
-            for rules in (self._noted(stored), self._now)
+            for rules in (self._stored_rules(stored), self._current_rules)
         )
         return None if before == now else (before, now)
 
     @cached_property
-    def _hid(self) -> bool:
-        """Stages of the last run that are not those of this one may have left out changes."""
-        hiding = json.loads(self.filters).get(_HIDING)  # an older release noted none
-        return hiding is not None and hiding != _hiding(self.session.selection)
+    def _stages_hid_events(self) -> bool:
+        """Return True if the user's stages have changed, and the earlier stages may have left out events."""
+        fingerprint = json.loads(self.filters).get(_HIDING)  # an older release stored none
+        return fingerprint is not None and fingerprint != _stages_fingerprint(self.session.selection)
 
     @staticmethod
-    def _noted(stored: list[list[str]]) -> list[NotedRule]:
+    def _stored_rules(stored: list[list[str]]) -> list[NotedRule]:
         return [NotedRule(*entry) for entry in stored]
 
     @cached_property
-    def _now(self) -> list[NotedRule]:
+    def _current_rules(self) -> list[NotedRule]:
         return self.session.selection.fields.noted()
 
-    def lacks(self, db: str, name: str) -> bool:
-        """Return True if bronze may lack a part of what happened in the collection."""
+    def may_lack_events(self, db: str, name: str) -> bool:
+        """Return True if bronze may lack events or fields of the collection."""
         return not self.selection.admits(db, name) or self.changed_rules(db, name) is not None
 
-    def is_read_again(self, db: str, name: str) -> bool:
-        """Return True if the collection must be read: it was left out, or a rule or a user's stage that kept a part of it out is gone. Where
-        updates come as patches any other rule is enough, for they wait until their document is read."""
-        if self._hid or not self.selection.admits(db, name):
+    def needs_snapshot(self, db: str, name: str) -> bool:
+        """Return True if the collection must be read again.
+
+        Reasons: the last run left it out, or a rule or user stage that left out a part is gone. If updates come as
+        patches, every changed rule is a reason, because a patch waits until its document is read.
+        """
+        if self._stages_hid_events or not self.selection.admits(db, name):
             return True
         if (rules := self.changed_rules(db, name)) is None:
             return False
@@ -99,38 +114,44 @@ class _Earlier:
         return bool(set(before) - set(now)) or self.session.settings.update_kind == "patch"
 
 
-def note_gaps(session: CaptureSession) -> None:
-    """I/O: a gap for each collection of which the last run left something out, or captured other fields; one that stays open as long as a
-    user's stages may leave out changes. Before the first event lands. Lists the source's collections where the filters differ."""
+def commit_filter_gaps(session: CaptureSession) -> None:
+    """Record a gap for each collection whose events or fields the last run left out.
+
+    While the user's stages may leave out events, one more gap stays open.
+
+    I/O: writes gaps to bronze; lists the source's collections if the filters have changed. Call it before the first
+    event of the run is committed.
+    """
     present = session.retry(lambda: operation_time(session.client))
     commit_hiding(session.writer, not session.selection.user_pipeline.passes_all, present)
-    if concerned := session.retry(lambda: _discontinued(session)):
-        commit_absence(session.writer, concerned, present)
+    if affected := session.retry(lambda: _collections_with_gaps(session)):
+        commit_absence(session.writer, affected, present)
 
 
-def _discontinued(session: CaptureSession) -> list[Namespace]:
-    """Captured collections of which no event tells all that happened meanwhile."""
-    earlier = _earlier(session)
+def _collections_with_gaps(session: CaptureSession) -> list[Namespace]:
+    earlier = _changed_filters(session)
     if earlier is None:
         return []
-    of_all = bool(set(earlier.selection.skipped_operations) - set(session.selection.skipped_operations))
+    every = bool(set(earlier.selection.skipped_operations) - set(session.selection.skipped_operations))
     captured = captured_collections(session.client, session.selection)
-    return [Namespace(where.db, where.name) for where in captured if of_all or earlier.lacks(where.db, where.name)]
+    return [Namespace(each.db, each.name) for each in captured if every or earlier.may_lack_events(each.db, each.name)]
 
 
 def newly_included_collections(session: CaptureSession) -> list[Collection]:
-    """I/O: lists the source's collections where the filters differ from those of the last run; nothing where they do not.
+    """Return the captured collections that the last run left out, in whole or in part.
 
-    A collection that was left out for a while comes anew; so does one of which a field was left out, and each one where a user's stage may
-    have left out changes.
+    I/O: lists the source's collections if the filters have changed. Empty: the filters are equal, or the snapshot mode
+    takes no snapshots.
     """
-    earlier = _earlier(session)
+    earlier = _changed_filters(session)
     if earlier is None or not session.settings.snapshot_policy.first:
         return []
-    return [where for where in captured_for_snapshots(session) if earlier.is_read_again(where.db, where.name)]
+    return [each for each in captured_for_snapshots(session) if earlier.needs_snapshot(each.db, each.name)]
 
 
-def _earlier(session: CaptureSession) -> _Earlier | None:
-    """What the last run captured; None where this one captures the same."""
+def _changed_filters(session: CaptureSession) -> _EarlierFilters | None:
+    """Return the filters of the last run. None: they equal those of this run, or no run has stored any."""
     filters = session.writer.filters
-    return None if filters is None or filters == filters_of(session.selection) else _Earlier(session, filters)
+    return (
+        None if filters is None or filters == filters_to_json(session.selection) else _EarlierFilters(session, filters)
+    )

@@ -1,4 +1,4 @@
-"""What a capture does when the source has forgotten the history behind the committed token."""
+"""Recovery of a capture whose committed token lies outside the source's history."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from pipelines.source.oplog import IN_THE_FUTURE, Oplog
 from pipelines.source.resume import ResumePoint
 
 _log = logging.getLogger("strandline.capture")
-_LOSSES_IN_A_ROW = 2
+_MAX_CONSECUTIVE_LOSSES = 2
 
 
 @dataclass(frozen=True)
 class HistoryLossHandler:
-    """``capture.on_history_lost``, for one run of a capture."""
+    """The policy ``capture.on_history_lost``, for one run of a capture."""
 
     session: CaptureSession
     oplog: Oplog
 
-    def usable(self, last: Committed, token: str) -> Committed:
-        """I/O: *last*, or the position to go on from where its *token* cannot be read or is later than the source's present. A server
-        accepts a later one, and then no event ever comes.
+    def check_token(self, last: Committed, token: str) -> Committed:
+        """Return *last* if the source can resume after *token*; otherwise recover.
+
+        I/O: reads the source's operation time. A server accepts a token of the future, and then sends no event.
 
         Raises:
-            ResumePointLost: As `recover`.
+            ResumePointLost: See `recover`.
         """
         try:
             if token_data(token) > self.session.retry(self.oplog.present_token_data):
@@ -42,19 +43,23 @@ class HistoryLossHandler:
         return last
 
     def recover(self, lost: ResumePointLost) -> Committed:
-        """I/O: by policy, a gap row with both ends and the position to go on from.
+        """Return the offset to continue from, as the policy says.
+
+        I/O: reads the source; appends a gap row with both ends to bronze.
 
         Raises:
-            ResumePointLost: The policy is ``fail``, or the source forgets faster than capture can follow.
+            ResumePointLost: The policy is ``fail``, or the source deletes history faster than capture reads it.
         """
         policy, writer = self.session.settings.lost_history_policy, self.session.writer
         last = committed(writer.tables, writer.table)
         if policy == "fail" or last is None:
             raise lost
-        if consecutive_losses(writer) >= _LOSSES_IN_A_ROW:
+        if consecutive_losses(writer) >= _MAX_CONSECUTIVE_LOSSES:
             raise ResumePointLost(
-                f"the source lost the history {_LOSSES_IN_A_ROW + 1} times in a row, and the position did not move on in between",
-                next_step="enlarge the oplog (replSetResizeOplog), then strandline stop, strandline offsets reset, strandline start",
+                f"the source lost the history {_MAX_CONSECUTIVE_LOSSES + 1} times in a row, "
+                "and capture committed no event in between",
+                next_step="enlarge the oplog (replSetResizeOplog), then strandline stop, strandline offsets reset, "
+                "strandline start",
             ) from lost
         if policy == "restart_at_oldest":
             return self._restart_at_oldest(last, lost)
@@ -62,22 +67,23 @@ class HistoryLossHandler:
         token = self.session.retry(lambda: self.oplog.token_at(ResumePoint(cluster_time=present)))
         snapshot_id = uuid.uuid4().hex
         _log.warning(
-            "the source has forgotten the history behind batch %d; snapshot %s heals the gap", last.batch, snapshot_id
+            "the source no longer has the history after batch %d; snapshot %s heals the gap", last.batch, snapshot_id
         )
         return commit_gap(
             writer, last, "heal", to_token=token, present=present, snapshot_id=snapshot_id, reason=lost.message
         )
 
     def _present_after_bronze(self) -> tuple[int, int]:
-        """I/O: the source's operation time. What a snapshot reads at an earlier time than that of bronze's newest event would be ignored.
+        """Return the source's operation time.
+
+        I/O: reads the source and bronze. Silver would ignore a snapshot that is older than bronze's newest event.
 
         Raises:
-            RetriableError: It is earlier: the source was restored a moment ago. An idle primary moves on every ten seconds.
+            RetriableError: The operation time is earlier than bronze's newest event, for example after a restore. An
+                idle primary advances its operation time every ten seconds.
         """
-        present, newest = (
-            self.oplog.present_time(),
-            newest_position(self.session.writer.tables, self.session.writer.table),
-        )
+        writer = self.session.writer
+        present, newest = self.oplog.present_time(), newest_position(writer.tables, writer.table)
         if newest and cluster_time_of(newest) > present:
             raise RetriableError(
                 "the source's operation time is earlier than that of the newest event in bronze", next_step="wait"
@@ -87,7 +93,7 @@ class HistoryLossHandler:
     def _restart_at_oldest(self, last: Committed, lost: ResumePointLost) -> Committed:
         token = self.session.retry(lambda: self.oplog.token_at(ResumePoint(cluster_time=(self.oplog.oldest(), 0))))
         _log.warning(
-            "the source has forgotten the history behind batch %d; going on from the oldest that it remembers",
+            "the source no longer has the history after batch %d; capture continues at the oldest event in the oplog",
             last.batch,
         )
         present = self.session.retry(self.oplog.present_time)

@@ -1,141 +1,176 @@
-"""Bronze: change stream and snapshot → ``bronze.<source>``. One writer for each source."""
+"""The capture job: change stream and snapshot → ``bronze.<source>``. Each source has one writer."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.bronze.event import parse_event
 from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
-from pipelines.control.signal_inbox import SignalFile, SignalInbox
-from pipelines.control.sources import SourceStateMonitor
+from pipelines.control.signal_inbox import Inbox, SignalFile
+from pipelines.control.sources import Gate
 from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
-from pipelines.jobs.capture.batch_committer import BatchCommitter
-from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
-from pipelines.jobs.capture.filter_changes import filters_of
+from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
-from pipelines.jobs.capture.oversize_events import OversizeEvents, check_oversize
-from pipelines.jobs.capture.signal_handler import SignalHandler
-from pipelines.jobs.capture.source_signals import SourceSignals
+from pipelines.jobs.capture.oversize_events import check_oversize
+from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.offset_target import configured_start
-from pipelines.jobs.selection import checked_selection, selection_of, stream_of
+from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.change_batch import ChangeBatch
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import close_client, open_client, token_data
-from pipelines.source.deployment import inspect_deployment
+from pipelines.source.client import ConnectionOptions, Deployment, close_client, inspect, open_client, token_data
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
 
 _log = logging.getLogger("strandline.capture")
 
 
-def _silent(_what: str, _count: int) -> None:
-    """No report wanted."""
-
-
-@dataclass(frozen=True)
-class CaptureResult:
-    """What one run landed."""
-
-    writer: str
-    batch: int
-    events: int
-    documents: int
+def _no_report(_what: str, _count: int) -> None:
+    """Report nothing."""
 
 
 def run_capture(
-    ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _silent
+    ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _no_report
 ) -> CaptureResult:
-    """I/O: reads MongoDB; appends to bronze, exactly once. Order: token of the start, then snapshot and stream side by side.
+    """Capture the source into bronze.
+
+    I/O: reads MongoDB; appends to bronze, exactly once. Order: commit the token of the start, then run snapshot and
+    stream side by side.
 
     Args:
-        once: End when everything that was committed in the source at the start has landed; an empty poll is not "caught up".
-        stop: Ends the run after the batch in hand.
+        once: End when all changes that the source had committed at the start are in bronze. An empty poll is no sign
+            of that.
+        stop: Ends the run after the current batch.
 
     Raises:
-        ConfigurationError: Among others: the mode needs images that a captured collection does not record.
-        FencedError: Another writer is at work; nothing was lost.
+        ConfigurationError: For example, the mode needs images that a captured collection does not record.
+        FencedError: Another writer captures this source. No data is lost.
         ResumePointLost: The source no longer has the history.
 
     Effects on failure:
-        Bronze ends with a whole batch. Calling again goes on from there.
+        Bronze ends with a whole batch. Another call continues from there.
     """
     stop = stop or threading.Event()
     try:
         return _capture(ctx, once, stop, report)
     except BronzeRestored as restored:
-        _log.warning("%s; a new lineage goes on from what the table holds", restored.message)
+        _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
     return _capture(ctx, once, stop, report, restored=True)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An open source."""
+
+    session: CaptureSession
+    oplog: Oplog
+    deployment: Deployment
+
+    def reader(self, last: Committed) -> StreamReader:
+        """Return a reader of the change stream that resumes after *last*. No I/O."""
+        session, deployment = self.session, self.deployment
+        return StreamReader(
+            session.client,
+            session.selection,
+            resume_point(committed_token=last.resume_token, last_event=last.last_event),
+            limits=stream_limits(session.settings, sharded=deployment.sharded, show_keys=session.show_keys),
+            retry_policy=session.retry_policy,
+            expanded_events=deployment.shows_expanded_events,
+        )
 
 
 def _capture(
     ctx: JobContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False
 ) -> CaptureResult:
-    settings, options = ctx.settings.capture, connection_options(ctx.settings)
+    options = connection_options(ctx.settings)
     gate = _open_gate(ctx, once)
     migrate(ctx)
-    selection_of(settings)  # what is wrong with the settings alone needs no server to be told
+    selection_of(ctx.settings.capture)  # reports wrong settings without a server
     with ExitStack() as resources:
-        client, raw_client = open_client(options), open_client(options, raw=True)
-        for each in (client, raw_client):
-            resources.callback(close_client, each)
-        deployment = inspect_deployment(client)
-        check_oversize(settings, deployment)
-        selection = checked_selection(settings, client, deployment)
-        writer = _writer(ctx)
-        oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
-        notifications, waiting = _notifications(ctx), retry_policy(settings)
-        show_keys = ctx.settings.logging.show_keys
-        session = CaptureSession(
-            writer, options, raw_client, selection, settings, gate, notifications, report, waiting, stop, show_keys
-        )
-        history_loss = HistoryLossHandler(session, oplog)
-        last = writer.open(
-            deployment.identity, stream_of(settings), filters_of(selection), settings.update_kind, restored=restored
-        )
-        resources.callback(writer.close)
-        if last is None or last.resume_token is None:
-            before = last
-            last = session.retry(lambda: _begin(writer, before, oplog, settings))
-        else:
-            last = history_loss.usable(last, last.resume_token)
-            last = _again(writer, last) if settings.snapshot_policy.every else last
-        target = session.retry(lambda: _present(oplog)) if once else None
+        source = _open_source(ctx, options, gate, stop, report, resources)
+        history_loss = HistoryLossHandler(source.session, source.oplog)
+        last = _open_bronze(source, history_loss, restored, resources)
+        target = source.session.retry(lambda: _present_token(source.oplog)) if once else None
         while True:
-            reader = StreamReader(
-                raw_client,
-                selection,
-                resume_point(committed_token=last.resume_token, last_event=last.last_event),
-                limits=stream_limits(settings, sharded=deployment.sharded, show_keys=show_keys),
-                retry_policy=waiting,
-                expanded_events=deployment.shows_expanded_events,
-            )
             try:
-                return _Loop(session, last, _inbox(ctx)).run(reader, target, stop)
+                return StreamLoop(source.session, last, _inbox(ctx)).run(source.reader(last), target, stop)
             except ResumePointLost as lost:
                 last = history_loss.recover(lost)
 
 
-def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
-    """Raises ConfigurationError where an operator has stopped the source, or paused it and nobody would be there to see it go on."""
-    gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
+def _open_source(
+    ctx: JobContext,
+    options: ConnectionOptions,
+    gate: Gate,
+    stop: threading.Event,
+    report: Report,
+    resources: ExitStack,
+) -> _Source:
+    """Connect to the source and check the settings against it. *resources* closes the clients.
+
+    Raises:
+        ConfigurationError: The source does not fit the settings.
+    """
+    settings = ctx.settings.capture
+    client, raw_client = open_client(options), open_client(options, raw=True)
+    for each in (client, raw_client):
+        resources.callback(close_client, each)
+    deployment = inspect(client)
+    check_oversize(settings, deployment)
+    selection = checked_selection(settings, client, deployment)
+    session = CaptureSession(
+        _writer(ctx),
+        options,
+        raw_client,
+        selection,
+        settings,
+        gate,
+        _notifications(ctx),
+        report,
+        retry_policy(settings),
+        stop,
+        ctx.settings.logging.show_keys,
+    )
+    return _Source(session, Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events), deployment)
+
+
+def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bool, resources: ExitStack) -> Committed:
+    """Open the bronze table and return the offset to resume from. *resources* closes the writer.
+
+    I/O: reads bronze and the source; appends the first batch, a gap, or the batch of a new snapshot.
+    """
+    session, settings, writer = source.session, source.session.settings, source.session.writer
+    filters = filters_to_json(session.selection)
+    last = writer.open(
+        source.deployment.identity, stream_identity(settings), filters, settings.update_kind, restored=restored
+    )
+    resources.callback(writer.close)
+    if last is None or last.resume_token is None:
+        return session.retry(lambda: _commit_first_batch(writer, last, source.oplog, settings))
+    usable = history_loss.check_token(last, last.resume_token)
+    return _commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
+
+
+def _open_gate(ctx: JobContext, once: bool) -> Gate:
+    """Return the gate that waits while the source is paused.
+
+    Raises:
+        ConfigurationError: An operator has stopped the source, or has paused it and *once* is set: that run would
+            never end.
+    """
+    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
     state = gate.state()
     if state in ("stopped", "deleted") or (state == "paused" and once):
         verb = "resume" if state == "paused" else "start"
@@ -145,9 +180,8 @@ def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
 
 def _writer(ctx: JobContext) -> BronzeWriter:
     settings = ctx.settings.capture
-    workers = (
-        settings.snapshot_max_threads + 1 if settings.engine == "native" else 0
-    )  # the stream does not wait for a chunk to be read
+    # one worker per lane and one for the stream, so that the stream does not wait for a chunk
+    workers = settings.snapshot_max_threads + 1 if settings.engine == "native" else 0
     stored_json = settings.json_columns == "stored"
     return BronzeWriter(
         ctx.tables,
@@ -166,10 +200,10 @@ def _notifications(ctx: JobContext) -> Notifications:
     )
 
 
-def _inbox(ctx: JobContext) -> SignalInbox:
+def _inbox(ctx: JobContext) -> Inbox:
     capture = ctx.settings.capture
     file = SignalFile(Path(capture.signal_file)) if capture.signal_file is not None else None
-    return SignalInbox(
+    return Inbox(
         ctx.tables,
         ctx.settings.source.name,
         capture.signal_enabled_channels,
@@ -178,13 +212,20 @@ def _inbox(ctx: JobContext) -> SignalInbox:
     )
 
 
-def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings) -> Committed:
-    """The first batch, of all or after a reset: where the stream starts, committed before the first chunk of the snapshot is read.
+def _commit_first_batch(
+    writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings
+) -> Committed:
+    """Commit the token of the stream's start, before the snapshot reads its first chunk.
+
+    I/O: reads the source; appends one empty batch to bronze.
+
+    Args:
+        last: Offset before a reset. None: nothing was captured before.
 
     Raises:
         ConfigurationError: No stream can start at ``capture.start_at``.
     """
-    # A reset is what helps where the source no longer has the history: to start where the first run did would only lose it again.
+    # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
     start = configured_start(settings.start_at, oplog) if last is None else None
     token = oplog.token_at(resume_point(configured=start))
     if last is not None:
@@ -195,8 +236,8 @@ def _begin(writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings:
     )
 
 
-def _again(writer: BronzeWriter, last: Committed) -> Committed:
-    """Mode ``always``: a snapshot that begins now, unless one is under way."""
+def _commit_new_snapshot(writer: BronzeWriter, last: Committed) -> Committed:
+    """Commit a batch that begins a snapshot (mode ``always``), unless a snapshot is under way."""
     if last.snapshot_id is not None or last.resume_token is None:
         return last
     return writer.commit(
@@ -208,76 +249,10 @@ def _again(writer: BronzeWriter, last: Committed) -> Committed:
     )
 
 
-def _present(oplog: Oplog) -> str:
-    """The token right before whatever stands at the operation time of now: a stream that polled up to it has seen all before.
+def _present_token(oplog: Oplog) -> str:
+    """Return the token just before the current operation time. A stream at that token has read all earlier events.
 
-    Not the token of a stream opened without a start: that one lies a tick in the future, and an idle cluster reaches it only with its
+    The token of a new stream would not do: it lies a tick in the future, and an idle cluster reaches it only with its
     next no-op, ten seconds later.
     """
     return token_data(oplog.token_at(ResumePoint(cluster_time=oplog.present_time())))
-
-
-class _Loop:
-    """The writer's loop: commits what the reader hands over, a heartbeat when only the position moved."""
-
-    def __init__(self, session: CaptureSession, last: Committed, inbox: SignalInbox) -> None:
-        self._session = session
-        self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
-        self._signals, self._from_source = (
-            SignalHandler(session, self._committer, self._snapshot, inbox),
-            SourceSignals(session.selection, inbox),
-        )
-        self._oversize = OversizeEvents(session)
-        self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
-        self._streams = session.settings.snapshot_policy.streams
-        self._events = 0
-
-    def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
-        self._snapshot.start()
-        try:
-            self._follow(reader, target, stop)
-        finally:
-            documents = self._snapshot.close()
-        self._session.notifications.flush()
-        return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)
-
-    def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
-        committed_at = time.monotonic()
-        with closing(reader.batches(lambda: self._goes_on(stop))) as batches:
-            for arrived in batches:
-                if not self._signals.process(stop):
-                    return
-                change, completed = self._from_source.without(arrived), self._snapshot.completed()
-                caught_up = not self._streams or (target is not None and change.token_data >= target)
-                ending = (caught_up and self._signals.is_idle) or not self._session.gate.wait_until_running(stop)
-                due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
-                if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
-                    self._land(change)
-                    committed_at = time.monotonic()
-                if ending:
-                    return
-
-    def _goes_on(self, stop: threading.Event) -> bool:
-        """While nothing comes, as when the source is away: nothing lands. Raises what a lane of the snapshot failed with."""
-        self._snapshot.check()
-        return self._session.gate.wait_until_running(stop)
-
-    def _land(self, change: ChangeBatch) -> None:
-        arrived = self._snapshot.arrived(change.events)
-        self._oversize.land(change.oversize_events)
-        self._committer.land(change, self._snapshot.id)
-        if arrived:
-            self._snapshot.start()
-        self._events += len(change.events)
-        _count(change.events)
-        self._session.report("events", len(change.events))
-
-
-def _count(events: Sequence[bytes]) -> None:
-    EVENTS.inc(len(events))
-    if not events:
-        BEHIND_SOURCE.set(0)
-        return
-    seconds = parse_event(events[-1]).seconds
-    LAST_EVENT.set(seconds)
-    BEHIND_SOURCE.set(max(0.0, time.time() - seconds))

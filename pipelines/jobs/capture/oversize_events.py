@@ -1,4 +1,4 @@
-"""Events that came without their heavy parts: a dead letter for each, and the document read again by its key before the event lands."""
+"""Oversize events: write a dead letter for each one, and read its document again by key."""
 
 from __future__ import annotations
 
@@ -14,60 +14,62 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.model.bson import raw as rb
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient, Collection
-from pipelines.source.deployment import Deployment
-from pipelines.source.document_reread import RereadDocument, reread_document
-from pipelines.source.event_assembler import document_label
+from pipelines.source.client import AnyClient, Collection, Deployment
+from pipelines.source.document_reread import Reread, read_again
+from pipelines.source.event_assembler import name_of
 from pipelines.source.oversize_events import IMAGE_FIELDS, OversizeEvent
 from pipelines.source.stages import Selection
 
 REREAD = "reread"
-"""Stands as the snapshot of a READ that belongs to none."""
+"""Snapshot id of a READ that belongs to no snapshot."""
 
 
 @dataclass(frozen=True)
 class OversizeEvents:
-    """What `capture` does with them, by ``cursor_oversize_handling_mode``."""
+    """The policy ``capture.cursor_oversize_handling_mode``, for one run of a capture."""
 
     session: CaptureSession
 
-    def land(self, asides: Sequence[OversizeEvent]) -> None:
-        """I/O: dead letters, then READs into bronze; the caller commits the events themselves after it.
+    def record(self, oversize: Sequence[OversizeEvent]) -> None:
+        """Write dead letters for *oversize*, and read the documents of events that MongoDB could not send.
 
-        A READ lands before the event does: no patch above the event can meet silver before the READ that contains the event. Idempotent:
-        the dead letters by their id, the READs because the larger position wins.
+        I/O: writes dead letters first, then appends READs to bronze. Call it before the events themselves are
+        committed:
+        silver then finds the READ when it folds a later patch. Idempotent: a dead letter has an id, and of two READs
+        the one with the larger position wins.
 
         Raises:
-            ConfigurationError: Such events shall stop the capture. Their dead letters are there; of bronze nothing was written.
-            RetriableError: The source was waited for in vain.
+            ConfigurationError: The policy is not ``skip``. The dead letters are written; bronze is unchanged.
+            RetriableError: The source did not answer within the retries.
         """
-        events = [parse_event(aside.event) for aside in asides]
+        events = [parse_event(each.event) for each in oversize]
         now = datetime.now(UTC)
-        DeadLetters(self.session.writer.tables).add(
-            [self._letter(*pair, now) for pair in zip(asides, events, strict=True)]
+        DeadLetters(self.session.writer.tables).note(
+            [self._letter(*pair, now) for pair in zip(oversize, events, strict=True)]
         )
-        for aside, event in zip(asides, events, strict=True):
-            if aside.refused_by_server:
-                self._read_instead(event)
+        for each, event in zip(oversize, events, strict=True):
+            if each.refused_by_server:
+                self._append_document(event)
 
-    def _read_instead(self, event: ChangeEvent) -> None:
+    def _append_document(self, event: ChangeEvent) -> None:
         if self.session.settings.cursor_oversize_handling_mode != "skip":
+            name = name_of(event.raw, show_keys=self.session.show_keys)
             raise ConfigurationError(
-                f"an event of {document_label(event.raw, show_keys=self.session.show_keys)} exceeds 16 MiB,"
-                f" the largest that MongoDB can send ({event.operation_type}); all before it has landed",
+                f"an event of {name} exceeds 16 MiB, the largest that MongoDB can send "
+                f"({event.operation_type}); all events before it are in bronze",
                 next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer); "
                 "strandline dead-letters list shows the key",
             )
-        session, where = self.session, Collection(event.db or "", event.collection or "", event.collection_uuid)
-        again = session.retry(lambda: reread_of(session.client, event.raw, where, session.selection))
-        if again is not None:
-            land_reread(session.writer, again)
+        session, collection = self.session, Collection(event.db or "", event.collection or "", event.collection_uuid)
+        found = session.retry(lambda: reread_document(session.client, event.raw, collection, session.selection))
+        if found is not None:
+            append_reread(session.writer, found)
 
-    def _letter(self, aside: OversizeEvent, event: ChangeEvent, now: datetime) -> DeadLetter:
+    def _letter(self, oversize: OversizeEvent, event: ChangeEvent, now: datetime) -> DeadLetter:
         size = (
             "16 MiB, the largest that MongoDB can send"
-            if aside.document_bytes is None
-            else f"the threshold ({aside.document_bytes} bytes)"
+            if oversize.document_bytes is None
+            else f"the threshold ({oversize.document_bytes} bytes)"
         )
         left_out = [name for name in IMAGE_FIELDS if name.encode() not in event.spans]
         return DeadLetter(
@@ -80,41 +82,59 @@ class OversizeEvents:
             collection=event.collection,
             collection_uuid=event.collection_uuid,
             key=event.key,
-            attempts=aside.attempts,
+            attempts=oversize.attempts,
             at=now,
-            raw=aside.event,
+            raw=oversize.event,
         )
 
 
-def reread_of(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> RereadDocument | None:
-    """I/O: the document of an event as it is now; None as of `reread_document`, or where the event has none."""
+def reread_document(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> Reread | None:
+    """Return the current document of *event*, by its key.
+
+    I/O: reads the source. None: the event has no key, or `read_again` returns None.
+    """
     key = rb.field(event, b"documentKey")
     identifier = rb.field(event, b"_id", key[1]) if key is not None else None
     if identifier is None:
         return None
     kind, value, end = identifier
-    return reread_document(client, collection, (kind, event[value:end]), selection)
+    return read_again(client, collection, (kind, event[value:end]), selection)
 
 
-def land_reread(writer: BronzeAppender, again: RereadDocument) -> None:
-    """I/O: one commit with one READ. Not fenced: whoever writes it, and how often, the larger position wins."""
-    where = again.collection
+def append_reread(writer: BronzeAppender, reread: Reread) -> None:
+    """Append one READ to bronze.
+
+    I/O: one commit. Not fenced, because of several READs the one with the larger position wins.
+    """
+    collection = reread.collection
     stamp = ChunkStamp(
-        writer.stamp(), REREAD, 0, where.db, where.name, where.uuid, again.seconds, again.increment, capped=where.capped
+        writer.stamp(),
+        REREAD,
+        0,
+        collection.db,
+        collection.name,
+        collection.uuid,
+        reread.seconds,
+        reread.increment,
+        capped=collection.capped,
     )
-    writer.append(read_table([again.document], stamp, stored_json=writer.stored_json))
+    writer.append(read_table([reread.document], stamp, stored_json=writer.stored_json))
 
 
 def check_oversize(settings: CaptureSettings, deployment: Deployment) -> None:
-    """Raises ConfigurationError where the server cannot split, or a threshold stands for nothing."""
+    """Check the oversize settings against the server.
+
+    Raises:
+        ConfigurationError: The server cannot split events, or a threshold is set without mode ``skip``.
+    """
     if settings.cursor_oversize_handling_mode == "split" and not deployment.splits_large_events:
         raise ConfigurationError(
-            f"capture.cursor_oversize_handling_mode split needs $changeStreamSplitLargeEvent, which MongoDB {deployment.version} has not"
-            " (6.0.9 and newer have)",
+            "capture.cursor_oversize_handling_mode split needs $changeStreamSplitLargeEvent, "
+            f"which MongoDB {deployment.version} does not have (6.0.9 and newer have it)",
             next_step="set it to skip, which reads the document again by its key, or update MongoDB",
         )
     if settings.cursor_oversize_skip_threshold and settings.cursor_oversize_handling_mode != "skip":
         raise ConfigurationError(
-            "capture.cursor_oversize_skip_threshold stands without cursor_oversize_handling_mode: skip",
-            next_step="set both, or none",
+            "capture.cursor_oversize_skip_threshold is set without cursor_oversize_handling_mode: skip",
+            next_step="set both, or neither",
         )

@@ -1,4 +1,7 @@
-"""Collections that came to a captured name by a rename, and whose documents no event has shown: they are read, as a snapshot reads."""
+"""Snapshots of collections that a rename gave a captured name.
+
+A rename carries no documents. Without a snapshot, bronze would lack the documents of such a collection.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _log = logging.getLogger("strandline.capture")
 
 
 def unseen_renames(events: Iterable[bytes], selection: Selection) -> list[NamespaceEvent]:
-    """Renames onto captured names of what no event has shown: ``$out`` under a filter, ``convertToCapped``, another collection. Pure."""
+    """Return the renames whose target is captured and whose documents appeared in no captured event. Pure.
+
+    Sources of such renames: ``$out`` under a filter, ``convertToCapped``, a collection that is not captured.
+    """
     renames = (namespace_event("", event) for event in events if _RENAME in event)
     return [rename for rename in renames if rename is not None and _is_unseen(rename, selection)]
 
@@ -33,40 +39,44 @@ def _is_unseen(rename: NamespaceEvent, selection: Selection) -> bool:
 
 @dataclass(frozen=True)
 class RenamedCollections:
-    """Reads what came unseen, in a snapshot of its own."""
+    """Plans snapshots of renamed collections."""
 
     session: CaptureSession
 
-    def snapshot_of(self, events: Iterable[bytes], *, running: SnapshotRun | None) -> SnapshotRun | None:
-        """I/O: plans the reading of what came unseen with *events*; None where nothing did. It is not started.
+    def plan_snapshot(self, events: Iterable[bytes], *, running: SnapshotRun | None) -> SnapshotRun | None:
+        """Plan a snapshot of the collections that *events* renamed unseen. None: no such collection.
 
-        Only one snapshot runs at a time: the new one takes over the chunks that *running* has not read, and whether it waits, and that
-        one ends.
+        I/O: reads the source; writes the plan to bronze. The snapshot is not started.
+
+        Args:
+            running: Current snapshot. It is closed, because only one runs at a time. The new snapshot takes over its
+                unread chunks and its pause.
 
         Effects on failure:
-            A plan that no batch names stays in bronze, and is never read; the batch comes again, and is planned again.
+            A plan that no batch names stays in bronze and is never read. The batch is read again and planned again.
         """
         unseen = unseen_renames(events, self.session.selection)
         if not unseen:
             return None
-        collections = self.session.retry(lambda: self._found(unseen))
+        collections = self.session.retry(lambda: self._existing(unseen))
         for collection in collections:
-            _log.info("%s came by a rename that showed none of its documents: it is read", collection)
+            _log.info("%s was renamed, and no event showed its documents: a snapshot reads it", collection)
         paused = running is not None and running.paused
-        return SnapshotRun.begin(self.session, uuid.uuid4().hex, self._plan(collections, running), paused=paused)
+        return SnapshotRun.create(self.session, uuid.uuid4().hex, self._plan(collections, running), paused=paused)
 
-    def _found(self, unseen: Iterable[NamespaceEvent]) -> list[Collection]:
+    def _existing(self, renames: Iterable[NamespaceEvent]) -> list[Collection]:
+        """Return the renamed collections that exist now, under their current names."""
         with translate_errors("listing collections"):
-            came = (Collection(*rename.to, rename.uuid) for rename in unseen if rename.to is not None)
-            arrived = (find_incarnation(self.session.client, collection) for collection in came)
-            return sorted({collection for collection in arrived if collection is not None}, key=str)
+            targets = (Collection(*rename.to, rename.uuid) for rename in renames if rename.to is not None)
+            current = (find_incarnation(self.session.client, collection) for collection in targets)
+            return sorted({collection for collection in current if collection is not None}, key=str)
 
     def _plan(self, collections: list[Collection], running: SnapshotRun | None) -> Plan:
         session = self.session
         if running is None:
             return session.retry(lambda: make_plan(session, collections, kind="incremental"))
         running.close()
-        if running.plan.complete:  # what two snapshots have read in halves certifies nothing
+        if running.plan.complete:  # two halves, each read by another snapshot, give no certificate: read all again
             return session.retry(lambda: make_plan(session, sweeps=True))
-        left, before = running.progress.remaining(), running.plan
-        return session.retry(lambda: make_plan(session, collections, left, kind=before.kind, signal=before.signal))
+        unread, before = running.progress.unfinished(), running.plan
+        return session.retry(lambda: make_plan(session, collections, unread, kind=before.kind, signal=before.signal))

@@ -1,7 +1,8 @@
-"""What a running capture is asked to do, by signals and by changed filters: acted upon between two batches, each exactly once.
+"""Signals and changed filters, processed between two batches of a running capture, each exactly once.
 
-To act is to commit a batch: for all signals of one look it holds what was done (a plan, discarded chunks, that a snapshot waits) and the
-rows that name the signals, so a crash leaves both or neither. A signal that must wait stays where it is, and is found again.
+All signals of one poll are committed as one batch. The batch holds the results (a plan, discarded chunks, a pause) and
+one row per signal, so a crash leaves both or neither. A signal that must wait has no row, and the next poll finds it
+again.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
-from pipelines.control.signal_inbox import SignalInbox
+from pipelines.control.signal_inbox import Inbox
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
-from pipelines.jobs.capture.filter_changes import filters_of, newly_included_collections, note_gaps
+from pipelines.jobs.capture.filter_changes import commit_filter_gaps, filters_to_json, newly_included_collections
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Plan, make_plan
 from pipelines.jobs.snapshot.run import SnapshotRun
@@ -34,179 +35,198 @@ _WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A signal that waits for its turn."""
+class _WaitingSignal:
+    """A signal that is not processed yet."""
 
     signal: Signal
     order: Order
 
 
 class SignalHandler:
-    """Asked by the stream's loop before each batch."""
+    """Processes signals and newly included collections. The stream's loop calls it before each batch.
+
+    I/O at construction: records gaps of changed filters in bronze, and lists the source's collections if the filters
+    have changed.
+    """
 
     def __init__(
-        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: SignalInbox
+        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: Inbox
     ) -> None:
         self._session, self._committer, self._snapshot, self._inbox = session, committer, snapshot, inbox
-        self._waiting: list[_Asked] = []
-        self._rows: list[pa.Table] = []
-        self._filters = filters_of(session.selection)
-        note_gaps(session)
-        self._newcomers = session.retry(lambda: newly_included_collections(session))
-        if snapshot.run is not None and snapshot.run.is_whole_and_new:
-            read = snapshot.run.plan.collections
-            self._newcomers = [where for where in self._newcomers if str(where) not in read]
+        self._waiting: list[_WaitingSignal] = []
+        self._uncommitted_rows: list[pa.Table] = []
+        self._filters = filters_to_json(session.selection)
+        commit_filter_gaps(session)
+        self._newly_included = session.retry(lambda: newly_included_collections(session))
+        if snapshot.run is not None and snapshot.run.is_new_initial:
+            planned = snapshot.run.plan.collections
+            self._newly_included = [each for each in self._newly_included if str(each) not in planned]
 
     def process(self, stop: threading.Event) -> bool:
-        """I/O: acts upon what came; waits while a blocking snapshot holds the stream. False where the run is to end meanwhile."""
-        self._act()
+        """Process new signals. Wait while a blocking snapshot holds the stream.
+
+        I/O: reads the signal channels; writes bronze and notifications. Return False if the run must end.
+        """
+        self._process_signals()
         while self._snapshot.run is not None and self._snapshot.run.holds_stream:
-            if stop.wait(_WAIT_SECONDS) or not self._session.gate.wait_until_running(stop):
+            if stop.wait(_WAIT_SECONDS) or not self._session.gate.passes(stop):
                 return False
             self._session.notifications.flush_due()
-            self._act()
+            self._process_signals()
         self._session.notifications.flush_due()
         return True
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left that would begin or go on by itself: a snapshot that was told to wait does not."""
+        """Return True if no signal, no collection and no snapshot is left to process.
+
+        A paused snapshot counts as idle.
+        """
         run = self._snapshot.run
         if run is not None:
             return run.paused
-        return not self._waiting and not self._newcomers and not self._inbox.is_due
+        return not self._waiting and not self._newly_included and not self._inbox.is_due
 
-    def _act(self) -> None:
-        self._welcome()
+    def _process_signals(self) -> None:
+        self._snapshot_newly_included()
         new_signals = self._inbox.new_signals()
         known = acted_upon(
             self._session.writer.tables, self._session.writer.table, [signal.key for signal in new_signals]
         )
-        self._waiting += [_Asked(signal, order_of(signal)) for signal in new_signals if signal.key not in known]
-        for asked in list(self._waiting):
-            if asked in self._waiting and not (isinstance(asked.order, Execute) and self._is_busy):
+        self._waiting += [_WaitingSignal(signal, order_of(signal)) for signal in new_signals if signal.key not in known]
+        for waiting in list(self._waiting):
+            if waiting in self._waiting and not (isinstance(waiting.order, Execute) and self._is_busy):
                 try:
-                    if not self._act_upon(asked):
-                        break  # whatever came after it waits, too
-                except RetriableError as error:  # nothing was committed: it is asked again before the next batch
-                    _log.warning("signal %s waits: %s", asked.signal.key, error)
+                    if not self._execute_order(waiting):
+                        break  # later signals wait, too
+                except RetriableError as error:  # nothing was committed: it is retried before the next batch
+                    _log.warning("signal %s waits: %s", waiting.signal.key, error)
                     break
-                except ConfigurationError as error:  # the source lets us not: it would not at the next start either
-                    self._skip(asked.signal, error.message)
-                self._waiting.remove(asked)
+                except ConfigurationError as error:  # the source refuses it, and would refuse it at the next start
+                    self._skip(waiting.signal, error.message)
+                self._waiting.remove(waiting)
         self._commit()
 
     def _commit(self) -> None:
-        """I/O: one batch for all that was done since the last one; a snapshot that was begun starts when it has landed."""
-        if not self._rows:
+        """Commit one batch with all rows since the last one, then start a planned snapshot."""
+        if not self._uncommitted_rows:
             return
         self._session.notifications.flush()
-        rows, self._rows = self._rows, []
-        self._committer.note(rows, self._snapshot.id)
+        rows, self._uncommitted_rows = self._uncommitted_rows, []
+        self._committer.commit_control_rows(rows, self._snapshot.snapshot_id)
         self._snapshot.start()
 
     @property
     def _is_busy(self) -> bool:
-        return self._snapshot.run is not None or bool(self._newcomers)
+        return self._snapshot.run is not None or bool(self._newly_included)
 
-    def _welcome(self) -> None:
-        """Read what the filters and stages of the last run left out; then those of this run are the ones to compare with."""
-        if self._newcomers and self._snapshot.run is None:
-            for collection in self._newcomers:
+    def _snapshot_newly_included(self) -> None:
+        """Plan a snapshot of newly included collections.
+
+        After it, store the filters of this run for the next comparison.
+        """
+        if self._newly_included and self._snapshot.run is None:
+            for collection in self._newly_included:
                 _log.info("%s is read: the filters or stages of the last run left out all of it or a part", collection)
             plan = self._session.retry(
-                lambda: make_plan(self._session, self._newcomers, sweeps=True, kind="incremental")
+                lambda: make_plan(self._session, self._newly_included, sweeps=True, kind="incremental")
             )
-            self._begin(plan)
+            self._begin_snapshot(plan)
             self._commit()
-            self._newcomers = []
-        if not self._newcomers:
+            self._newly_included = []
+        if not self._newly_included:
             self._session.writer.change_filters_to(self._filters)
 
-    def _act_upon(self, asked: _Asked) -> bool:
-        """False where the signal must wait."""
-        signal = asked.signal
-        match asked.order:
+    def _execute_order(self, waiting: _WaitingSignal) -> bool:
+        """Execute the order of one signal. Return False if the signal must wait."""
+        signal = waiting.signal
+        match waiting.order:
             case Refused(reason):
                 self._skip(signal, reason)
             case Log(message):
-                _log.info(
-                    "signal %s: %s", signal.key, " ".join(message.split())
-                )  # one line, whatever comes from outside
-                self._note(signal, "logged")
+                line = " ".join(message.split())  # a message from outside makes one line
+                _log.info("signal %s: %s", signal.key, line)
+                self._add_signal_row(signal, "logged")
             case Hold(paused):
-                return self._hold(signal, paused)
+                return self._pause_or_resume(signal, paused)
             case Stop() as order:
-                self._stop(asked, order)
+                self._stop_snapshot(waiting, order)
             case Execute() as order:
-                self._execute(signal, order)
+                self._execute_snapshot(signal, order)
         return True
 
-    def _hold(self, signal: Signal, paused: bool) -> bool:
-        """Chunks in hand land before a pause is told. False while there are any."""
-        run, word = self._snapshot.run, "paused" if paused else "resumed"
-        if run is None or (paused and run.progress.all_claimed):
-            self._skip(signal, "no snapshot runs" if run is None else "nothing is left of the snapshot that runs")
+    def _pause_or_resume(self, signal: Signal, paused: bool) -> bool:
+        """Pause or resume the current snapshot.
+
+        Return False while a chunk is in progress: a pause begins after its commit.
+        """
+        run, outcome = self._snapshot.run, "paused" if paused else "resumed"
+        if run is None or (paused and run.progress.all_taken):
+            self._skip(signal, "no snapshot runs" if run is None else "no chunk of the snapshot is left to pause")
             return True
         if not paused:
             run.resume()
-            run.progress.tell("RESUMED", signal=signal.key, paused_seconds=run.paused_seconds)
+            run.progress.notify("RESUMED", signal=signal.key, paused_seconds=run.paused_seconds)
         elif run.pause():
-            run.progress.tell("PAUSED", signal=signal.key)
+            run.progress.notify("PAUSED", signal=signal.key)
         else:
             return False
-        self._note(signal, word, run.said(word, json.dumps({"signal": signal.key})))
+        self._add_signal_row(signal, outcome, run.control_rows(outcome, json.dumps({"signal": signal.key})))
         return True
 
-    def _stop(self, asked: _Asked, order: Stop) -> None:
-        """What was asked for before it, and waits, is part of a stop of everything."""
-        signal, run, names = asked.signal, self._snapshot.run, order.collections
-        waiting = self._waiting[: self._waiting.index(asked)] if names is None else []
-        for earlier in [each for each in waiting if isinstance(each.order, Execute)]:
+    def _stop_snapshot(self, waiting: _WaitingSignal, order: Stop) -> None:
+        """Stop the current snapshot, or some of its collections.
+
+        A full stop also cancels earlier requests that still wait.
+        """
+        signal, run, names = waiting.signal, self._snapshot.run, order.collections
+        before = self._waiting[: self._waiting.index(waiting)] if names is None else []
+        for earlier in [each for each in before if isinstance(each.order, Execute)]:
             self._skip(earlier.signal, f"stopped by signal {signal.key} before it began")
             self._waiting.remove(earlier)
         if run is None:
             self._skip(signal, "no snapshot runs")
             return
-        withdrawn = run.progress.withdraw(lambda name: names is None or names.mean(name))
+        discarded = run.progress.discard(lambda name: names is None or names.mean(name))
         reason = json.dumps({"stopped_by": signal.key})
-        rows = run.said("discarded", reason, [chunk.number for chunk in withdrawn])
+        rows = run.control_rows("discarded", reason, [chunk.number for chunk in discarded])
         if names is None:
-            rows += run.said("stopped", reason)
+            rows += run.control_rows("stopped", reason)
             paused = run.paused_seconds
-            self._snapshot.end()  # what is in hand lands before the end is told
-            run.tell_end("ABORTED", signal=signal.key, paused_seconds=paused)
-        self._note(signal, "stopped", rows, chunks=len(withdrawn))
+            self._snapshot.end()  # chunks in progress are committed before the end is notified
+            run.notify_end("ABORTED", signal=signal.key, paused_seconds=paused)
+        self._add_signal_row(signal, "stopped", rows, chunks=len(discarded))
 
-    def _execute(self, signal: Signal, order: Execute) -> None:
+    def _execute_snapshot(self, signal: Signal, order: Execute) -> None:
         session, found = self._session, captured_collections(self._session.client, self._session.selection)
-        wanted = [where for where in found if order.collections.mean(str(where))]
+        wanted = [each for each in found if order.collections.mean(str(each))]
         for pattern in order.collections.patterns:
-            if not any(Names((pattern,)).mean(str(where)) for where in found):
-                self._tell_skipped(signal, f"no captured collection is called {pattern}")
+            if not any(Names((pattern,)).mean(str(each)) for each in found):
+                self._notify_skipped(signal, f"no captured collection matches {pattern}")
         if not wanted:
-            self._skip(signal, "no captured collection is meant")
+            self._skip(signal, "the signal matches no captured collection")
             return
         plan = make_plan(session, wanted, sweeps=True, kind=order.type, signal=signal.key, query_of=order.query_of)
-        self._note(signal, "begun", snapshot_id=self._begin(plan))
+        self._add_signal_row(signal, "begun", snapshot_id=self._begin_snapshot(plan))
 
-    def _begin(self, plan: Plan) -> str:
-        """The id of the snapshot that reads *plan* from the next batch on."""
+    def _begin_snapshot(self, plan: Plan) -> str:
+        """Make *plan* the current snapshot, and return its id. The next batch commits the plan."""
         run = SnapshotRun(self._session, uuid.uuid4().hex, plan, {})
-        self._rows += run.said("plan", plan.to_json())
-        self._snapshot.begin(run)
+        self._uncommitted_rows += run.control_rows("plan", plan.to_json())
+        self._snapshot.replace(run)
         return run.id
 
     def _skip(self, signal: Signal, reason: str) -> None:
-        self._tell_skipped(signal, reason)
-        self._note(signal, "skipped", reason=reason)
+        self._notify_skipped(signal, reason)
+        self._add_signal_row(signal, "skipped", reason=reason)
 
-    def _tell_skipped(self, signal: Signal, reason: str) -> None:
-        self._session.notifications.notify("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
+    def _notify_skipped(self, signal: Signal, reason: str) -> None:
+        self._session.notifications.tell("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
 
-    def _note(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **said: Any) -> None:
-        content = {"data": signal.data, "by": signal.by, "channel": signal.channel, "outcome": outcome, **said}
-        self._rows += [
+    def _add_signal_row(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **details: Any) -> None:
+        """Add *rows* and the signal's own row to the next batch."""
+        content = {"data": signal.data, "by": signal.by, "channel": signal.channel, "outcome": outcome, **details}
+        self._uncommitted_rows += [
             signal_table(self._session.writer.stamp(), signal.key, signal.type or "", json.dumps(content)),
             *rows,
         ]

@@ -1,4 +1,4 @@
-"""Signals that somebody inserts into a collection of the source: read from the stream that is open anyway."""
+"""Signals that users insert into a collection of the source. Capture reads them from its own change stream."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _OPTIONS: CodecOptions[dict[str, object]] = CodecOptions(
 
 @dataclass(frozen=True)
 class SourceSignals:
-    """Takes them out of what arrives."""
+    """Moves signals from the change stream to the inbox."""
 
     selection: Selection
     inbox: SignalInbox
 
-    def without(self, change: ChangeBatch) -> ChangeBatch:
-        """I/O: *change* without the signals in it, which are in the table of signals then; where the collection is captured, they stay.
+    def extract(self, change: ChangeBatch) -> ChangeBatch:
+        """Store the signals in *change*, and return *change* without them. Keep them if their collection is captured.
 
-        Before the batch that passes them lands: after a crash between the two they arrive again, and are there already.
+        I/O: writes ``control.signals``. Call it before *change* is committed: after a crash between the two the signals
+        arrive again, and the inbox knows them.
         """
         if self.selection.signals is None:
             return change
@@ -46,7 +47,7 @@ class SourceSignals:
 
 
 def is_signal(event: bytes, collection: Namespace) -> bool:
-    """Whether *event* is an insert into *collection*. The name is looked for first: most events are parsed no further."""
+    """Return True if *event* is an insert into *collection*. A byte search comes first: few events need a parse."""
     name = collection.collection.encode()
     if b"\x02coll\0" + (len(name) + 1).to_bytes(4, "little") + name + b"\0" not in event:
         return False
@@ -55,9 +56,12 @@ def is_signal(event: bytes, collection: Namespace) -> bool:
 
 
 def signal_of(event: bytes) -> Signal:
-    """The signal of an insert: ``{type: …, data: {…} or JSON}``; its id is the document's."""
+    """Return the signal of an insert event: ``{type: …, data: {…} or JSON}``.
+
+    The signal's id is the document's `_id`.
+    """
     span = rb.field(event, b"fullDocument")
     document = bson.decode(event[span[1] : span[2]], _OPTIONS) if span is not None else {}
-    identifier = document.get("_id")
-    named = identifier if isinstance(identifier, str) else json_util.dumps(identifier)
-    return from_document(document, named, "source", "source")
+    key = document.get("_id")
+    signal_id = key if isinstance(key, str) else json_util.dumps(key)
+    return from_document(document, signal_id, "source", "source")

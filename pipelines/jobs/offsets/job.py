@@ -1,4 +1,7 @@
-"""The position of a source: seen, altered and reset. It stands in bronze and nowhere else, so an alteration is a batch of bronze."""
+"""The offset of a source: list, alter and reset it.
+
+Bronze is the only offset store, so each change is a batch of bronze.
+"""
 
 from __future__ import annotations
 
@@ -22,134 +25,153 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.offset_target import offset_target
 from pipelines.jobs.offsets.life_cycle import required_offset
-from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.jobs.selection import selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import is_readable
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.timestamps import clock_us, utc
-from pipelines.source.client import AnyClient, open_client, token_data, token_json
-from pipelines.source.deployment import inspect_deployment
+from pipelines.source.client import AnyClient, inspect, open_client, token_data, token_json
 from pipelines.source.oplog import Oplog
 
-_COUNTED_AT_MOST = 1_000_000
+_MAX_COUNT = 1_000_000
 
 
 @dataclass(frozen=True)
-class Move:
-    """What an alteration of the offset does, or would do."""
+class OffsetMove:
+    """Result of a change of the offset, or of a dry run."""
 
     source: str
     action: Literal["alter", "reset"]
     direction: Literal["back", "forward", "none"]
     from_token: str | None
+    """Token before the change. None: the source was reset before."""
     to_token: str
-    """Empty for a reset."""
+    """Token after the change. Empty: a reset."""
     events: int | None
-    """How many events are captured again (back) or never captured (forward). None: the source cannot tell."""
+    """Number of events that are captured again (back) or never captured (forward). None: unknown."""
     first_at: datetime | None = None
+    """Cluster time of the first such event in bronze, UTC. None: bronze has none."""
     last_at: datetime | None = None
-    """Their cluster times as far as bronze knows them, UTC."""
+    """Cluster time of the last such event in bronze, UTC. None: bronze has none."""
     committed_batch: int | None = None
-    """None: nothing was written (a dry run, or there was nothing to do)."""
+    """Number of the batch that holds the change. None: no batch was written (dry run, or no change)."""
 
     def summary(self) -> str:
-        done = "" if self.committed_batch is None else f"; it stands in bronze as batch {self.committed_batch}"
+        """Return one sentence for the command line."""
+        done = "" if self.committed_batch is None else f"; committed to bronze as batch {self.committed_batch}"
         if self.direction == "none":
-            return f"{self.source} is there already; nothing to do"
+            return f"{self.source} is at this position already; nothing to do"
         count = "an unknown number of" if self.events is None else f"{self.events:,}"
         if self.action == "reset":
-            return f"{self.source} starts anew: {count} captured events keep their rows{done}"
+            return f"{self.source} restarts at the next capture: {count} captured events keep their rows{done}"
         span = (
             f" ({self.first_at:%Y-%m-%d %H:%M:%S} to {self.last_at:%Y-%m-%d %H:%M:%S} UTC)"
             if self.first_at and self.last_at
             else ""
         )
         what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
-        least = "at least " if self.events is not None and self.events >= _COUNTED_AT_MOST else ""
+        least = "at least " if self.events is not None and self.events >= _MAX_COUNT else ""
         return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
 
 
 def offset_history(ctx: JobContext, limit: int) -> list[Ended]:
-    """I/O: the newest *limit* positions that were ever committed, newest first.
+    """Return the newest *limit* committed offsets, newest first.
+
+    I/O: reads bronze.
 
     Raises:
-        ConfigurationError: Nothing has been captured from this source.
+        ConfigurationError: No batch of this source was ever committed.
     """
     required_offset(ctx)
     return history(ctx.tables, bronze_table(ctx.settings.source.name), limit)
 
 
-def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> Move:
-    """I/O: one commit to bronze: the next capture goes on from there, and whoever captures now is fenced. Idempotent.
+def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+    """Move the offset of a stopped source back or forward.
 
-    After a reset it is forward or back from where bronze was streamed last.
+    The next capture continues from the new offset. After a reset the move is relative to the last streamed event.
+
+    I/O: reads the source; appends one batch to bronze, which fences a running capture. Idempotent.
 
     Args:
-        to: A token (Extended JSON, or its ``_data``), a time (ISO 8601), a version of the bronze table, ``now`` or ``oldest``.
+        to: Resume token (Extended JSON, or its ``_data``), time (ISO 8601), version of the bronze table, ``now`` or
+            ``oldest``.
+        by: Name of the user, stored with the change.
+        why: Reason, stored with the change. None: no reason.
+        dry_run: Write nothing.
 
     Raises:
-        ConfigurationError: The source is not stopped, has no offset, or does not accept the target; nothing was written.
-        FencedError: Somebody else altered it at the same moment.
+        ConfigurationError: The source is not stopped, has no offset, or does not accept the target. No batch was
+            written.
+        FencedError: Another process changed the offset at the same time.
     """
     with _stopped_source(ctx) as (client, writer, last):
-        expanded = inspect_deployment(client).shows_expanded_events
+        expanded = inspect(client).shows_expanded_events
         oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
-        start = offset_target(ctx, to, oplog)
-        if not oplog.can_start_at(start):
+        target = offset_target(ctx, to, oplog)
+        if not oplog.reaches(target):
             raise ConfigurationError(
-                f"the source cannot go on from {to!r}: its oplog does not hold it",
+                f"the source cannot resume at {to!r}: its oplog does not reach back to it",
                 next_step="strandline offsets history, or --to oldest",
             )
-        token = start.token or oplog.token_at(start)
-        if token_data(token) > oplog.present_token_data():
+        token = target.token or oplog.token_at(target)
+        if token_data(token) > oplog.present():
             raise ConfigurationError(
                 f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now"
             )
-        move = _move(ctx, oplog, last, token)
+        move = _plan_move(ctx, oplog, last, token)
         if dry_run or move.direction == "none":
             return move
         if move.direction == "forward":
-            present = oplog.present_time()
-            here = replace(last, resume_token=move.from_token)
             done = commit_gap(
                 writer,
-                here,
+                replace(last, resume_token=move.from_token),
                 "altered",
                 to_token=move.to_token,
-                present=present,
+                present=oplog.present_time(),
                 snapshot_id=last.snapshot_id,
                 by=by,
                 why=why,
             )
         else:
-            commit_way_back(writer, start.cluster_time, to_token=move.to_token, batch=last.batch + 1)
-            note = Note("offset", "alter", _said(move, by, why))
+            commit_way_back(writer, target.cluster_time, to_token=move.to_token, batch=last.batch + 1)
+            note = Note("offset", "alter", _details(move, by, why))
             done = writer.commit_note(
                 note, batch=last.batch + 1, resume_token=move.to_token, snapshot_id=last.snapshot_id
             )
         return replace(move, committed_batch=done.batch)
 
 
-def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> Move:
-    """I/O: one commit to bronze that opens a new lineage: the next capture starts at the present, with a snapshot if the configuration
-    asks for one at the first start. What was captured stays. Idempotent.
+def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+    """Remove the offset of a stopped source. Captured rows stay.
+
+    The next capture starts at the present, with a snapshot if the snapshot mode takes one at the first start.
+
+    I/O: appends one batch to bronze that opens a new lineage. Idempotent.
+
+    Args:
+        by: Name of the user, stored with the change.
+        why: Reason, stored with the change. None: no reason.
+        dry_run: Write nothing.
 
     Raises:
-        ConfigurationError: The source is not stopped, or has no offset; nothing was written.
+        ConfigurationError: The source is not stopped, or has no offset. No batch was written.
     """
     with _stopped_source(ctx, any_stream=True) as (_, writer, last):
         captured = (
             ctx.tables.read(writer.table).where(F.col("batch").isNotNull() & F.col("op").isin(*CHANGE_OPS)).count()
         )
         direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
-        move = Move(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
+        move = OffsetMove(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
         if dry_run:
             return move
         if direction != "none":
-            note = Note("offset", "reset", _said(move, by, why))
+            note = Note("offset", "reset", _details(move, by, why))
             done = writer.open_lineage(note, batch=last.batch + 1, resume_token=None, snapshot_id=None)
             move = replace(move, committed_batch=done.batch)
-        writer.change_stream_to(stream_of(ctx.settings.capture))  # last: a reset that ended before it is called again
+        writer.change_stream_to(
+            stream_identity(ctx.settings.capture)
+        )  # last, so that a crash before it repeats the reset
         return move
 
 
@@ -157,7 +179,16 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
 def _stopped_source(
     ctx: JobContext, *, any_stream: bool = False
 ) -> Iterator[tuple[AnyClient, BronzeWriter, Committed]]:
-    """A client, a writer and the committed end of a source that nobody is to capture now."""
+    """Open a stopped source: a client, a writer of its bronze table, and its last committed offset.
+
+    I/O: reads the source and bronze; migrates an older lake.
+
+    Args:
+        any_stream: Accept an offset of another change stream.
+
+    Raises:
+        ConfigurationError: The source is not stopped, or has no offset.
+    """
     source = ctx.settings.source.name
     required_offset(ctx)
     state = state_of(ctx.tables, source)
@@ -170,37 +201,41 @@ def _stopped_source(
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
         writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)
-        last = writer.open(inspect_deployment(client).identity, None if any_stream else stream_of(ctx.settings.capture))
-        assert last is not None  # looked at above
+        last = writer.open(inspect(client).identity, None if any_stream else stream_identity(ctx.settings.capture))
+        assert last is not None  # `required_offset` has checked it
         yield client, writer, last
     finally:
         client.close()
 
 
-def _move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> Move:
-    bronze, there = bronze_table(ctx.settings.source.name), token_data(to_token)
-    here = last.resume_token or last_token(ctx.tables, bronze)
-    is_lost = here is not None and not (is_readable(here) and token_data(here) <= oplog.present_token_data())
-    start = _last_streamed(ctx) if is_lost else here
-    move = Move(ctx.settings.source.name, "alter", "none", here, to_token, 0)
-    if last.resume_token is not None and not is_lost and token_data(last.resume_token) == there:
+def _plan_move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> OffsetMove:
+    """Return the direction of a move to *to_token*, and the number of events on the way.
+
+    I/O: reads the source and bronze.
+    """
+    bronze, target = bronze_table(ctx.settings.source.name), token_data(to_token)
+    current = last.resume_token or last_token(ctx.tables, bronze)
+    is_lost = current is not None and not (is_readable(current) and token_data(current) <= oplog.present())
+    start = _last_streamed(ctx) if is_lost else current
+    move = OffsetMove(ctx.settings.source.name, "alter", "none", current, to_token, 0)
+    if last.resume_token is not None and not is_lost and token_data(last.resume_token) == target:
         return move
-    if start is not None and token_data(start) < there:
-        return replace(move, direction="forward", events=oplog.count(start, there, _COUNTED_AT_MOST))
-    if is_lost and start is None:  # nobody knows which events lie between: a gap says so
+    if start is not None and token_data(start) < target:
+        return replace(move, direction="forward", events=oplog.count(start, target, _MAX_COUNT))
+    if is_lost and start is None:  # the number of events in between is unknown: record a gap
         return replace(move, direction="forward", events=None)
     token_of_row = F.substring_index("position", ":", -1)
-    rows = ctx.tables.read(bronze).where(F.col("batch").isNotNull() & (token_of_row > there))
+    rows = ctx.tables.read(bronze).where(F.col("batch").isNotNull() & (token_of_row > target))
     found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
     assert found is not None  # an aggregate has one row
     return replace(move, direction="back", events=found[0], first_at=utc(found[1]), last_at=utc(found[2]))
 
 
 def _last_streamed(ctx: JobContext) -> str | None:
-    """The token of the newest streamed event, in place of a committed one that is lost. None: no event was streamed."""
+    """Return the token of the newest event in bronze, as a substitute for a lost offset. None: bronze has no event."""
     position = newest_position(ctx.tables, bronze_table(ctx.settings.source.name))
     return token_json({"_data": position.rpartition(":")[2]}) if position else None
 
 
-def _said(move: Move, by: str, why: str | None) -> str:
+def _details(move: OffsetMove, by: str, why: str | None) -> str:
     return json.dumps({"by": by, "why": why, "from": move.from_token, "to": move.to_token or None})

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.control.dead_letters import DeadLetters
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture.oversize_events import land_reread
+from pipelines.jobs.capture.oversize_events import append_reread
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.source_connection import connection_options
@@ -116,7 +116,7 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[ReplayResul
             identifier = _identifier(row)
             again = None if identifier is None else reread_document(client, collection, identifier, selection)
             if again is not None:
-                land_reread(writer, again)
+                append_reread(writer, again)
             status: Any = "gone" if again is None else "replayed"
             letters.resolve(row["id"], status, datetime.now(UTC))
             done.append(ReplayResult(row["id"], status))

@@ -9,9 +9,9 @@ from pipelines.errors import ResumePointLost
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import NO_GOLD, graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
-from pipelines.jobs.migration import format_in_words
+from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
-from pipelines.jobs.selection import check_ids, guardrail, inspect_selection, selection_of
+from pipelines.jobs.selection import check_collection_limit, check_ids, inspect_selection, selection_of
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
@@ -50,7 +50,7 @@ def _source(ctx: JobContext) -> dict[str, str]:
         "operation time": datetime.fromtimestamp(seconds, UTC).isoformat(),
         "expanded events": "yes" if deployment.shows_expanded_events else "no (needs 6.0): no collection UUIDs",
         "captured": "; ".join(
-            [f"{len(selected.collections)} collections", *selected.warnings, *guardrail(capture, selected)]
+            [f"{len(selected.collections)} collections", *selected.warnings, *check_collection_limit(capture, selected)]
         ),
         "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
         "_ids": identifiers,
@@ -87,7 +87,7 @@ def _lake(ctx: JobContext) -> dict[str, str]:
     return {
         "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
         "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
-        "format": format_in_words(ctx),
+        "format": describe_format(ctx),
     }
 
 

@@ -15,7 +15,7 @@ from pipelines.bronze.offsets import Committed, newest_times
 from pipelines.control.sources import State, state_of
 from pipelines.errors import ResumePointLost, StrandlineError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.life_cycle import reach_of, required_offset
+from pipelines.jobs.offsets.life_cycle import oplog_reach, required_offset
 from pipelines.model.resume_token import RESET_OR_HEAL, ResumeToken
 from pipelines.model.table_schemas import BOOKKEEPING, SCHEMA_CHANGES, bronze_table
 from pipelines.model.tables import TableName
@@ -112,7 +112,7 @@ def _token_error(last: Committed) -> str | None:
 
 def _compare_with_source(ctx: JobContext, offset: Offset, last: Committed) -> Offset:
     try:
-        reach = reach_of(ctx, last)
+        reach = oplog_reach(ctx, last)
     except StrandlineError as error:
         return replace(offset, warning=str(error))
     if reach is None:

@@ -1,4 +1,4 @@
-"""How often a chunk of a snapshot is tried."""
+"""Retries of a snapshot chunk."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from pipelines.source.retry_policy import RetryPolicy
 _ATTEMPTS = 5
 
 
-def retry_chunk(land: Callable[[], int], retry_policy: RetryPolicy, stop: threading.Event) -> int:
-    """I/O: what *land* returns. A source that does not answer is waited for as the stream waits for it; whatever else may pass is tried
-    five times.
+def retry_chunk(read_chunk: Callable[[], int], retry_policy: RetryPolicy, stop: threading.Event) -> int:
+    """Return the result of *read_chunk*: the number of documents. Retry errors that may pass.
+
+    I/O: that of *read_chunk*. Errors of the source are retried by *retry_policy*, as in the stream. All other errors,
+    except `StrandlineError`, get five attempts.
 
     Args:
-        stop: Ends a wait early, and the attempts with the next failure.
+        stop: Ends a wait early. The next failure is then the last attempt.
 
     Raises:
-        RetriableError: The attempts are used up.
-        StrandlineError: A refusal, at once.
+        RetriableError: All attempts failed.
+        StrandlineError: An error of Strandline's own, such as `ConfigurationError`. It is not retried.
     """
     attempts = Retrying(
         retry=retry_if_exception(_may_pass),
@@ -40,12 +42,12 @@ def retry_chunk(land: Callable[[], int], retry_policy: RetryPolicy, stop: thread
         sleep=sleep_using_event(stop),
         retry_error_callback=_failed,
     )
-    documents: int = attempts(retry_policy.call, land, stop)
+    documents: int = attempts(retry_policy.call, read_chunk, stop)
     return documents
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Spark wraps whatever an executor met, so all but our own refusals may. If that was the source, the next attempt asks it first."""
+    """Return True for every error except our own: Spark hides an executor's error, and another attempt may succeed."""
     return isinstance(error, Exception) and not isinstance(error, StrandlineError)
 
 
@@ -53,5 +55,5 @@ def _failed(state: RetryCallState) -> NoReturn:
     cause = state.outcome.exception() if state.outcome is not None else None
     raise RetriableError(
         f"a snapshot chunk failed {state.attempt_number} times ({type(cause).__name__})",
-        next_step="strandline capture: it goes on with the chunk",
+        next_step="strandline capture: it retries the chunk",
     ) from cause

@@ -1,4 +1,4 @@
-"""One chunk of a snapshot as bronze rows: what another process runs, on an executor or beside capture. It needs no Spark."""
+"""Read one snapshot chunk as bronze rows. Runs in another process: on an executor, or beside capture without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from pipelines.source.ranges import ChunkManifest, Range, ReadOptions, check_ran
 
 @dataclass(frozen=True)
 class ChunkReader:
-    """Called, it reads *range* at one cluster time L, stamps its rows with L, and closes with the manifest."""
+    """Reads *range* at one cluster time and yields its rows.
+
+    Each row holds the cluster time. The last row is the manifest of the chunk.
+
+    I/O: reads the source.
+
+    Args:
+        stored_json: Store each document as JSON, too.
+    """
 
     options: ConnectionOptions
     collection: Collection
@@ -25,8 +33,14 @@ class ChunkReader:
     reading: ReadOptions
 
     def check(self) -> None:
-        """I/O: asks the source for the same documents from here. Raises what a process elsewhere cannot: ConfigurationError where the
-        source will never give them, RetriableError where it does not answer."""
+        """Send the chunk's query to the source from this process. Another process cannot raise the errors below.
+
+        I/O: reads the source.
+
+        Raises:
+            ConfigurationError: The source refuses the query.
+            RetriableError: The source does not answer.
+        """
         with closing(open_client(self.options, raw=True)) as client:
             check_range(client, self.collection, self.range, operation_time(client), self.reading)
 

@@ -1,4 +1,4 @@
-"""What a snapshot will read: the source's collections in chunks, decided once and kept in bronze."""
+"""The plan of a snapshot: the source's collections in chunks. It is made once and stored in bronze."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.source.chunk_plan import plan_chunks
-from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_error
+from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_refusal
 from pipelines.source.ranges import Range
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
@@ -19,30 +19,33 @@ SnapshotKind = Literal["initial", "incremental", "blocking"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """One unit of resumption. Its lane and place in the plan never change, so a lane's transaction numbers only rise."""
+    """A range of `_id` that is read and committed as one unit.
+
+    A chunk keeps its number, and with it its lane: so the transaction numbers of a lane only rise.
+    """
 
     number: int
     collection: Collection
     range: Range
     query: str | None = None
-    """Only documents that match (JSON)."""
+    """Query (JSON) that selects the documents to read. None: all documents."""
     sweeps: bool = False
-    """Whether silver retires what the chunks of this collection did not meet: they are all of it, and something was there before."""
+    """True: silver makes a tombstone of every older row whose document this collection's chunks did not find."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a snapshot will read, committed before the first chunk."""
+    """Chunks and options of one snapshot. It is committed before the first chunk."""
 
     chunks: tuple[Chunk, ...]
     lanes: int
     at: tuple[int, int] = (0, 0)
-    """Operation time at which the collections were listed."""
+    """Operation time of the listing of the collections: seconds and increment."""
     complete: bool = False
-    """Whether every collection was listed, so that silver retires one that is missing: it was gone then."""
+    """True: every captured collection was listed. Silver then makes tombstones of all rows of a missing collection."""
     kind: SnapshotKind = "initial"
     signal: str | None = None
-    """The key of the signal that asked for it."""
+    """Key of the signal that requested the snapshot. None: no signal."""
 
     def to_json(self) -> str:
         entries: list[dict[str, object]] = [
@@ -56,8 +59,14 @@ class Plan:
             }
             for chunk in self.chunks
         ]
-        said = {"kind": self.kind, "signal": self.signal, "lanes": self.lanes, "at": self.at, "complete": self.complete}
-        return json.dumps(said | {"chunks": entries})
+        header = {
+            "kind": self.kind,
+            "signal": self.signal,
+            "lanes": self.lanes,
+            "at": self.at,
+            "complete": self.complete,
+        }
+        return json.dumps(header | {"chunks": entries})
 
     @staticmethod
     def from_json(text: str) -> Plan:
@@ -78,7 +87,7 @@ class Plan:
 
     @property
     def collections(self) -> list[str]:
-        """Their names, each once, in the order of the plan."""
+        """Distinct names of the collections, in the order of the plan."""
         return list(dict.fromkeys(str(chunk.collection) for chunk in self.chunks))
 
 
@@ -92,73 +101,82 @@ def make_plan(
     signal: str | None = None,
     query_of: Callable[[str], str | None] | None = None,
 ) -> Plan:
-    """I/O: lists the source's collections and samples them for the bounds of their chunks.
+    """Plan a snapshot.
+
+    I/O: lists the source's collections and samples them for the bounds of their chunks.
 
     Args:
-        collections: Only these, each as a whole; default: all that a snapshot reads.
-        taken_over: Chunks that another snapshot has not read: they certify nothing any more.
-        sweeps: There was something before it. A collection of which a query leaves something out is not swept all the same.
-        query_of: By name, which documents of a collection are read; default: as the settings say.
+        collections: Collections to read as a whole. None: all captured collections that the settings allow.
+        taken_over: Unread chunks of another snapshot. They are read, and never swept.
+        sweeps: Sweep the collections, because earlier rows may exist. A collection with a query is not swept.
+        signal: Key of the signal that requested the snapshot. None: no signal.
+        query_of: Returns the query (JSON) for a collection's name, None for all documents. None: use the settings.
 
     Raises:
-        ConfigurationError: The server refuses a query, or to read a collection.
-        RetriableError: It does not answer.
+        ConfigurationError: The server refuses a query, or refuses to read a collection.
+        RetriableError: The server does not answer.
     """
     settings, client = session.settings, session.client
     query_of = query_of or settings.snapshot_collection_filter_overrides.get
     sweeps = sweeps and "delete" not in session.selection.skipped_operations
     at = operation_time(client)
     wanted = captured_for_snapshots(session) if collections is None else list(collections)
-    _check_queries(client, {where: query for where in wanted if (query := query_of(str(where))) is not None})
+    _check_queries(client, {each: query for each in wanted if (query := query_of(str(each))) is not None})
     whole = set(map(str, wanted))
-    left = [replace(chunk, sweeps=False) for chunk in taken_over if str(chunk.collection) not in whole]
+    unread = [replace(chunk, sweeps=False) for chunk in taken_over if str(chunk.collection) not in whole]
     fresh = [
-        Chunk(0, where, part, query, sweeps and query is None)
-        for where in wanted
-        for query in [query_of(str(where))]
-        for part in plan_chunks(client, where, settings.chunk_size)
+        Chunk(0, each, part, query, sweeps and query is None)
+        for each in wanted
+        for query in [query_of(str(each))]
+        for part in plan_chunks(client, each, settings.chunk_size)
     ]
-    chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*left, *fresh]))
+    chunks = tuple(replace(chunk, number=number) for number, chunk in enumerate([*unread, *fresh]))
     complete = sweeps and collections is None and not settings.snapshot_include_collection_list
     return Plan(chunks, settings.snapshot_max_threads, at, complete, kind, signal)
 
 
 def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None:
-    """What the server says of them before one chunk is planned by them."""
-    for where, query in queries.items():
-        if (refusal := query_error(client, where, query)) is not None:
+    """Raise ConfigurationError if the server refuses a query."""
+    for collection, query in queries.items():
+        if (refusal := query_refusal(client, collection, query)) is not None:
             raise ConfigurationError(
-                f"the filter for {where} is refused: {refusal}",
+                f"the filter for {collection} is refused: {refusal}",
                 next_step="correct capture.snapshot_collection_filter_overrides",
             )
 
 
-def is_held(words: Sequence[str]) -> bool:
-    """Whether a snapshot waits: what its control rows say (``operation_type``), oldest first."""
-    return next((word == "paused" for word in reversed(words) if word in ("paused", "resumed")), False)
-
-
-def paused_seconds(marks: Iterable[tuple[str, datetime]], now: datetime) -> float:
-    """How long a snapshot was paused, all pauses together; one that goes on ends *now*. Pure.
+def is_paused(row_types: Sequence[str]) -> bool:
+    """Return True if a snapshot is paused. Pure.
 
     Args:
-        marks: Its control rows (``operation_type``, time), oldest first.
+        row_types: ``operation_type`` of the snapshot's control rows, oldest first.
+    """
+    return next((kind == "paused" for kind in reversed(row_types) if kind in ("paused", "resumed")), False)
+
+
+def paused_seconds(control_history: Iterable[tuple[str, datetime]], now: datetime) -> float:
+    """Return the total duration of a snapshot's pauses, in seconds. Pure.
+
+    Args:
+        control_history: ``operation_type`` and time of the snapshot's control rows, oldest first.
+        now: End of a pause that is not over.
     """
     total, began = 0.0, None
-    for word, at in marks:
-        if word == "paused":
+    for kind, at in control_history:
+        if kind == "paused":
             began = began or at
-        elif word in ("resumed", "stopped", "completed") and began is not None:
+        elif kind in ("resumed", "stopped", "completed") and began is not None:
             total, began = total + (at - began).total_seconds(), None
     return total if began is None else total + max(0.0, (now - began).total_seconds())
 
 
 def captured_for_snapshots(session: CaptureSession) -> list[Collection]:
-    """I/O: captured collections that exist now and that ``snapshot_include_collection_list`` does not leave out."""
+    """Return the captured collections that exist and that ``snapshot_include_collection_list`` allows.
+
+    I/O: lists the source's collections.
+    """
     patterns, selection = session.settings.snapshot_include_collection_list, session.selection
     captured = captured_collections(session.client, selection)
     return [
-        where
-        for where in captured
-        if not patterns or any(selection.matches(pattern, str(where)) for pattern in patterns)
+        each for each in captured if not patterns or any(selection.matches(pattern, str(each)) for pattern in patterns)
     ]

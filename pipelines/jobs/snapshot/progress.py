@@ -1,4 +1,4 @@
-"""Which chunks of a snapshot are read, and what is told of it. No I/O; its lanes and the stream's loop share it."""
+"""Progress of a snapshot: the state of every chunk, and the notifications. No I/O."""
 
 from __future__ import annotations
 
@@ -18,53 +18,68 @@ _AGGREGATES: Final = {
 
 
 class Progress:
-    """Chunks are open, claimed by a lane, or done: landed, or discarded for good.
+    """State of every chunk: open, claimed by a lane, or done. A done chunk is committed or discarded.
+
+    Thread-safe: the lanes and the stream's loop share it.
 
     Args:
-        done: What earlier runs have done: chunk → documents.
+        done: Chunks that earlier runs have finished: chunk number → number of documents.
+        paused: Start without claiming chunks.
     """
 
     def __init__(
-        self, snapshot_id: str, plan: Plan, done: Mapping[int, int], notifications: Notifications, *, held: bool = False
+        self,
+        snapshot_id: str,
+        plan: Plan,
+        done: Mapping[int, int],
+        notifications: Notifications,
+        *,
+        paused: bool = False,
     ) -> None:
-        self.held = held
-        """Chunks in hand end, and no other is claimed."""
-        self._in_hand = 0
+        self.paused = paused
+        """True: no chunk can be claimed. Chunks in progress continue."""
+        self._in_progress = 0
         self._id, self._plan, self._notifications = snapshot_id, plan, notifications
         self._lock = threading.Lock()
         self._taken = set(done)
         self._done = set(done)
         self._open = Counter(str(chunk.collection) for chunk in plan.chunks if chunk.number not in done)
         self._documents = Counter[str]()
-        self._cut_short: dict[str, str] = {}
+        self._early_end: dict[str, str] = {}
         for chunk in plan.chunks:
             self._documents[str(chunk.collection)] += done.get(chunk.number, 0)
 
     def claim(self, chunk: Chunk) -> bool:
-        """Claim *chunk* for the caller: nobody else reads or withdraws it then. False: it is taken, or the snapshot is held."""
+        """Claim *chunk* for the caller. Return False if the chunk is taken or the snapshot is paused."""
         with self._lock:
-            if self.held or chunk.number in self._taken:
+            if self.paused or chunk.number in self._taken:
                 return False
             self._taken.add(chunk.number)
-            self._in_hand += 1
+            self._in_progress += 1
             return True
 
-    def hold(self) -> bool:
-        """From now on no chunk is claimed. Whether none is in hand either, so that nothing more lands."""
+    def pause(self) -> bool:
+        """Let no lane claim a chunk. Return True if no chunk is in progress either, so that no more commit follows."""
         with self._lock:
-            self.held = True
-            return not self._in_hand
+            self.paused = True
+            return not self._in_progress
 
     def is_taken(self, chunk: Chunk) -> bool:
+        """Return True if *chunk* is claimed or done."""
         return chunk.number in self._taken
 
     def finish(self, chunk: Chunk, documents: int, *, skipped: str | None = None) -> None:
-        """A claimed chunk has landed, or is *skipped*, and why."""
+        """Mark a claimed chunk as done.
+
+        Args:
+            documents: Number of documents committed.
+            skipped: Final status of the collection if the chunk was discarded. None: the chunk was read.
+        """
         name = str(chunk.collection)
         with self._lock:
             self._done.add(chunk.number)
             self._documents[name] += documents
-        self.tell(
+        self.notify(
             "IN_PROGRESS",
             current_collection_in_progress=name,
             chunk=chunk.number,
@@ -72,12 +87,16 @@ class Progress:
             chunks_done=len(self._done),
             rows_scanned=documents,
         )
-        self._close(name, skipped)
+        self._close_chunk(name, skipped)
         with self._lock:
-            self._in_hand -= 1
+            self._in_progress -= 1
 
-    def withdraw(self, wanted: Callable[[str], bool]) -> list[Chunk]:
-        """Chunks of the collections that are *wanted* and that no lane has claimed; they are done from now on."""
+    def discard(self, wanted: Callable[[str], bool]) -> list[Chunk]:
+        """Mark open chunks as done without reading them, and return them.
+
+        Args:
+            wanted: Returns True for the name of a collection to discard.
+        """
         with self._lock:
             found = [
                 chunk
@@ -88,34 +107,39 @@ class Progress:
             self._taken |= numbers
             self._done |= numbers
         for chunk in found:
-            self._close(str(chunk.collection), "STOPPED")
+            self._close_chunk(str(chunk.collection), "STOPPED")
         return found
 
-    def _close(self, name: str, cut_short: str | None) -> None:
-        """One chunk less of a collection; the last one ends its scan."""
+    def _close_chunk(self, name: str, cut_short: str | None) -> None:
+        """Count down the open chunks of a collection. The last one sends the notification that its scan has ended."""
         with self._lock:
             if cut_short is not None:
-                self._cut_short[name] = cut_short
+                self._early_end[name] = cut_short
             self._open[name] -= 1
             ended, documents = not self._open[name], self._documents[name]
         if ended:
-            status = self._cut_short.get(name) or ("SUCCEEDED" if documents else "EMPTY")
-            self.tell("TABLE_SCAN_COMPLETED", scanned_collection=name, total_rows_scanned=documents, status=status)
+            status = self._early_end.get(name) or ("SUCCEEDED" if documents else "EMPTY")
+            self.notify("TABLE_SCAN_COMPLETED", scanned_collection=name, total_rows_scanned=documents, status=status)
 
-    def remaining(self) -> list[Chunk]:
-        """What another snapshot must take over from one that was closed."""
+    def unfinished(self) -> list[Chunk]:
+        """Return the chunks that are not done. After `SnapshotRun.close`, another snapshot can take them over."""
         return [chunk for chunk in self._plan.chunks if chunk.number not in self._done]
 
     @property
-    def all_claimed(self) -> bool:
+    def all_taken(self) -> bool:
+        """Return True if every chunk is claimed or done."""
         return len(self._taken) == len(self._plan.chunks)
 
     @property
     def is_complete(self) -> bool:
+        """Return True if every chunk is done."""
         return len(self._done) == len(self._plan.chunks)
 
-    def tell(self, kind: NotificationType, **more: Any) -> None:
-        """Under the signal's id, where one asked for the snapshot."""
-        self._notifications.notify(
-            _AGGREGATES[self._plan.kind], kind, self._plan.signal or self._id, snapshot_id=self._id, **more
+    def notify(self, kind: NotificationType, **details: Any) -> None:
+        """Send a notification.
+
+        Its id is the key of the signal that requested the snapshot, or else the snapshot's id.
+        """
+        self._notifications.tell(
+            _AGGREGATES[self._plan.kind], kind, self._plan.signal or self._id, snapshot_id=self._id, **details
         )

@@ -1,4 +1,4 @@
-"""Snapshots as bronze remembers them: what was planned, what has landed, and whether that is everything."""
+"""Reports on the snapshots in bronze: their progress, and the check of their certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.snapshot.plan import Plan, is_held, paused_seconds
+from pipelines.jobs.snapshot.plan import Plan, is_paused, paused_seconds
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.timestamps import utc
 from pipelines.source.ranges import covers_all_ids
@@ -21,50 +21,55 @@ from pipelines.source.ranges import covers_all_ids
 
 @dataclass(frozen=True)
 class SnapshotState:
-    """One snapshot."""
+    """Progress of one snapshot."""
 
     snapshot_id: str
     kind: str
     """``initial``, ``incremental`` or ``blocking``."""
     state: str
-    """``running``, ``paused``, ``completed``, ``stopped``, or ``replaced``: it has not ended, and a later one has begun."""
+    """``running``, ``paused``, ``completed``, ``stopped``, or ``replaced`` (a later snapshot began before its end)."""
     begun_at: datetime
     completed_at: datetime | None
     collections: int
     chunks: int
     landed: int
+    """Chunks in bronze."""
     discarded: int
+    """Chunks that were left out: their collection was gone or excluded, or a signal stopped them."""
     documents: int
     paused_seconds: float
-    """All its pauses together; one that goes on counts until now."""
+    """Total duration of the pauses, in seconds. A pause that is not over counts until now."""
 
 
 @dataclass(frozen=True)
 class CollectionCheck:
-    """The certificate of one collection of a snapshot, held against bronze."""
+    """Check of one collection's snapshot certificate against bronze."""
 
     collection: str
     tiles: bool
-    """The planned chunks reach from MinKey to MaxKey without a hole or an overlap."""
+    """True: the planned chunks cover MinKey to MaxKey without a hole or an overlap."""
     chunks: int
     missing: int
-    """Chunks that have not landed."""
+    """Chunks that are not in bronze."""
     discarded: int
-    """Chunks of a collection that was gone."""
+    """Chunks of a collection that was dropped or excluded."""
     stopped: int
-    """Chunks that a signal took out."""
+    """Chunks that a signal stopped."""
     documents: int
-    """As the chunks' manifests count them."""
+    """Number of documents in the manifests of the chunks."""
     rows: int
-    """As they stand in bronze."""
+    """Number of READ rows in bronze."""
 
     @property
     def holds(self) -> bool:
+        """Return True if bronze holds every document of the collection."""
         return self.tiles and not self.missing and not self.stopped and self.documents == self.rows
 
 
 def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
-    """I/O: reads the snapshots' control rows; newest first.
+    """Return all snapshots of the source, newest first.
+
+    I/O: reads the snapshots' control rows in bronze.
 
     Raises:
         ConfigurationError: Nothing has been captured from this source.
@@ -78,10 +83,12 @@ def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
 
 
 def verify_snapshot(ctx: JobContext, snapshot_id: str | None = None) -> list[CollectionCheck]:
-    """I/O: reads a snapshot's control rows and counts its documents in bronze.
+    """Check the certificate of a snapshot, one result per collection.
+
+    I/O: reads the snapshot's control rows and counts its READ rows in bronze.
 
     Args:
-        snapshot_id: Default: the newest.
+        snapshot_id: None: the newest snapshot.
 
     Raises:
         ConfigurationError: There is no such snapshot.
@@ -95,28 +102,28 @@ def verify_snapshot(ctx: JobContext, snapshot_id: str | None = None) -> list[Col
         (F.col("snapshot_id") == wanted) & (F.col("op") == "r")
     )
     rows = {row["chunk"]: row["count"] for row in reads.groupBy("chunk").count().collect()}
-    return checks(control, rows)
+    return check_certificate(control, rows)
 
 
-def checks(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck]:
-    """The certificate of each collection. Pure.
+def check_certificate(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck]:
+    """Compare the plan and the manifests of a snapshot with its rows in bronze, by collection. Pure.
 
     Args:
         control: All control rows of one snapshot.
-        rows: READ rows in bronze by chunk.
+        rows: Number of READ rows in bronze, by chunk number.
     """
     plan = next(Plan.from_json(row["after"]) for row in control if row["operation_type"] == "plan")
     landed = {
         row["chunk"]: json.loads(row["after"])["documents"] for row in control if row["operation_type"] == "chunk"
     }
-    out = {row["chunk"]: json.loads(row["after"]) for row in control if row["operation_type"] == "discarded"}
-    stopped = {number for number, reason in out.items() if "stopped_by" in reason} - landed.keys()
-    discarded = out.keys() - stopped
-    found = []
+    left_out = {row["chunk"]: json.loads(row["after"]) for row in control if row["operation_type"] == "discarded"}
+    stopped = {number for number, reason in left_out.items() if "stopped_by" in reason} - landed.keys()
+    discarded = left_out.keys() - stopped
+    results = []
     for collection in sorted({chunk.collection for chunk in plan.chunks}, key=str):
         chunks = [chunk for chunk in plan.chunks if chunk.collection == collection]
         numbers = {chunk.number for chunk in chunks}
-        found.append(
+        results.append(
             CollectionCheck(
                 collection=str(collection),
                 tiles=covers_all_ids([chunk.range for chunk in chunks]),
@@ -128,7 +135,7 @@ def checks(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck
                 rows=sum(rows.get(number, 0) for number in numbers),
             )
         )
-    return found
+    return results
 
 
 def _control_rows(ctx: JobContext) -> list[Row]:
@@ -143,18 +150,18 @@ def _control_rows(ctx: JobContext) -> list[Row]:
 
 def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
     plan = Plan.from_json(planned["after"])
-    marks = [
+    history = [
         (row["operation_type"], utc(row["captured_at"])) for row in sorted(rows, key=lambda row: row["captured_at"])
     ]
-    words = [word for word, _ in marks]
-    going_on = "paused" if is_held(words) else "running"
-    ended = next((word for word in ("completed", "stopped") if word in words), None)
+    row_types = [kind for kind, _ in history]
+    unfinished = "paused" if is_paused(row_types) else "running"
+    ended = next((kind for kind in ("completed", "stopped") if kind in row_types), None)
     completed = next((row["captured_at"] for row in rows if row["operation_type"] == "completed"), None)
     landed = [json.loads(row["after"])["documents"] for row in rows if row["operation_type"] == "chunk"]
     return SnapshotState(
         snapshot_id=planned["snapshot_id"],
         kind=plan.kind,
-        state=ended or (going_on if newest else "replaced"),
+        state=ended or (unfinished if newest else "replaced"),
         begun_at=utc(planned["captured_at"]),
         completed_at=utc(completed),
         collections=len(plan.collections),
@@ -162,5 +169,5 @@ def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
         landed=len(landed),
         discarded=sum(row["operation_type"] == "discarded" for row in rows),
         documents=sum(landed),
-        paused_seconds=round(paused_seconds(marks, datetime.now(UTC) if newest else marks[-1][1]), 3),
+        paused_seconds=round(paused_seconds(history, datetime.now(UTC) if newest else history[-1][1]), 3),
     )

@@ -1,4 +1,4 @@
-"""One snapshot: captured collections in `_id` ranges, read on the executors, each chunk one commit with its manifest."""
+"""One snapshot: read ranges of `_id` on the executors. Each chunk is one commit with its manifest."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from functools import partial
 from typing import Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.manifest_rows import manifest_row
 from pipelines.bronze.offsets import Committed
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import ContractError, RetriableError, StrandlineError
-from pipelines.io.append_result import AlreadyAppended, Appended
+from pipelines.io.append_result import AlreadyAppended
 from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
 from pipelines.jobs.snapshot.chunk_task import ChunkReader
-from pipelines.jobs.snapshot.plan import Chunk, Plan, is_held, make_plan, paused_seconds
+from pipelines.jobs.snapshot.control_rows import append_control_row, read_control_rows
+from pipelines.jobs.snapshot.plan import Chunk, Plan, make_plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
 from pipelines.model.snapshot_policy import SnapshotHook, query_document
-from pipelines.model.timestamps import utc
 from pipelines.source.client import find_incarnation, open_client, translate_errors
-from pipelines.source.ranges import ReadOptions
+from pipelines.source.ranges import Reading
 
 _log = logging.getLogger("strandline.snapshot")
-_PAUSED_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class SnapshotRun:
-    """Runs beside the stream in threads, one for each lane; resumes at the first chunk that is not in bronze."""
+    """A snapshot that runs beside the stream, with one thread per lane. It reads only chunks that are not in bronze
+    yet.
+
+    Args:
+        done: Chunks that earlier runs have finished: chunk number → number of documents.
+        ended: An earlier run has committed the completion row.
+        control_history: ``operation_type`` and time of the control rows so far, oldest first.
+    """
 
     def __init__(
         self,
@@ -50,62 +55,63 @@ class SnapshotRun:
         *,
         paused: bool = False,
         ended: bool = False,
-        marks: Sequence[tuple[str, datetime]] = (),
+        control_history: Sequence[tuple[str, datetime]] = (),
     ) -> None:
         self._session, self._writer, self._selection = session, session.writer, session.selection
         self.id, self.plan, self._ended = snapshot_id, plan, ended
-        self.progress = Progress(snapshot_id, plan, done, session.notifications, held=paused)
-        self._marks = list(marks)
-        self._resumes = len(done)
+        self.progress = Progress(snapshot_id, plan, done, session.notifications, paused=paused)
+        self._control_history = list(control_history)
+        self._done_before = len(done)
         self._pool = ThreadPoolExecutor(max_workers=plan.lanes, thread_name_prefix="strandline-snapshot")
         self._lanes: list[Future[int]] = []
         self._stop = threading.Event()
         self.paused = paused
-        self.is_whole_and_new = not done and plan.kind == "initial"
+        self.is_new_initial = not done and plan.kind == "initial"
 
     @staticmethod
-    def of(session: CaptureSession, last: Committed) -> SnapshotRun | None:
-        """I/O: reads the plan of the snapshot that *last* names and what of it has landed; plans and commits it where there is none yet.
-        None where no snapshot is under way. Whatever is not the first batch of all has something before it, and sweeps."""
+    def resume_or_plan(session: CaptureSession, last: Committed) -> SnapshotRun | None:
+        """Return the snapshot that the batch *last* names. None: the batch names no snapshot.
+
+        I/O: reads the plan and the finished chunks from bronze. If there is no plan, lists the source's collections and
+        commits one. A snapshot that starts after the first batch also sweeps.
+        """
         if last.snapshot_id is None:
             return None
-        writer = session.writer
-        rows = writer.tables.read(writer.table).where(
-            (F.col("op") == "snapshot") & (F.col("snapshot_id") == last.snapshot_id)
-        )
-        found = rows.select("operation_type", "chunk", "after", "captured_at").orderBy("captured_at").collect()
-        plans = [row["after"] for row in found if row["operation_type"] == "plan"]
-        if not plans:
+        stored = read_control_rows(session.writer, last.snapshot_id)
+        if stored is None:
             plan = session.retry(lambda: make_plan(session, sweeps=last.batch > 1))
-            if not _append_manifest(writer, last.snapshot_id, "plan", -1, plan.to_json()):
-                return SnapshotRun.of(session, last)  # another capture has planned it in the meantime: that plan counts
+            if not append_control_row(session.writer, last.snapshot_id, "plan", -1, plan.to_json()):
+                return SnapshotRun.resume_or_plan(session, last)  # another capture has committed its plan first
             return SnapshotRun(session, last.snapshot_id, plan, {})
-        read = [row for row in found if row["operation_type"] in ("chunk", "discarded")]
-        done = {row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in read}
-        words = [row["operation_type"] for row in found]
-        plan = Plan.from_json(plans[0])
-        marks = [(row["operation_type"], utc(row["captured_at"])) for row in found]
         return SnapshotRun(
-            session, last.snapshot_id, plan, done, paused=is_held(words), ended="completed" in words, marks=marks
+            session,
+            last.snapshot_id,
+            stored.plan,
+            stored.done,
+            paused=stored.paused,
+            ended=stored.ended,
+            control_history=stored.history,
         )
 
     @staticmethod
-    def begin(session: CaptureSession, snapshot_id: str, plan: Plan, *, paused: bool = False) -> SnapshotRun:
-        """I/O: commits *plan*, and that it waits (*paused*). It is read once a batch names *snapshot_id*."""
-        _append_manifest(session.writer, snapshot_id, "plan", -1, plan.to_json())
+    def create(session: CaptureSession, snapshot_id: str, plan: Plan, *, paused: bool = False) -> SnapshotRun:
+        """Create a snapshot. Its chunks are read after a batch names *snapshot_id*.
+
+        I/O: appends *plan* to bronze, and a pause if *paused* is set.
+        """
+        append_control_row(session.writer, snapshot_id, "plan", -1, plan.to_json())
         if paused:
-            _append_manifest(session.writer, snapshot_id, "paused", -1, "{}")
-        return SnapshotRun(
-            session, snapshot_id, plan, {}, paused=paused, marks=[("paused", datetime.now(UTC))] if paused else ()
-        )
+            append_control_row(session.writer, snapshot_id, "paused", -1, "{}")
+        history = [("paused", datetime.now(UTC))] if paused else []
+        return SnapshotRun(session, snapshot_id, plan, {}, paused=paused, control_history=history)
 
     def start(self) -> None:
-        """Idempotent."""
+        """Start the lanes. Idempotent."""
         if self._lanes:
             return
-        kind: NotificationType = "IN_PROGRESS" if self._resumes else "STARTED"
-        self.progress.tell(
-            kind, data_collections=self.plan.collections, chunks=len(self.plan.chunks), chunks_done=self._resumes
+        kind: NotificationType = "IN_PROGRESS" if self._done_before else "STARTED"
+        self.progress.notify(
+            kind, data_collections=self.plan.collections, chunks=len(self.plan.chunks), chunks_done=self._done_before
         )
         self._lanes = [self._pool.submit(self._run_lane, lane) for lane in range(self.plan.lanes)]
 
@@ -115,32 +121,36 @@ class SnapshotRun:
 
     @property
     def holds_stream(self) -> bool:
-        """Whether the stream is to wait. Raises what a lane failed with."""
-        return self.plan.kind == "blocking" and not self.paused and not self.is_read
+        """Return True if the stream must wait for this snapshot. Raises the error of a failed lane."""
+        return self.plan.kind == "blocking" and not self.paused and not self.is_fully_read
 
     @property
-    def is_read(self) -> bool:
-        """Whether all lanes have ended, and nothing is left. Raises what a lane failed with."""
+    def is_fully_read(self) -> bool:
+        """Return True if all lanes have ended and all chunks are done. Raises the error of a failed lane."""
         for lane in self._lanes:
             if lane.done():
                 lane.result()
         return all(lane.done() for lane in self._lanes) and self.progress.is_complete
 
-    def completed(self) -> bool:
-        """I/O: whether it is read; the row that says so has landed then."""
-        if not self.is_read:
+    def commit_completion(self) -> bool:
+        """Return True if the snapshot is fully read. Its completion row is committed then.
+
+        I/O: appends the completion row to bronze; writes notifications.
+        """
+        if not self.is_fully_read:
             return False
-        if not self._ended:  # else an earlier run landed that row, and ended before the batch that tells of it
-            content = {"chunks": len(self.plan.chunks), "documents_of_this_run": self.documents}
-            _append_manifest(self._writer, self.id, "completed", len(self.plan.chunks), json.dumps(content))
+        if not self._ended:  # an earlier run may have committed the row and crashed before the next batch
+            chunks = len(self.plan.chunks)
+            content = json.dumps({"chunks": chunks, "documents_of_this_run": self.documents})
+            append_control_row(self._writer, self.id, "completed", chunks, content)
             self._ended = True
-        self.tell_end("COMPLETED", paused_seconds=self.paused_seconds)
+        self.notify_end("COMPLETED", paused_seconds=self.paused_seconds)
         self._session.notifications.flush()
         return True
 
-    def tell_end(self, kind: Literal["COMPLETED", "ABORTED"], **more: object) -> None:
-        """Tell the notifications, and the hooks of a snapshotter, how the snapshot ended. A hook that fails stops nothing."""
-        self.progress.tell(kind, data_collections=self.plan.collections, **more)
+    def notify_end(self, kind: Literal["COMPLETED", "ABORTED"], **details: object) -> None:
+        """Send a notification of the end, and call the snapshotter's hook. An error of the hook is only logged."""
+        self.progress.notify(kind, data_collections=self.plan.collections, **details)
         settings = self._session.settings
         hook: SnapshotHook = "snapshot_completed" if kind == "COMPLETED" else "snapshot_aborted"
         call = getattr(settings.snapshotter, hook, None) if self.plan.kind == "initial" else None
@@ -148,114 +158,138 @@ class SnapshotRun:
             return
         try:
             call()
-        except Exception as error:  # noqa: BLE001  # why: it is somebody else's code, and the snapshot has ended all the same
+        except Exception as error:  # noqa: BLE001  # why: it is a user's code, and the snapshot has ended
             name = settings.snapshot_mode_custom_name
             _log.error("%s of the snapshotter %s failed: %s: %s", hook, name, type(error).__name__, error)
 
     def pause(self) -> bool:
-        """Claim no more chunks. False while one is in hand, which still lands: call again."""
-        if not self.paused and self.progress.hold():
+        """Claim no more chunks. Return False while a chunk is in progress: call again after its commit."""
+        if not self.paused and self.progress.pause():
             self.paused = True
-            self._marks.append(("paused", datetime.now(UTC)))
+            self._control_history.append(("paused", datetime.now(UTC)))
         return self.paused
 
     def resume(self) -> None:
         """Claim chunks again."""
-        self._marks.append(("resumed", datetime.now(UTC)))
-        self.paused = self.progress.held = False
+        self._control_history.append(("resumed", datetime.now(UTC)))
+        self.paused = self.progress.paused = False
 
     @property
     def paused_seconds(self) -> float:
-        """Duration of all pauses until now, in seconds, those of earlier runs included."""
-        return round(paused_seconds(self._marks, datetime.now(UTC)), 3)
+        """Total duration of the pauses until now, in seconds. Pauses in earlier runs count."""
+        return round(paused_seconds(self._control_history, datetime.now(UTC)), 3)
 
     @property
     def documents(self) -> int:
-        """Landed by this run, as far as its lanes have ended."""
+        """Number of documents that the ended lanes of this run have committed."""
         return sum(lane.result() for lane in self._lanes if lane.done() and lane.exception() is None)
 
     def close(self) -> int:
-        """Let the chunks in hand end, start no other; documents landed by this run."""
+        """Wait for the chunks in progress; start no more.
+
+        Return the number of documents that this run has committed.
+        """
         self._stop.set()
         self._pool.shutdown(wait=True)
         return self.documents
 
-    def said(self, word: str, content: str, numbers: Iterable[int] = (-1,)) -> list[pa.Table]:
-        """Control rows of this snapshot, for a batch to hold. *content*: JSON."""
+    def control_rows(self, kind: str, content: str, chunks: Iterable[int] = (-1,)) -> list[pa.Table]:
+        """Return control rows of this snapshot, one per chunk, for the next batch.
+
+        Args:
+            kind: ``operation_type`` of the rows.
+            content: JSON.
+            chunks: Chunk numbers. -1: the snapshot as a whole.
+        """
         stamp = ChunkStamp(self._writer.stamp(), self.id, -1, "", "", None, 0, 0)
-        return [manifest_table(replace(stamp, chunk=number), word, content) for number in numbers]
+        return [manifest_table(replace(stamp, chunk=number), kind, content) for number in chunks]
 
     def _run_lane(self, lane: int) -> int:
         documents = 0
         self._stop.wait(self._session.settings.snapshot_delay_ms / 1000)
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
-            if self._claimed(chunk):
+            if self._wait_and_claim(chunk):
                 try:
-                    documents += retry_chunk(partial(self._land, chunk, lane), self._session.retry_policy, self._stop)
+                    documents += retry_chunk(
+                        partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
+                    )
                 except RetriableError:
                     if self._stop.is_set():  # the next run reads it
                         break
                     raise
         return documents
 
-    def _claimed(self, chunk: Chunk) -> bool:
-        """Wait while the snapshot or its source is paused. Return True if this lane is to read *chunk*."""
+    def _wait_and_claim(self, chunk: Chunk) -> bool:
+        """Wait while the snapshot or its source is paused. Return True if this lane has claimed *chunk*."""
         while not self._stop.is_set() and not self.progress.is_taken(chunk):
-            if self.progress.held:
-                self._stop.wait(_PAUSED_SECONDS)
-            elif self._may_go_on() and self.progress.claim(chunk):
+            if self.progress.paused:
+                self._stop.wait(_POLL_SECONDS)
+            elif self._wait_for_gate() and self.progress.claim(chunk):
                 return True
         return False
 
-    def _may_go_on(self) -> bool:
-        """False once this run is to end. Where the source is stopped it ends by the stream's loop; if that has not looked before the source
-        is started again, the snapshot goes on."""
-        while not self._session.gate.wait_until_running(self._stop):
-            if self._stop.wait(_PAUSED_SECONDS):
+    def _wait_for_gate(self) -> bool:
+        """Wait while the source is paused or stopped. Return False if this run must end.
+
+        The stream's loop ends a stopped run. If the source restarts before the loop checks, the snapshot continues.
+        """
+        while not self._session.gate.passes(self._stop):
+            if self._stop.wait(_POLL_SECONDS):
                 return False
         return True
 
-    def _land(self, chunk: Chunk, lane: int) -> int:
-        """One chunk, one commit, read under the name that the planned collection has now. One that is gone, or that the filters leave out
-        under that name or since, is discarded, with a row that says so."""
+    def _read_chunk(self, chunk: Chunk, lane: int) -> int:
+        """Read and commit one chunk, and return its number of documents.
+
+        The chunk is read under the current name of its collection. It is discarded, with a control row, if the
+        collection was dropped or the filters exclude its current name.
+
+        I/O: reads the source; one commit to bronze. Idempotent by the chunk's transaction number.
+        """
         writer = self._writer
         app_id = writer.app_id(self.id, lane)
         with closing(open_client(self._session.options)) as client, translate_errors(f"looking for {chunk.collection}"):
-            now = find_incarnation(client, chunk.collection)
-        selected = self._selection.admits(now.db, now.name) if now is not None else None
-        if now is None or not selected:
-            reason = json.dumps({"namespace": str(now or chunk.collection), "selected": selected})
-            _append_manifest(writer, self.id, "discarded", chunk.number, reason, app_id)
+            current = find_incarnation(client, chunk.collection)
+        selected = self._selection.admits(current.db, current.name) if current is not None else None
+        if current is None or not selected:
+            reason = json.dumps({"namespace": str(current or chunk.collection), "selected": selected})
+            append_control_row(writer, self.id, "discarded", chunk.number, reason, app_id)
             self.progress.finish(chunk, 0, skipped="SKIPPED")
             return 0
-        reading = ReadOptions(
+        reading = Reading(
             self._selection.fields, query_document(chunk.query), self._session.settings.snapshot_fetch_size
         )
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
-        stamp = ChunkStamp(writer.stamp(), self.id, chunk.number, now.db, now.name, now.uuid, 0, 0, kind, now.capped)
-        reader = ChunkReader(self._session.options, now, chunk.range, stamp, writer.stored_json, reading)
+        stamp = ChunkStamp(
+            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, 0, 0, kind, current.capped
+        )
+        reader = ChunkReader(self._session.options, current, chunk.range, stamp, writer.stored_json, reading)
         try:
-            landed = writer.append_read(reader, app_id=app_id, sequence=chunk.number)
+            result = writer.append_read(reader, app_id=app_id, sequence=chunk.number)
         except StrandlineError:
             raise
-        except Exception:  # Spark does not tell what its executor met: what fails for good is found out here
-            with suppress(ContractError):  # it was dropped meanwhile, and the next attempt discards the chunk
+        except (
+            Exception
+        ):  # Spark hides the executor's error: run the query here, to raise an error that no retry can cure
+            with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
                 reader.check()
             raise
-        if isinstance(landed, AlreadyAppended):
-            return self._landed_by_another(chunk)
-        documents = landed.rows - 1  # the manifest is a row, too
+        if isinstance(result, AlreadyAppended):
+            return self._finish_appended_chunk(chunk)
+        documents = result.rows - 1  # the manifest is a row, too
         DOCUMENTS.inc(documents)
         self._session.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents
 
-    def _landed_by_another(self, chunk: Chunk) -> int:
-        """Go on behind a chunk that another capture of this lineage landed: the stream's next batch decides which of them ends.
+    def _finish_appended_chunk(self, chunk: Chunk) -> int:
+        """Mark a chunk as done that another capture of this lineage has committed. Return 0.
+
+        The next batch of the stream decides which of the two captures is fenced.
 
         Raises:
             FencedError: The lineage has ended.
-            BronzeRestored: A RESTORE took the chunk out of bronze.
+            BronzeRestored: A RESTORE removed the chunk from bronze.
         """
         row = manifest_row(self._writer.tables, self._writer.table, self.id, chunk.number, ("chunk", "discarded"))
         if row is None:
@@ -263,22 +297,3 @@ class SnapshotRun:
         skipped = "SKIPPED" if row["operation_type"] == "discarded" else None
         self.progress.finish(chunk, int(json.loads(row["after"]).get("documents", 0)), skipped=skipped)
         return 0
-
-
-def _append_manifest(
-    writer: BronzeWriter, snapshot_id: str, what: str, number: int, content: str, app_id: str | None = None
-) -> bool:
-    """One control row of the snapshot, exactly once. False: another capture of this lineage landed it.
-
-    Raises:
-        FencedError: The lineage has ended.
-        BronzeRestored: A RESTORE took the row out of bronze.
-    """
-    stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
-    rows, app_id = manifest_table(stamp, what, content), app_id or writer.app_id(snapshot_id, what)
-    if isinstance(writer.append_once(rows, app_id=app_id, sequence=max(number, 0)), Appended):
-        return True
-    words = ("chunk", "discarded") if what == "discarded" else (what,)
-    if manifest_row(writer.tables, writer.table, snapshot_id, number, words) is None:
-        raise writer.refusal(f"the {what} row of the snapshot")
-    return False

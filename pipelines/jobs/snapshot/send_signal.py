@@ -1,4 +1,4 @@
-"""A signal from the command line or a notebook: a row that a running capture finds, or the next one at its start."""
+"""Send a signal from the command line or a notebook to a running capture, or to the next one at its start."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from pipelines.model.signal import Refused, Signal, order_of
 
 
 def send_signal(ctx: JobContext, kind: str, data: Mapping[str, Any], *, by: str) -> Signal:
-    """I/O: one row in ``control.signals``.
+    """Send a signal, and return it.
+
+    I/O: inserts one row into ``control.signals``.
 
     Args:
+        by: Name of the user, stored with the signal.
         kind: ``execute-snapshot``, ``stop-snapshot``, ``pause-snapshot``, ``resume-snapshot`` or ``log``.
 
     Raises:
-        ConfigurationError: Nobody could act upon it, or nobody listens; nothing was written.
+        ConfigurationError: The signal is invalid, or capture does not read this channel. No row was written.
     """
     signal = Signal(uuid.uuid4().hex, kind, json.dumps(data), datetime.now(UTC), by)
     order = order_of(signal)
@@ -31,23 +34,23 @@ def send_signal(ctx: JobContext, kind: str, data: Mapping[str, Any], *, by: str)
         )
     if "table" not in ctx.settings.capture.signal_enabled_channels:
         raise ConfigurationError(
-            "capture.signal_enabled_channels leaves the table out",
-            next_step="add table to it and start the capture anew",
+            "capture.signal_enabled_channels does not contain table, so capture reads no signal from the table",
+            next_step="add table to it and restart the capture",
         )
     send(ctx.tables, ctx.settings.source.name, [signal])
     return signal
 
 
 def conditions_of(filters: Sequence[str]) -> list[dict[str, str]]:
-    """``additional-conditions`` from ``db.collection={…}``.
+    """Return ``additional-conditions`` of a signal from texts ``db.collection={…}``. Pure.
 
     Raises:
-        ConfigurationError: One has no name, or no query.
+        ConfigurationError: A text has no name or no query.
     """
-    found = []
+    conditions = []
     for text in filters:
         name, _, query = text.partition("=")
         if not name or not query:
             raise ConfigurationError(f"{text!r} is no filter", next_step="write it like 'db.collection={\"field\": 1}'")
-        found.append({"data-collection": name, "filter": query})
-    return found
+        conditions.append({"data-collection": name, "filter": query})
+    return conditions

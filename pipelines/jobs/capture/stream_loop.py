@@ -1,0 +1,107 @@
+"""The loop of a capture: read batches from the change stream, process signals, commit to bronze."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from pipelines.bronze.event import parse_event
+from pipelines.bronze.offsets import Committed
+from pipelines.control.signal_inbox import Inbox
+from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
+from pipelines.jobs.capture.batch_committer import BatchCommitter
+from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
+from pipelines.jobs.capture.oversize_events import OversizeEvents
+from pipelines.jobs.capture.signal_handler import SignalHandler
+from pipelines.jobs.capture.source_signals import SourceSignals
+from pipelines.jobs.capture_session import CaptureSession
+from pipelines.source.change_stream import ChangeBatch, StreamReader
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """Counts of one run."""
+
+    writer: str
+    """Id of the run's writer."""
+    batch: int
+    """Number of the last committed batch."""
+    events: int
+    """Change events committed by this run."""
+    documents: int
+    """Snapshot documents committed by this run."""
+
+
+class StreamLoop:
+    """Commits the batches of a reader, and a heartbeat if only the resume token moved."""
+
+    def __init__(self, session: CaptureSession, last: Committed, inbox: Inbox) -> None:
+        self._session = session
+        self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
+        self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
+        self._source_signals = SourceSignals(session.selection, inbox)
+        self._oversize = OversizeEvents(session)
+        self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
+        self._streams = session.settings.snapshot_policy.streams
+        self._events = 0
+
+    def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
+        """Read until *target* or until the run must end.
+
+        I/O: reads the source; writes bronze and the control tables.
+
+        Args:
+            target: Token data at which the run ends. None: it ends by *stop* or by an operator.
+        """
+        self._snapshot.start()
+        try:
+            self._follow(reader, target, stop)
+        finally:
+            documents = self._snapshot.close()
+        self._session.notifications.flush()
+        return CaptureResult(self._session.writer.writer, self._committer.last.batch, self._events, documents)
+
+    def _follow(self, reader: StreamReader, target: str | None, stop: threading.Event) -> None:
+        committed_at = time.monotonic()
+        with closing(reader.batches(lambda: self._may_continue(stop))) as batches:
+            for batch in batches:
+                if not self._signals.process(stop):
+                    return
+                change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
+                caught_up = not self._streams or (target is not None and change.token_data >= target)
+                ending = (caught_up and self._signals.is_idle) or not self._session.gate.passes(stop)
+                due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
+                if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
+                    self._commit(change)
+                    committed_at = time.monotonic()
+                if ending:
+                    return
+
+    def _may_continue(self, stop: threading.Event) -> bool:
+        """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
+        self._snapshot.raise_failure()
+        return self._session.gate.passes(stop)
+
+    def _commit(self, change: ChangeBatch) -> None:
+        planned = self._snapshot.plan_renamed(change.events)
+        self._oversize.record(change.oversize_events)
+        self._committer.commit(change, self._snapshot.snapshot_id)
+        if planned:
+            self._snapshot.start()
+        self._events += len(change.events)
+        _count(change.events)
+        self._session.report("events", len(change.events))
+
+
+def _count(events: Sequence[bytes]) -> None:
+    """Update the metrics of the stream. *events*: one committed batch."""
+    EVENTS.inc(len(events))
+    if not events:
+        BEHIND_SOURCE.set(0)
+        return
+    seconds = parse_event(events[-1]).seconds
+    LAST_EVENT.set(seconds)
+    BEHIND_SOURCE.set(max(0.0, time.time() - seconds))
