@@ -1,4 +1,4 @@
-"""Capture that ends before and after each of its commits, one after the other: what follows always finds its way."""
+"""Crash capture before and after each of its commits. The next run always recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way from source to silver, ended before and after each of its commits, one by one. The run ends with a line for each."""
+"""Crash before and after each commit between source and silver. The test report has one line per crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.model.tables import TableName
 Db = Database[dict[str, Any]]
 
 _PARTS = 3
-"""Tests of one process each; a process takes every third commit."""
+"""Number of tests. Each test crashes at every third commit."""
 
 
 def whole_way(ctx: JobContext) -> None:
@@ -83,7 +83,12 @@ def test_the_whole_way_survives_its_end_at_every_commit(
 
 
 def end_at(ctx: JobContext, database: Db, number: int, after: int, of: str, patched: pytest.MonkeyPatch) -> str | None:
-    """What the commit was and what was found behind it; None where there is none of that number to tables with *of* in their name."""
+    """Crash at one commit, run everything again, and describe the result. None: there is no commit of that number.
+
+    Args:
+        number: Number of the commit, among commits to tables with *of* in their name.
+        after: 1: crash after the commit. 0: before it.
+    """
     tables = CrashingTables(ctx.spark, ctx.tables.lake, {"left": number, "after": after}, of=of)
     tables.commits_natively_too(patched)
     ending = JobContext(ctx.settings, ctx.spark, tables)
@@ -107,4 +112,5 @@ def end_at(ctx: JobContext, database: Db, number: int, after: int, of: str, patc
     version = ctx.tables.version(ctx.tables.names("silver")[0])
     whole_way(ctx)
     assert ctx.tables.version(ctx.tables.names("silver")[0]) == version, "what was healed is merged again and again"
-    return f"{tables.ended[0]}: silver equals the source, {bronze(ctx).where('batch IS NOT NULL').count()} streamed rows, each once"
+    streamed = bronze(ctx).where("batch IS NOT NULL").count()
+    return f"{tables.ended[0]}: silver equals the source, {streamed} streamed rows, each once"

@@ -1,4 +1,4 @@
-"""The process is killed, fenced, or wakes up late: bronze has every event once, silver equals the source."""
+"""A capture is killed, fenced, or resumes late: bronze has every event once, and silver equals the source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def kill_with_its_jvm(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def changing(database: Db) -> Iterator[None]:
-    """Someone writes all the time."""
+    """Write to the source during the block."""
     stop = threading.Event()
 
     def write() -> None:
@@ -212,7 +212,7 @@ def test_a_rival_that_begins_while_bronze_is_opened_is_a_rival(
 
 @dataclass(frozen=True)
 class OvertakenTables(Tables):
-    """Tables whose first batch somebody else commits, right before this one does."""
+    """Tables of a writer that loses a race: another process commits the first batch just before it."""
 
     overtaken: list[str] = field(default_factory=list)
 

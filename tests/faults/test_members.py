@@ -1,4 +1,4 @@
-"""Members of a replica set are cut off, killed, hang, leave and come back under load: bronze holds nothing that is rolled back."""
+"""Members of a replica set fail and return under load: bronze holds no write that MongoDB rolls back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Client = MongoClient[dict[str, Any]]
 
 
 class Cluster:
-    """Three members, and what is done to them."""
+    """A replica set of three members, and the failures it meets."""
 
     def __init__(self, server: EmbeddedMongod) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Cluster:
         return self.server.ports.index(int(address.split(":")[1]))
 
     def cut_off_and_kill_the_primary(self) -> None:
-        """What it alone has when it dies is rolled back when it returns, because the others have elected another one meanwhile."""
+        """Kill the primary with unreplicated writes. MongoDB rolls them back when the old primary returns."""
         primary = self.primary()
         with self.not_replicating([member for member in range(3) if member != primary]):
             time.sleep(2)
@@ -48,7 +48,7 @@ class Cluster:
 
     @contextmanager
     def not_replicating(self, members: Sequence[int]) -> Iterator[None]:
-        """As if nothing came through from the primary but its heartbeats."""
+        """Stop replication to *members* during the block. Heartbeats continue."""
         for mode in ("alwaysOn", "off"):
             for member in members:
                 with Client(f"mongodb://127.0.0.1:{self.server.ports[member]}/?directConnection=true") as direct:
@@ -57,14 +57,14 @@ class Cluster:
                 yield
 
     def hang(self, member: int) -> None:
-        """For longer than an election takes, where it is the primary."""
+        """Stop the process of *member* for longer than an election takes."""
         self.server.pause(member)
         time.sleep(9)
         self.server.resume(member)
         self.wait_for(members=3)
 
     def tag(self, member: int, name: str) -> str:
-        """A URI that reads from *member* alone, which will not become the primary."""
+        """Return a URI that reads from *member* only, and keep *member* from becoming the primary."""
         config = self.client.admin.command("replSetGetConfig")["config"]
         config["members"][member] |= {"tags": {"name": name}, "priority": 0}
         self.client.admin.command("replSetReconfig", config | {"version": config["version"] + 1})
@@ -81,7 +81,7 @@ class Cluster:
             self.wait_for(members=len(members))
 
     def wait_for(self, *, members: int) -> None:
-        """A primary, and so many members that hold data."""
+        """Wait for a primary and *members* members that hold data."""
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             with contextlib.suppress(mongo.PyMongoError):
@@ -94,7 +94,7 @@ class Cluster:
 
 @contextmanager
 def writing(client: Client) -> Iterator[list[int]]:
-    """Somebody writes all the time, and believes the primary alone (``w: 1``). Yields the keys that were acknowledged."""
+    """Write during the block with write concern ``w: 1``. Yield the acknowledged keys."""
     ended, acknowledged = threading.Event(), list[int]()
 
     def write() -> None:
@@ -124,7 +124,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def finds(cluster: Cluster, member: int, namespace: str) -> int:
-    """Reads of *namespace* by our clients that one member has served since its profiler runs."""
+    """Return the number of reads of *namespace* that a member has served since its profiler started."""
     with Client(f"mongodb://127.0.0.1:{cluster.server.ports[member]}/?directConnection=true") as direct:
         reads = {
             "ns": namespace,

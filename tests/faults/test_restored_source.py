@@ -1,4 +1,4 @@
-"""The source itself goes back in time: a server whose files were put back from a backup says nothing of it."""
+"""A source that was restored from a backup: the server does not report it, and capture must notice."""
 
 from __future__ import annotations
 

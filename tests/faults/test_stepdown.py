@@ -1,4 +1,4 @@
-"""An election while snapshot and stream run: nothing is lost, nothing comes twice."""
+"""An election during snapshot and stream: no event is lost, and no event is stored twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture is stopped by the operating system, and goes on when the source has another lineage."""
+"""A capture process is suspended (SIGSTOP) and resumes after the source got a new lineage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Mongo = MongoClient[dict[str, Any]]
 
 
 def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Popen[str]:
-    """A capture with a process group of its own, in which its JVM and its workers are."""
+    """Start a capture in its own process group, together with its JVM and workers."""
     env = os.environ | {
         "STRANDLINE_SOURCE__URI": uri,
         "STRANDLINE_SOURCE__NAME": "test",
@@ -46,7 +46,7 @@ def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Pope
 # scenario: Q05
 @needs_failpoints
 @pytest.mark.parametrize("engine", ["spark", pytest.param("native", marks=pytest.mark.long)])
-def test_a_process_that_was_stopped_with_a_chunk_in_hand_lands_nothing_behind_a_reset(
+def test_a_process_that_was_suspended_in_a_chunk_commits_nothing_after_a_reset(
     spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["spark", "native"]
 ) -> None:
     database.a.insert_many([{"_id": number} for number in range(4)])

@@ -1,4 +1,4 @@
-"""A committed position that cannot be used is lost history, however it is recognised; the verbs that help work with it."""
+"""An unusable committed offset counts as lost history, and the recovery commands still work."""
 
 from __future__ import annotations
 

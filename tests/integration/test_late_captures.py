@@ -1,4 +1,4 @@
-"""Captures that fall asleep, meet each other, or lose their table."""
+"""Captures that are delayed, run at the same time, or lose their table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MINUTE = 60.0
 
 
 class Sleepers:
-    """The first native captures that have read a chunk of a snapshot fall asleep before they commit it."""
+    """Delays the first native captures between the read and the commit of a snapshot chunk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, captures: int) -> None:
         commit = NativeEngine._commit

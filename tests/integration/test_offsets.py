@@ -1,4 +1,4 @@
-"""Positions that everybody can see and set: stop, show, alter, reset, start."""
+"""Offsets of a source: stop, show, alter, reset, start."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(ctx: JobContext) -> None:
 
 
 def out_of_reach(ctx: JobContext) -> JobContext:
-    """The same pipeline while its source does not answer."""
+    """Return the same pipeline with a source that does not answer."""
     nowhere = {"uri": SecretStr(f"mongodb://127.0.0.1:{free_ports(1)[0]}/"), "server_selection_timeout_ms": 300}
     source = ctx.settings.source.model_copy(update=nowhere)
     return JobContext(ctx.settings.model_copy(update={"source": source}), ctx.spark, ctx.tables)
@@ -199,8 +199,8 @@ RESERVED = (
 AWKWARD = ("exact", "_action", "key", "position", "op", "end", "held", "facts", "since", "base_op", "envelope", "batch")
 
 
-# promise 3: going forward loses events, and says so; a patch behind the gap waits for a document from behind it. The documents have
-# fields of all names that silver and its history use themselves (scenario: S06)
+# promise 3: a move forward loses events and records a gap; a later patch waits for a later document.
+# The documents have fields with the names that silver and its history use themselves (scenario: S06)
 def test_going_forward_leaves_a_gap_that_a_reset_heals(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

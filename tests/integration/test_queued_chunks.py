@@ -1,4 +1,4 @@
-"""Chunks of a snapshot that wait for their turn: what happens at the source meanwhile."""
+"""Changes at the source while snapshot chunks wait for their lane."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def wait_until(holds: Callable[[], object]) -> None:
         time.sleep(0.2)
 
 
-def said(ctx: JobContext, word: str) -> int:
-    """How many rows of bronze say so of a snapshot."""
+def control_rows(ctx: JobContext, kind: str) -> int:
+    """Return the number of control rows of type *kind* in bronze."""
     if not ctx.tables.exists(bronze_table("test")):
         return 0
-    return bronze(ctx).where((F.col("op") == "snapshot") & (F.col("operation_type") == word)).count()
+    return bronze(ctx).where((F.col("op") == "snapshot") & (F.col("operation_type") == kind)).count()
 
 
 def read(ctx: JobContext) -> Counter[str]:
@@ -51,7 +51,7 @@ def read(ctx: JobContext) -> Counter[str]:
 
 @contextmanager
 def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
-    """A capture beside the block, which it ends with; the list holds its result then."""
+    """Run a capture during the block. The list gets its result at the end."""
     stop, results = threading.Event(), list[CaptureResult]()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_capture, ctx, stop=stop)
@@ -68,7 +68,7 @@ def test_a_snapshot_waits_before_it_begins_and_the_stream_does_not(
     database.a.insert_many([{"_id": number} for number in range(5)])
     endless = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_delay_ms=600_000)
     with capturing(endless) as results:
-        wait_until(lambda: said(endless, "plan"))
+        wait_until(lambda: control_rows(endless, "plan"))
         database.a.update_one({"_id": 1}, {"$set": {"n": 1}})
         database.a.delete_one({"_id": 2})
         wait_until(lambda: bronze(endless).where("op IN ('u', 'd')").count() == 2)
@@ -99,12 +99,12 @@ def test_a_collection_that_is_made_anew_while_its_chunks_are_queued_is_streamed_
     quick = {"snapshot_delay_ms": _DELAY * 1000, "snapshot_chunk_size": 200, "snapshot_max_threads": 2}
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="always" if again else "initial", **quick)
     with capturing(ctx):
-        wait_until(lambda: said(ctx, "plan") == 1 + again)
+        wait_until(lambda: control_rows(ctx, "plan") == 1 + again)
         database.a.drop()
         database.a.insert_many([{"_id": number, "life": 2} for number in (1, 2, 9_000)])
-        wait_until(lambda: said(ctx, "completed") == 1 + again)
+        wait_until(lambda: control_rows(ctx, "completed") == 1 + again)
     assert read(ctx) - before == {"b": 600}
-    assert said(ctx, "discarded") == 3
+    assert control_rows(ctx, "discarded") == 3
     run_capture(pipeline(spark, mongo_uri, database.name, tmp_path), once=True)
     run_silver(ctx)
     assert_streamed_exactly_once(ctx)
@@ -124,9 +124,9 @@ def test_a_collection_that_is_made_anew_while_a_chunk_is_in_hand_is_streamed_and
         mongo.admin.command("waitForFailPoint", "failCommand", timesEntered=entered + 1, maxTimeMS=90_000)
         database.a.drop()
         database.a.insert_many([{"_id": number, "life": 2} for number in (1, 2, 9_000)])
-        wait_until(lambda: said(ctx, "completed"))
+        wait_until(lambda: control_rows(ctx, "completed"))
     assert read(ctx) == {}
-    assert said(ctx, "discarded") == 3
+    assert control_rows(ctx, "discarded") == 3
     run_capture(ctx, once=True)
     run_silver(ctx)
     assert_streamed_exactly_once(ctx)

@@ -50,7 +50,7 @@ def ask(ctx: JobContext, kind: str, **data: Any) -> str:
 
 
 def ask_raw(ctx: JobContext, *signals: tuple[str, str | None, str | None]) -> None:
-    """As SQL would, in this order, without a look at what it is."""
+    """Insert signals in this order without a check, as a user of SQL would."""
     start = datetime.now(UTC)
     rows = [
         Signal(key, kind, data, start + timedelta(milliseconds=number), "sql")
@@ -65,7 +65,7 @@ def told(ctx: JobContext) -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 def acted(ctx: JobContext) -> Counter[str]:
-    """How often each signal was acted upon."""
+    """Return the number of signal rows in bronze, by signal key."""
     return Counter(row["snapshot_id"] for row in bronze(ctx).where("op = 'signal'").collect())
 
 
@@ -82,7 +82,7 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
 
 @contextmanager
 def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
-    """A capture in another thread; it ends with the block."""
+    """Run a capture in another thread during the block. The list gets its result at the end."""
     stop, results = threading.Event(), list[CaptureResult]()
     running = threading.Thread(target=lambda: results.append(run_capture(ctx, stop=stop)))
     running.start()
@@ -239,7 +239,7 @@ def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_ch
 
 
 class AtPaused(logging.Handler):
-    """READ rows in bronze at the moment at which PAUSED is told."""
+    """Return the number of READ rows in bronze at the time of each PAUSED notification."""
 
     def __init__(self, ctx: JobContext) -> None:
         super().__init__()

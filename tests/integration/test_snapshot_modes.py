@@ -1,4 +1,4 @@
-"""When what exists already is read, and how much of it."""
+"""Snapshot modes: when existing documents are read, and which ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.model.table_schemas import NOTIFICATIONS
 
 Db = Database[dict[str, Any]]
 _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
-"""The server takes it, and cannot answer it for a document where n is 0."""
+"""A valid query that fails for documents with n = 0."""
 
 
 # scenario: A04, A07

@@ -1,4 +1,4 @@
-"""Change stream under server failures (failpoints): each event comes once, in order, or the reader raises one error."""
+"""The change stream under failpoints of the server: every event once and in order, or one clear error."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_retries_are_bounded_and_progress_resets_their_count(
 
 # scenario: F08, G04
 def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri: str, database: Db) -> None:
-    """A proxy drops large replies. The stripped event would arrive, but would not explain the lost connections."""
+    """A proxy drops large answers. Without its documents the event would pass: its size is not the cause."""
     retry_policy = RetryPolicy(connect_max_attempts=6, initial_delay_ms=5, max_delay_ms=20)
     with dropping(mongo_uri, answers_above=500_000) as uri, reading(uri, database, retry_policy=retry_policy) as stream:
         database.a.insert_one({"_id": 1, "heavy": "x" * 1_000_000})
@@ -121,7 +121,7 @@ def test_connections_that_are_lost_again_and_again_use_the_attempts_up(mongo_uri
 def test_a_quiet_stream_goes_on_after_lost_connections(
     mongo_uri: str, mongo: MongoClient[Any], database: Db, failures: int
 ) -> None:
-    """*failures* counts commands: the driver itself retries some of them once."""
+    """*failures* counts commands: the driver itself retries some of them."""
     with reading(mongo_uri, database) as stream, failing(mongo, "getMore aggregate", failures, closeConnection=True):
         for _ in range(5):
             stream.wait_at_most(seconds=15)
@@ -240,7 +240,7 @@ def test_a_stream_from_a_time_begins_with_the_event_of_that_time(mongo_uri: str,
 def test_a_reader_that_is_closed_leaves_no_cursor_behind(
     mongo_uri: str, mongo: MongoClient[Any], database: Db, read: int
 ) -> None:
-    """Close it while it waits for an event, between two events, and while it receives large events."""
+    """Close the reader while it waits for an event, between two events, or while it reads large events."""
 
     def cursors() -> int:
         idle = mongo.admin.aggregate([{"$currentOp": {"idleCursors": True}}, {"$match": {"cursor.tailable": True}}])

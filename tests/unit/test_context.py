@@ -1,4 +1,4 @@
-"""What is refused before anything is written."""
+"""Checks before the first write: log store, JDK, Spark settings."""
 
 from __future__ import annotations
 
@@ -158,10 +158,11 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
-    asked = f"import sys; sys.modules['{module}'] = None; from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
-    refused = ran(asked)
+    command = "from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    code_text = f"import sys; sys.modules['{module}'] = None; {command}"
+    refused = ran(code_text)
     assert refused.returncode == code, refused.stderr
     assert ("Traceback" in refused.stderr) == (code == 1), "another module that is missing is a defect"
     if code == 2:
         assert refused.stderr.splitlines()[-1].startswith("strandline: pyspark is not installed")
-        assert ran(asked.replace("status", "version")).returncode == 0
+        assert ran(code_text.replace("status", "version")).returncode == 0

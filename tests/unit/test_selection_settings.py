@@ -1,4 +1,4 @@
-"""What the settings of the selection mean, and which of them contradict each other."""
+"""Settings of the selection: their meaning and their contradictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def test_lists_of_the_selection_are_trimmed(conf: Path) -> None:
     write(
         conf,
         "here",
-        "capture: {field_exclude_list: ' *.a.b , c.d.e.f ', skipped_operations: ' c , d ', collection_exclude_list: ' a.b '}",
+        "capture: {field_exclude_list: ' *.a.b , c.d.e.f ', skipped_operations: ' c , d ', "
+        "collection_exclude_list: ' a.b '}",
     )
     capture = load_settings("here", conf).capture
     assert (capture.field_exclude_list, capture.skipped_operations, capture.collection_exclude_list) == (
@@ -115,7 +116,8 @@ def test_all_contradictions_of_the_selection_are_told_at_once(conf: Path) -> Non
     write(
         conf,
         "here",
-        "capture: {field_exclude_list: 'a.b, a.b._id', database_include_list: '(', skipped_operations: 'none,c', cursor_pipeline: x}",
+        "capture: {field_exclude_list: 'a.b, a.b._id', database_include_list: '(', "
+        "skipped_operations: 'none,c', cursor_pipeline: x}",
     )
     message = refusal(conf)
     for part in (

@@ -1,4 +1,4 @@
-"""What a signal asks for, as data: words and fields are Debezium's, and nothing from outside raises."""
+"""Parsing of signals: Debezium's words and fields. An invalid signal is refused and raises no error."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
         ),
     ],
 )
-def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
+def test_an_invalid_signal_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
     refused = order(kind, data)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
@@ -112,7 +112,7 @@ def test_what_nobody_can_act_upon_is_refused_with_a_reason(kind: str, data: Any,
 @pytest.mark.parametrize(
     "line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"]
 )
-def test_a_line_that_nobody_can_read_is_a_signal_that_is_refused(line: str) -> None:
+def test_an_unreadable_line_is_a_refused_signal(line: str) -> None:
     assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
 
 
@@ -147,25 +147,25 @@ def test_a_line_with_half_a_character_can_be_stored() -> None:
 
 
 def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
-    asked = order(
+    parsed = order(
         "execute-snapshot",
         {
             "data-collections": ["shop\\.a", '"shop"."my.b(1)"'],
             "additional-conditions": [{"data-collection": "shop\\.a", "filter": {"n": {"$gt": {"$numberLong": "4"}}}}],
         },
     )
-    assert isinstance(asked, Execute)
-    assert [asked.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
+    assert isinstance(parsed, Execute)
+    assert [parsed.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
         True,
         False,
         True,
         False,
     ]
-    assert asked.query_of("shop.a") == '{"n": {"$gt": {"$numberLong": "4"}}}'
-    assert asked.query_of("shop.my.b(1)") is None
+    assert parsed.query_of("shop.a") == '{"n": {"$gt": {"$numberLong": "4"}}}'
+    assert parsed.query_of("shop.my.b(1)") is None
 
 
-def test_a_signal_without_an_id_is_known_by_what_it_says() -> None:
+def test_a_signal_without_an_id_is_identified_by_its_content() -> None:
     now = datetime.now(UTC)
     twins = [Signal(None, "log", "{}", now), Signal("", "log", "{}", now)]
     assert len({signal.key for signal in twins}) == 1
@@ -209,7 +209,7 @@ def test_a_channel_and_where_it_comes_from_need_each_other(settings: dict[str, A
 
 
 # scenario: A16, A17
-def test_the_filters_to_json_an_earlier_run_say_what_it_admitted() -> None:
+def test_the_stored_filters_of_an_earlier_run_restore_its_selection() -> None:
     earlier = Selection.of("database", "shop", collections=["shop\\.[ab]"], excluded_databases=["x"])
     again = earlier_selection(Selection.of("database", "shop", match_mode="literal"), filters_to_json(earlier))
     assert [again.admits("shop", name) for name in ("a", "b", "c")] == [True, True, False]
