@@ -51,6 +51,6 @@ class CaptureSession:
         I/O: that of *operation*.
 
         Raises:
-            RetriableError: The retries are used up, or `stop` is set.
+            RetriableError: The retries are used up, or `stop` was set before a failure.
         """
         return self.retry_policy.call(operation, self.stop)

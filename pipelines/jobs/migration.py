@@ -1,4 +1,4 @@
-"""Migrate the tables of an older lake to this release's format. Every writing command calls it."""
+"""Migrate the tables of an older lake to this release's format. Commands that write call it."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ class OversizeEvents:
     def record(self, oversize: Sequence[OversizeEvent]) -> None:
         """Write dead letters for *oversize*, and read the documents of events that MongoDB could not send.
 
-        I/O: writes dead letters first, then appends READs to bronze. Call it before the events themselves are
-        committed:
-        silver then finds the READ when it folds a later patch. Idempotent: a dead letter has an id, and of two READs
-        the one with the larger position wins.
+        I/O: writes dead letters first, then appends READs to bronze. Idempotent: a dead letter has an id, and of two
+        READs the one with the larger position wins.
+
+        Call it before the events themselves are committed: then silver has the READ when it folds a later patch.
 
         Raises:
             ConfigurationError: The policy is not ``skip``. The dead letters are written; bronze is unchanged.

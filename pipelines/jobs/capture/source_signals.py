@@ -58,7 +58,7 @@ def is_signal(event: bytes, collection: Namespace) -> bool:
 def signal_of(event: bytes) -> Signal:
     """Return the signal of an insert event: ``{type: …, data: {…} or JSON}``.
 
-    The signal's id is the document's `_id`.
+    The signal's id is the document's `_id`, as JSON if it is no string.
     """
     span = rb.field(event, b"fullDocument")
     document = bson.decode(event[span[1] : span[2]], _OPTIONS) if span is not None else {}
