@@ -54,7 +54,8 @@ class StreamLoop:
         I/O: reads the source; writes bronze and the control tables.
 
         Args:
-            target: Token data at which the run ends. None: it ends by *stop* or by an operator.
+            target: Token data at which the run ends, if no signal or snapshot is left then. None: the run ends by *stop*
+                or by an operator.
         """
         self._snapshot.start()
         try:
@@ -92,11 +93,11 @@ class StreamLoop:
         if planned:
             self._snapshot.start()
         self._events += len(change.events)
-        _count(change.events)
+        _update_metrics(change.events)
         self._session.report("events", len(change.events))
 
 
-def _count(events: Sequence[bytes]) -> None:
+def _update_metrics(events: Sequence[bytes]) -> None:
     """Update the metrics of the stream. *events*: one committed batch."""
     EVENTS.inc(len(events))
     if not events:
