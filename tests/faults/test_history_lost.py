@@ -91,7 +91,7 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         )
         assert show_offset(ctx).batch == batch
         set_desired_state(ctx, "stopped", by="ops", why=None)
-        with pytest.raises(ConfigurationError, match="its oplog does not reach back to it"):
+        with pytest.raises(ConfigurationError, match="its oplog does not hold it"):
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
         set_desired_state(ctx, "running", by="ops", why=None)
 

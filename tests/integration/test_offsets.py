@@ -156,7 +156,7 @@ def test_targets_that_the_source_cannot_go_on_from_are_refused(
         "soon": "no token, time or table version",
         "99": "held no offset at version 99",
         '{"_data": 7}': "no document with _data",
-        "DEADBEEFDEADBEEF": "its oplog does not reach back to it",
+        "DEADBEEFDEADBEEF": "its oplog does not hold it",
         "2099-01-01T00:00:00+00:00": "future",
         "2107-01-01T00:00:00+00:00": "future",
         "1969-12-31T23:59:59+00:00": "is no token, time",

@@ -54,8 +54,8 @@ class StreamLoop:
         I/O: reads the source; writes bronze and the control tables.
 
         Args:
-            target: Token data at which the run ends, if no signal or snapshot is left then. None: the run ends by *stop*
-                or by an operator.
+            target: Token data at which the run ends, if no signal or snapshot is left then. None: *stop* or an
+                operator ends the run.
         """
         self._snapshot.start()
         try:

@@ -111,7 +111,7 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         target = offset_target(ctx, to, oplog)
         if not oplog.reaches(target):
             raise ConfigurationError(
-                f"the source cannot resume at {to!r}: its oplog does not reach back to it",
+                f"the source cannot resume at {to!r}: its oplog does not hold it",
                 next_step="strandline offsets history, or --to oldest",
             )
         token = target.token or oplog.token_at(target)
