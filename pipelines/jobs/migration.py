@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.io.migration import bring_up, older_tables, words_for
+from pipelines.io.migration import migrate_table, older_tables, words_for
 from pipelines.jobs.context import JobContext
 from pipelines.model.lake_format import FORMAT, format_of
 from pipelines.model.table_schemas import bronze_table
@@ -29,7 +29,7 @@ def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
     if not ctx.tables.exists(bronze) or (not everything and format_of(ctx.tables.properties(bronze)) >= FORMAT):
         return []
     older = list(older_tables(ctx.tables, bronze))  # read all before a change: a newer one raises
-    return [table for table, _ in older if bring_up(ctx.tables, table)]
+    return [table for table, _ in older if migrate_table(ctx.tables, table)]
 
 
 def describe_format(ctx: JobContext) -> str:

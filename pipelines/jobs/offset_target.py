@@ -65,7 +65,7 @@ def configured_start(start_at: str | None, oplog: Oplog) -> tuple[int, int] | No
     if seconds is None:
         raise ConfigurationError(f"capture.start_at is no ISO 8601 time since 1970: {start_at!r}", next_step=example)
     found = _cluster_time(seconds, oplog, label=f"capture.start_at {start_at!r}", next_step=example)
-    if found is not None and not oplog.reaches(ResumePoint(cluster_time=found)):
+    if found is not None and not oplog.can_start_at(ResumePoint(cluster_time=found)):
         raise ConfigurationError(
             f"the source no longer has the history behind capture.start_at {start_at!r}",
             next_step="choose a later time, or leave it out to start now",
@@ -107,7 +107,7 @@ def _cluster_time(seconds: int, oplog: Oplog, *, label: str, next_step: str) -> 
 
 
 def _present(oplog: Oplog) -> ResumePoint:
-    return ResumePoint(token=json_util.dumps({"_data": oplog.present()}))
+    return ResumePoint(token=json_util.dumps({"_data": oplog.present_token_data()}))
 
 
 def _token(text: str) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from pipelines.errors import ConfigurationError
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient, Collection, Deployment, captured_collections, collections_without_images
-from pipelines.source.sharding import refuse_shared_ids, shard_keys
+from pipelines.source.client import AnyClient, Collection, captured_collections, collections_without_images
+from pipelines.source.deployment import Deployment
+from pipelines.source.sharding import check_shard_keys, shard_keys
 from pipelines.source.stages import Images, Selection
 
 _MAX_LISTED = 20
@@ -90,7 +91,7 @@ def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient,
         return "unique (replica set)"
     if capture.sharded_ids_are_unique:
         return "taken for unique (capture.sharded_ids_are_unique)"
-    refuse_shared_ids(shard_keys(client, captured_collections(client, selection)))
+    check_shard_keys(shard_keys(client, captured_collections(client, selection)))
     return "unique (the shard key of every sharded collection is _id)"
 
 

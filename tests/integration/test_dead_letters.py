@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.capture.oversize_events import reread_document
+from pipelines.jobs.capture.oversize_events import reread_event_document
 from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
 from pipelines.jobs.silver.job import run_silver
 from pipelines.source.client import AnyClient, Collection, find_collection
@@ -93,7 +93,7 @@ def oversize_events(collection: Any, number: int) -> tuple[bytes, Collection]:
 def test_a_document_of_a_capped_collection_is_read_again(raw_client: AnyClient, database: Db) -> None:
     capped = database.create_collection("a", capped=True, size=1024 * 1024)
     capped.insert_many([{"_id": 1, "n": 1}, {"_id": 2}])
-    again = reread_document(raw_client, *oversize_events(capped, 1), Selection("database", database.name))
+    again = reread_event_document(raw_client, *oversize_events(capped, 1), Selection("database", database.name))
     assert again is not None
     assert bson.decode(again.document) == {"_id": 1, "n": 1}
 
@@ -107,14 +107,15 @@ def test_a_document_of_a_renamed_collection_is_read_again_under_the_new_name_unl
     database.a.rename("b")
     database.a.insert_one({"_id": 1, "another": True})  # its namesake is another collection
     selection = Selection("database", database.name)
-    again = reread_document(raw_client, *aside, selection)
+    again = reread_event_document(raw_client, *aside, selection)
     assert again is not None
     assert (again.collection.name, bson.decode(again.document)) == ("b", {"_id": 1})
     assert (
-        reread_document(raw_client, *aside, replace(selection, excluded_collections=(rf"{database.name}\.b",))) is None
+        reread_event_document(raw_client, *aside, replace(selection, excluded_collections=(rf"{database.name}\.b",)))
+        is None
     )
     database.b.drop()
-    assert reread_document(raw_client, *aside, selection) is None
+    assert reread_event_document(raw_client, *aside, selection) is None
 
 
 def broken(document: dict[str, Any]) -> bson.raw_bson.RawBSONDocument:

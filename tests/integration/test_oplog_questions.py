@@ -35,7 +35,7 @@ def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(
     plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
     with pytest.raises(ResumePointLost, match="code 9"):
         token_at(raw_client, plain, garbled)
-    assert not Oplog(raw_client, plain, expanded_events=False).reaches(garbled)
+    assert not Oplog(raw_client, plain, expanded_events=False).can_start_at(garbled)
 
 
 # scenario: G05
@@ -47,7 +47,9 @@ def test_a_token_that_is_cut_off_anywhere_is_one_that_the_server_cannot_read(
         data = next(stream)["_id"]["_data"]
     oplog = Oplog(raw_client, Selection("database", database.name), expanded_events=False)
     whole = [
-        length for length in range(len(data) + 1) if oplog.reaches(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))
+        length
+        for length in range(len(data) + 1)
+        if oplog.can_start_at(ResumePoint(token=f'{{"_data": "{data[:length]}"}}'))
     ]
     assert whole == [len(data) - 2, len(data)], "the last byte, two digits, only ends it"
 
@@ -59,14 +61,14 @@ def test_a_position_that_falls_off_while_the_server_looks_is_not_reached(
 ) -> None:
     oplog = Oplog(raw_client, Selection("database", database.name), expanded_events=False)
     start = ResumePoint(cluster_time=oplog.present_time())
-    assert oplog.reaches(start)
+    assert oplog.can_start_at(start)
     with failing(mongo, "aggregate", "alwaysOn", errorCode=code):
-        assert not oplog.reaches(start)
+        assert not oplog.can_start_at(start)
     with (
         failing(mongo, "aggregate", "alwaysOn", errorCode=13),
         pytest.raises(ConfigurationError, match="a privilege is missing"),
     ):
-        oplog.reaches(start)
+        oplog.can_start_at(start)
 
 
 # scenario: J02, O03
@@ -87,6 +89,8 @@ def test_events_are_counted_past_one_that_the_server_cannot_send_and_not_where_t
     through = token_data(oplog.token_at(ResumePoint(cluster_time=(seconds, increment + 1))))
     database.a.insert_one({"_id": 2})
     assert oplog.count(before, through, 100) == 2
-    assert oplog.reaches(ResumePoint(cluster_time=(seconds, increment))), "the next event is the one that is too large"
+    assert oplog.can_start_at(ResumePoint(cluster_time=(seconds, increment))), (
+        "the next event is the one that is too large"
+    )
     with failing(mongo, "aggregate", errorCode=286):
         assert oplog.count(before, through, 100) is None

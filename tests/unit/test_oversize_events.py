@@ -16,7 +16,7 @@ from pipelines.jobs.capture.oversize_events import check_oversize
 from pipelines.model.bson.poison import why_not_json
 from pipelines.settings.capture import CaptureSettings
 from pipelines.silver.schema.census import Census, CensusTaker
-from pipelines.source.client import Deployment
+from pipelines.source.deployment import Deployment
 from pipelines.source.event_assembler import EventAssembler
 from pipelines.source.oversize_events import Fragments, OversizeLocator, stripped_event
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.control.notifications import Notifications
-from pipelines.control.sources import Gate, State
+from pipelines.control.sources import SourceStateMonitor, State
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Chunk, Plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
@@ -114,7 +114,7 @@ class FakeRun(SnapshotRun):
     """A snapshot run whose chunks have three documents each. It needs no source."""
 
     @staticmethod
-    def under(gate: Gate) -> FakeRun:
+    def under(gate: SourceStateMonitor) -> FakeRun:
         nothing: Any = None
         notifications, settings = RecordedNotifications(), CaptureSettings()
         session = CaptureSession(

@@ -14,8 +14,8 @@ from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
-from pipelines.control.signal_inbox import Inbox, SignalFile
-from pipelines.control.sources import Gate
+from pipelines.control.signal_inbox import SignalFile, SignalInbox
+from pipelines.control.sources import SourceStateMonitor
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
@@ -30,7 +30,8 @@ from pipelines.jobs.source_connection import connection_options, retry_policy, s
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, Deployment, close_client, inspect, open_client, token_data
+from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
 
@@ -113,7 +114,7 @@ def _capture(
 def _open_source(
     ctx: JobContext,
     options: ConnectionOptions,
-    gate: Gate,
+    gate: SourceStateMonitor,
     stop: threading.Event,
     report: Report,
     resources: ExitStack,
@@ -127,7 +128,7 @@ def _open_source(
     client, raw_client = open_client(options), open_client(options, raw=True)
     for each in (client, raw_client):
         resources.callback(close_client, each)
-    deployment = inspect(client)
+    deployment = inspect_deployment(client)
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
     session = CaptureSession(
@@ -163,14 +164,14 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
     return _commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 
 
-def _open_gate(ctx: JobContext, once: bool) -> Gate:
+def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
     """Return the gate that waits while the source is paused.
 
     Raises:
         ConfigurationError: An operator has stopped the source, or has paused it and *once* is set: that run would
             never end.
     """
-    gate = Gate(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
+    gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
     state = gate.state()
     if state in ("stopped", "deleted") or (state == "paused" and once):
         verb = "resume" if state == "paused" else "start"
@@ -200,10 +201,10 @@ def _notifications(ctx: JobContext) -> Notifications:
     )
 
 
-def _inbox(ctx: JobContext) -> Inbox:
+def _inbox(ctx: JobContext) -> SignalInbox:
     capture = ctx.settings.capture
     file = SignalFile(Path(capture.signal_file)) if capture.signal_file is not None else None
-    return Inbox(
+    return SignalInbox(
         ctx.tables,
         ctx.settings.source.name,
         capture.signal_enabled_channels,

@@ -14,9 +14,10 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.model.bson import raw as rb
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.client import AnyClient, Collection, Deployment
-from pipelines.source.document_reread import Reread, read_again
-from pipelines.source.event_assembler import name_of
+from pipelines.source.client import AnyClient, Collection
+from pipelines.source.deployment import Deployment
+from pipelines.source.document_reread import RereadDocument, reread_document
+from pipelines.source.event_assembler import document_label
 from pipelines.source.oversize_events import IMAGE_FIELDS, OversizeEvent
 from pipelines.source.stages import Selection
 
@@ -44,7 +45,7 @@ class OversizeEvents:
         """
         events = [parse_event(each.event) for each in oversize]
         now = datetime.now(UTC)
-        DeadLetters(self.session.writer.tables).note(
+        DeadLetters(self.session.writer.tables).add(
             [self._letter(*pair, now) for pair in zip(oversize, events, strict=True)]
         )
         for each, event in zip(oversize, events, strict=True):
@@ -53,7 +54,7 @@ class OversizeEvents:
 
     def _append_document(self, event: ChangeEvent) -> None:
         if self.session.settings.cursor_oversize_handling_mode != "skip":
-            name = name_of(event.raw, show_keys=self.session.show_keys)
+            name = document_label(event.raw, show_keys=self.session.show_keys)
             raise ConfigurationError(
                 f"an event of {name} exceeds 16 MiB, the largest that MongoDB can send "
                 f"({event.operation_type}); all events before it are in bronze",
@@ -61,7 +62,7 @@ class OversizeEvents:
                 "strandline dead-letters list shows the key",
             )
         session, collection = self.session, Collection(event.db or "", event.collection or "", event.collection_uuid)
-        found = session.retry(lambda: reread_document(session.client, event.raw, collection, session.selection))
+        found = session.retry(lambda: reread_event_document(session.client, event.raw, collection, session.selection))
         if found is not None:
             append_reread(session.writer, found)
 
@@ -88,20 +89,22 @@ class OversizeEvents:
         )
 
 
-def reread_document(client: AnyClient, event: bytes, collection: Collection, selection: Selection) -> Reread | None:
+def reread_event_document(
+    client: AnyClient, event: bytes, collection: Collection, selection: Selection
+) -> RereadDocument | None:
     """Return the current document of *event*, by its key.
 
-    I/O: reads the source. None: the event has no key, or `read_again` returns None.
+    I/O: reads the source. None: the event has no key, or `reread_document` returns None.
     """
     key = rb.field(event, b"documentKey")
     identifier = rb.field(event, b"_id", key[1]) if key is not None else None
     if identifier is None:
         return None
     kind, value, end = identifier
-    return read_again(client, collection, (kind, event[value:end]), selection)
+    return reread_document(client, collection, (kind, event[value:end]), selection)
 
 
-def append_reread(writer: BronzeAppender, reread: Reread) -> None:
+def append_reread(writer: BronzeAppender, reread: RereadDocument) -> None:
     """Append one READ to bronze.
 
     I/O: one commit. Not fenced, because of several READs the one with the larger position wins.

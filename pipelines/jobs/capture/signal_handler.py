@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
-from pipelines.control.signal_inbox import Inbox
+from pipelines.control.signal_inbox import SignalInbox
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
@@ -50,7 +50,7 @@ class SignalHandler:
     """
 
     def __init__(
-        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: Inbox
+        self, session: CaptureSession, committer: BatchCommitter, snapshot: ConcurrentSnapshot, inbox: SignalInbox
     ) -> None:
         self._session, self._committer, self._snapshot, self._inbox = session, committer, snapshot, inbox
         self._waiting: list[_WaitingSignal] = []
@@ -69,7 +69,7 @@ class SignalHandler:
         """
         self._process_signals()
         while self._snapshot.run is not None and self._snapshot.run.holds_stream:
-            if stop.wait(_WAIT_SECONDS) or not self._session.gate.passes(stop):
+            if stop.wait(_WAIT_SECONDS) or not self._session.gate.wait_until_running(stop):
                 return False
             self._session.notifications.flush_due()
             self._process_signals()
@@ -221,7 +221,7 @@ class SignalHandler:
         self._add_signal_row(signal, "skipped", reason=reason)
 
     def _notify_skipped(self, signal: Signal, reason: str) -> None:
-        self._session.notifications.tell("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
+        self._session.notifications.notify("Signal", "SKIPPED", signal.key, signal=signal.type, reason=reason)
 
     def _add_signal_row(self, signal: Signal, outcome: str, rows: Sequence[pa.Table] = (), **details: Any) -> None:
         """Add *rows* and the signal's own row to the next batch."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pipelines.bronze.event import parse_event
 from pipelines.bronze.offsets import Committed
-from pipelines.control.signal_inbox import Inbox
+from pipelines.control.signal_inbox import SignalInbox
 from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
@@ -18,7 +18,8 @@ from pipelines.jobs.capture.oversize_events import OversizeEvents
 from pipelines.jobs.capture.signal_handler import SignalHandler
 from pipelines.jobs.capture.source_signals import SourceSignals
 from pipelines.jobs.capture_session import CaptureSession
-from pipelines.source.change_stream import ChangeBatch, StreamReader
+from pipelines.source.change_batch import ChangeBatch
+from pipelines.source.change_stream import StreamReader
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class CaptureResult:
 class StreamLoop:
     """Commits the batches of a reader, and a heartbeat if only the resume token moved."""
 
-    def __init__(self, session: CaptureSession, last: Committed, inbox: Inbox) -> None:
+    def __init__(self, session: CaptureSession, last: Committed, inbox: SignalInbox) -> None:
         self._session = session
         self._committer, self._snapshot = BatchCommitter(session.writer, last), ConcurrentSnapshot(session, last)
         self._signals = SignalHandler(session, self._committer, self._snapshot, inbox)
@@ -73,7 +74,7 @@ class StreamLoop:
                     return
                 change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
                 caught_up = not self._streams or (target is not None and change.token_data >= target)
-                ending = (caught_up and self._signals.is_idle) or not self._session.gate.passes(stop)
+                ending = (caught_up and self._signals.is_idle) or not self._session.gate.wait_until_running(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
                     self._commit(change)
@@ -84,7 +85,7 @@ class StreamLoop:
     def _may_continue(self, stop: threading.Event) -> bool:
         """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
         self._snapshot.raise_failure()
-        return self._session.gate.passes(stop)
+        return self._session.gate.wait_until_running(stop)
 
     def _commit(self, change: ChangeBatch) -> None:
         planned = self._snapshot.plan_renamed(change.events)

@@ -30,7 +30,8 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import is_readable
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.timestamps import clock_us, utc
-from pipelines.source.client import AnyClient, inspect, open_client, token_data, token_json
+from pipelines.source.client import AnyClient, open_client, token_data, token_json
+from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
 
 _MAX_COUNT = 1_000_000
@@ -106,16 +107,16 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         FencedError: Another process changed the offset at the same time.
     """
     with _stopped_source(ctx) as (client, writer, last):
-        expanded = inspect(client).shows_expanded_events
+        expanded = inspect_deployment(client).shows_expanded_events
         oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
         target = offset_target(ctx, to, oplog)
-        if not oplog.reaches(target):
+        if not oplog.can_start_at(target):
             raise ConfigurationError(
                 f"the source cannot resume at {to!r}: its oplog does not hold it",
                 next_step="strandline offsets history, or --to oldest",
             )
         token = target.token or oplog.token_at(target)
-        if token_data(token) > oplog.present():
+        if token_data(token) > oplog.present_token_data():
             raise ConfigurationError(
                 f"{to!r} lies in the source's future", next_step="strandline offsets alter --to now"
             )
@@ -201,7 +202,9 @@ def _stopped_source(
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
         writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)
-        last = writer.open(inspect(client).identity, None if any_stream else stream_identity(ctx.settings.capture))
+        last = writer.open(
+            inspect_deployment(client).identity, None if any_stream else stream_identity(ctx.settings.capture)
+        )
         assert last is not None  # `required_offset` has checked it
         yield client, writer, last
     finally:
@@ -215,7 +218,7 @@ def _plan_move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) ->
     """
     bronze, target = bronze_table(ctx.settings.source.name), token_data(to_token)
     current = last.resume_token or last_token(ctx.tables, bronze)
-    is_lost = current is not None and not (is_readable(current) and token_data(current) <= oplog.present())
+    is_lost = current is not None and not (is_readable(current) and token_data(current) <= oplog.present_token_data())
     start = _last_streamed(ctx) if is_lost else current
     move = OffsetMove(ctx.settings.source.name, "alter", "none", current, to_token, 0)
     if last.resume_token is not None and not is_lost and token_data(last.resume_token) == target:

@@ -12,8 +12,9 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import bronze_table
-from pipelines.source.client import inspect, open_client
-from pipelines.source.oplog import Oplog, OplogReach
+from pipelines.source.client import open_client
+from pipelines.source.deployment import inspect_deployment
+from pipelines.source.oplog import Oplog, OplogWindow
 
 _log = logging.getLogger("strandline.sources")
 
@@ -84,7 +85,7 @@ def required_offset(ctx: JobContext) -> Committed:
     return last
 
 
-def oplog_reach(ctx: JobContext, last: Committed | None) -> OplogReach | None:
+def oplog_reach(ctx: JobContext, last: Committed | None) -> OplogWindow | None:
     """Compare the source's history with the committed offset. None: no offset is committed.
 
     I/O: reads the source.
@@ -95,5 +96,5 @@ def oplog_reach(ctx: JobContext, last: Committed | None) -> OplogReach | None:
     if last is None or last.resume_token is None:
         return None
     with closing(open_client(connection_options(ctx.settings), raw=True)) as client:
-        expanded = inspect(client).shows_expanded_events
-        return Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded).reach(last.resume_token)
+        expanded = inspect_deployment(client).shows_expanded_events
+        return Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded).window(last.resume_token)

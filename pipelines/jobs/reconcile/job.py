@@ -21,7 +21,7 @@ from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
 from pipelines.jobs.reconcile.comparison import Comparison, ComparisonResult, keeps_old_incarnations
 from pipelines.jobs.reconcile.repair import repair
 from pipelines.jobs.reconcile.source_digests import SourceDigests
-from pipelines.jobs.selection import selection_of, stream_of
+from pipelines.jobs.selection import selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import RECONCILE, RECONCILE_DDL, bronze_table
@@ -94,7 +94,7 @@ def run_reconcile(
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect_deployment(client)
-        writer.check_owner(deployment.identity, stream_of(settings.capture))
+        writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
         comparisons = [

@@ -11,7 +11,7 @@ from typing import Literal
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.source.chunk_plan import plan_chunks
-from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_refusal
+from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_error
 from pipelines.source.ranges import Range
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
@@ -138,7 +138,7 @@ def make_plan(
 def _check_queries(client: AnyClient, queries: Mapping[Collection, str]) -> None:
     """Raise ConfigurationError if the server refuses a query."""
     for collection, query in queries.items():
-        if (refusal := query_refusal(client, collection, query)) is not None:
+        if (refusal := query_error(client, collection, query)) is not None:
             raise ConfigurationError(
                 f"the filter for {collection} is refused: {refusal}",
                 next_step="correct capture.snapshot_collection_filter_overrides",

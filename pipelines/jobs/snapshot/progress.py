@@ -140,6 +140,6 @@ class Progress:
 
         Its id is the key of the signal that requested the snapshot, or else the snapshot's id.
         """
-        self._notifications.tell(
+        self._notifications.notify(
             _AGGREGATES[self._plan.kind], kind, self._plan.signal or self._id, snapshot_id=self._id, **details
         )

@@ -30,7 +30,7 @@ from pipelines.jobs.snapshot.plan import Chunk, Plan, make_plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
 from pipelines.model.snapshot_policy import SnapshotHook, query_document
 from pipelines.source.client import find_incarnation, open_client, translate_errors
-from pipelines.source.ranges import Reading
+from pipelines.source.ranges import ReadOptions
 
 _log = logging.getLogger("strandline.snapshot")
 _POLL_SECONDS = 0.2
@@ -233,7 +233,7 @@ class SnapshotRun:
 
         The stream's loop ends a stopped run. If the source restarts before the loop checks, the snapshot continues.
         """
-        while not self._session.gate.passes(self._stop):
+        while not self._session.gate.wait_until_running(self._stop):
             if self._stop.wait(_POLL_SECONDS):
                 return False
         return True
@@ -256,7 +256,7 @@ class SnapshotRun:
             append_control_row(writer, self.id, "discarded", chunk.number, reason, app_id)
             self.progress.finish(chunk, 0, skipped="SKIPPED")
             return 0
-        reading = Reading(
+        reading = ReadOptions(
             self._selection.fields, query_document(chunk.query), self._session.settings.snapshot_fetch_size
         )
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
