@@ -27,7 +27,7 @@ class RecordedNotifications(Notifications):
         super().__init__(tables=None, source="s", channels=(), seconds=1)  # type: ignore[arg-type]  # why: nothing is written
         self.told: list[tuple[str, str, dict[str, Any]]] = []
 
-    def tell(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
+    def notify(self, aggregate_type: str, kind: str, identifier: str, **more: Any) -> None:
         self.told.append((aggregate_type, kind, {"id": identifier, **more}))
 
 
@@ -99,7 +99,7 @@ def test_a_collection_whose_chunks_are_discarded_is_stopped_and_one_without_docu
     assert notifications.told[0][0] == "Initial Snapshot"
 
 
-class ScriptedGate(Gate):
+class ScriptedGate(SourceStateMonitor):
     """A gate that returns a list of states, one per call. The last state repeats."""
 
     def __init__(self, *states: State) -> None:
