@@ -17,21 +17,15 @@ from pipelines.bronze.native_engine import NativeEngine
 from pipelines.bronze.offsets import Committed, committed, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
+from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.model.deployment import IDENTITY_PROPERTY
-from pipelines.model.table_schemas import BRONZE_DDL, SKIPPED_BY
+from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
 
-_STATISTICS: Final = "delta.dataSkippingStatsColumns"
-PROPERTIES = {
-    "delta.appendOnly": "true",
-    "delta.enableChangeDataFeed": "true",
-    _STATISTICS: ",".join(SKIPPED_BY),
-    "delta.checkpointInterval": "100",
-}
 _FILTERS: Final = "strandline.filters"
 _Rows = TypeVar("_Rows")
 
@@ -66,8 +60,7 @@ class BronzeWriter(BronzeAppender):
 
         Args:
             identity: Identity of the MongoDB deployment.
-            stream: Scope of the change stream. A token of another scope is accepted, but loses events. None: do not
-                check.
+            stream: Scope of the change stream. A token of another scope loses events. None: do not check.
             filters: Filters of this run, stored in a new table.
             updates: Kind of updates to come. The table stores every kind. None: no updates.
             restored: True if an earlier writer raised `BronzeRestored`.
@@ -87,8 +80,8 @@ class BronzeWriter(BronzeAppender):
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         self.tables.add_columns(self.table, schema)
-        if "lineage" not in found.get(_STATISTICS, "").split(","):  # of an older release
-            self.tables.set_properties(self.table, {_STATISTICS: PROPERTIES[_STATISTICS]})
+        if "lineage" not in found.get(STATISTICS, "").split(","):  # of an older release
+            self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
         self._open_engines()
         restore = restored_at(self.tables.commits_after(self.table, -1))
         if restored or restore is not None:
@@ -153,8 +146,7 @@ class BronzeWriter(BronzeAppender):
         Without events it is a heartbeat row.
 
         Args:
-            last_event: Cluster time of the last event before *resume_token*, in hex. It may be older than *events*.
-                None: unknown.
+            last_event: Cluster time in hex of the last event before *resume_token*. None: unknown.
             whole: True if *events* are known to end outside a transaction.
 
         Raises:
@@ -296,8 +288,8 @@ class BronzeWriter(BronzeAppender):
         app_id: str,
         sequence: int,
     ) -> Appended | AlreadyAppended:
-        once = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
-        return self._opened.guarded(lambda: append(rows, once))
+        transaction = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
+        return self._opened.guarded(lambda: append(rows, transaction))
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""

@@ -9,14 +9,14 @@ import typer
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
 from pipelines.errors import ConfigurationError
 
-quality = typer.Typer(help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
+quality = typer.Typer(name="quality", help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
 
-Names = Annotated[list[str] | None, typer.Argument(help="Only these suites or tables; default: all.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Only these suites or tables. Default: all.")]
 
 
 @quality.command("run")
 def run(context: typer.Context, names: Names = None) -> None:
-    """Check the suites; results go to control.quality and to Data Docs, failing rows to quarantine where a suite says so."""
+    """Check the suites. Store results in control.quality and Data Docs, and quarantine rows if a suite says so."""
     from pipelines.jobs.gold.quality import NO_SUITES, run_quality
 
     report = run_quality(open_pipeline(context), names or ())
@@ -25,7 +25,7 @@ def run(context: typer.Context, names: Names = None) -> None:
 
 @quality.command("replay")
 def replay(context: typer.Context, names: Names = None) -> None:
-    """Check the rows in quarantine again and take back those that pass."""
+    """Check quarantined rows again, and release the rows that pass."""
     from pipelines.jobs.gold.quality import replay_quarantine
     from pipelines.jobs.operations.status import quarantined_rows
 
@@ -33,12 +33,12 @@ def replay(context: typer.Context, names: Names = None) -> None:
     before = sum(quarantined_rows(ctx).values())
     replay_quarantine(ctx, names or ())
     held = sum(quarantined_rows(ctx).values())
-    out.print(f"{before - held:,} rows taken back, {held:,} still in quarantine")
+    out.print(f"{before - held:,} rows released, {held:,} still in quarantine")
 
 
 @quality.command("accept")
 def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(help="Suites or tables.")]) -> None:
-    """Check again, taking today's volume and columns for the usual ones."""
+    """Check again, and make today's volume and columns the new baseline."""
     from pipelines.jobs.gold.quality import run_quality
 
     out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True, markup=False)
@@ -46,7 +46,7 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
 
 @quality.command("held")
 def held(context: typer.Context, as_json: AsJson = False) -> None:
-    """How many rows of each table are in quarantine; the rows stand in silver.<table>_quarantine."""
+    """Count quarantined rows by table. The rows are in silver.<table>_quarantine."""
     from pipelines.jobs.operations.status import quarantined_rows
 
     print_rows(
@@ -57,9 +57,10 @@ def held(context: typer.Context, as_json: AsJson = False) -> None:
 
 @quality.command("docs")
 def docs(
-    context: typer.Context, launch: Annotated[bool, typer.Option("--open", help="In the browser.")] = False
+    context: typer.Context,
+    launch: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Where the Data Docs are."""
+    """Print the path of the Data Docs."""
     from pipelines.jobs.operations.status import docs_page
 
     page = docs_page(open_pipeline(context))

@@ -23,7 +23,7 @@ from lakehouse import all_in_silver, purge, settings_for
 from pyspark.sql import SparkSession
 from seeds import SEEDS
 
-from pipelines.bronze.writer import PROPERTIES
+from pipelines.bronze.table_properties import PROPERTIES
 from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext

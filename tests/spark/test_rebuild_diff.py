@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.model.range_digest import RangeDigest, digest
 from pipelines.silver.rebuild_diff import changed_rows, retyped
-from pipelines.silver.reconcile_diff import WAITING, differences, silver_documents, silver_sums
+from pipelines.silver.reconcile_diff import WAITING_RANGE, differences, silver_documents, silver_sums
 
 SILVER = (
     "_key STRING, _position STRING, _base_position STRING, _op STRING, _deleted BOOLEAN, _collection_uuid STRING, "
@@ -48,7 +48,7 @@ def test_only_differing_ranges_are_compared_and_rows_that_changed_since_are_left
     assert sums == {
         0: RangeDigest.of([document(1), document(2, v=1)]),
         1: RangeDigest.of([document(11)]),
-        WAITING: RangeDigest.of([b""]),
+        WAITING_RANGE: RangeDigest.of([b""]),
     }
 
     there = [document(number) for number in (1, 2, 3, 4, 7)]

@@ -16,10 +16,12 @@ from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
-from pipelines.bronze.writer import PROPERTIES, BronzeWriter
+from pipelines.bronze.table_properties import PROPERTIES
+from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.cuts import Cut, open_cuts, publish
+from pipelines.io.ddl import schema_of
 from pipelines.io.increments import inserted
-from pipelines.io.tables import Tables, schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.job import run_maintain
@@ -251,7 +253,7 @@ def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
         )
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.advance(Progress(tables.id(BRONZE), 1), Incarnations())
+    orders.save_progress(Progress(tables.id(BRONZE), 1), Incarnations())
 
     def later(name: str, of: Tables, days: int) -> Tables:
         idle_copy(Path(of.lake.root or ""), tmp_path / name, days=days)
@@ -296,7 +298,7 @@ def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, 
 
     orders = SilverTable(tables, TableName("silver", "orders"))
     orders.open("shop.orders", "test")
-    orders.advance(Progress(tables.id(BRONZE), 0), Incarnations())
+    orders.save_progress(Progress(tables.id(BRONZE), 0), Incarnations())
     open_cuts(tables)
     silver_is_behind_by(30)
     assert kept() == ("interval 168 hours", "interval 168 hours")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.jobs.offsets.job import Move
+from pipelines.jobs.offsets.job import OffsetMove
 from pipelines.source.oplog import OplogWindow, _first
 
 
@@ -38,5 +38,5 @@ def test_headroom_is_the_time_between_oldest_entry_and_position(
     ("events", "count_text"), [(1_234, "1,234"), (1_000_000, "at least 1,000,000"), (None, "an unknown number of")]
 )
 def test_a_move_says_how_many_events_it_skips(events: int | None, count_text: str) -> None:
-    move = Move("shop", "alter", "forward", "here", "there", events)
+    move = OffsetMove("shop", "alter", "forward", "here", "there", events)
     assert move.summary() == f"shop moves forward: {count_text} events are skipped, and a gap is recorded"

@@ -1,4 +1,4 @@
-"""Events above 16 MiB: located, stored without documents, or joined from fragments. Poison documents."""
+"""Events above 16 MiB: located, stripped or joined from fragments. And documents that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENT: dict[str, Any] = {
 
 
 def fragments_of(event: dict[str, Any], *cuts: int) -> list[bytes]:
-    """Split *event* as the server does: by whole fields, and with one token per fragment."""
+    """Split an event as the server does: whole fields, a token in each fragment."""
     names = [name for name in event if name != "_id"]
     bounds = [0, *cuts, len(names)]
     of = len(bounds) - 1
@@ -48,23 +48,23 @@ def fragments_of(event: dict[str, Any], *cuts: int) -> list[bytes]:
 
 # scenario: J04, J05
 @given(st.lists(st.integers(0, len(EVENT) - 1), max_size=4))
-def test_fragments_make_one_event_with_the_last_ones_token(cuts: list[int]) -> None:
+def test_fragments_make_one_event_with_the_token_of_the_last_fragment(cuts: list[int]) -> None:
     parts = fragments_of(EVENT, *sorted(cuts))
     fragments = Fragments()
     *early, whole = [fragments.add(part) for part in parts]
     assert early == [None] * (len(parts) - 1)
     assert whole is not None
-    assert not fragments.waiting
+    assert not fragments.is_incomplete
     assert bson.decode(whole) == EVENT | {"_id": {"_data": f"8201{len(parts):02}"}}
 
 
 # scenario: J04, J08
-def test_nothing_is_handed_on_between_fragments_and_a_hole_is_refused() -> None:
+def test_an_event_is_incomplete_between_fragments_and_a_missing_fragment_is_an_error() -> None:
     first, second, third = fragments_of(EVENT, 2, 4)
     fragments = Fragments()
     assert fragments.add(bson.encode(EVENT)) == bson.encode(EVENT)
     assert fragments.add(first) is None
-    assert fragments.waiting
+    assert fragments.is_incomplete
     for wrong in (third, first, bson.encode(EVENT)):
         fragments = Fragments()
         fragments.add(first)
@@ -74,7 +74,7 @@ def test_nothing_is_handed_on_between_fragments_and_a_hole_is_refused() -> None:
         Fragments().add(second)
 
 
-def test_a_light_event_keeps_its_key_and_position_and_says_what_it_left_out() -> None:
+def test_a_stripped_event_keeps_key_and_position_and_lists_what_is_missing() -> None:
     stripped = stripped_event(bson.encode(EVENT))
     event = parse_event(stripped)
     assert (event.op, event.operation_type, event.key, event.position) == (
@@ -85,9 +85,8 @@ def test_a_light_event_keeps_its_key_and_position_and_says_what_it_left_out() ->
     )
     assert bson.decode(stripped)["_leftOut"] == ["fullDocument", "fullDocumentBeforeChange", "updateDescription"]
     assert b"xxx" not in stripped
-    assert (
-        parse_event(stripped_event(bson.encode(EVENT | {"operationType": "delete"}))).op == "d"
-    )  # its key is all it needs
+    # A delete needs nothing but its key.
+    assert parse_event(stripped_event(bson.encode(EVENT | {"operationType": "delete"}))).op == "d"
 
 
 @pytest.mark.parametrize(
@@ -105,45 +104,48 @@ def test_which_servers_split(version: str, splits: bool) -> None:
     assert Deployment(version, "rs", False, "id").splits_large_events is splits
 
 
-def test_narrowing_finds_the_event_by_answers_of_one() -> None:
+def test_the_oversize_event_is_located_with_replies_of_one_event() -> None:
     locator = OversizeLocator(ahead=10)
-    assert not locator.came(3)
-    assert locator.refused() == 0  # in an answer of many: somewhere ahead
-    assert locator.is_on
-    assert not locator.came(4)
-    assert locator.refused() == 1  # in an answer of one: this one
-    assert locator.came(1)  # shorter by now
-    assert not locator.is_on
-    locator.refused()
-    assert [locator.came(5), locator.came(5)] == [False, True]  # all that stood in the refused answer has come
-    locator.refused()
-    assert locator.came(0)  # the end of the stream
+    assert not locator.record_received(3)
+    assert locator.record_refusal() == 0  # a reply of many events failed: the event is one of them
+    assert locator.is_active
+    assert not locator.record_received(4)
+    assert locator.record_refusal() == 1  # a reply of one event failed: it is this one
+    assert locator.record_received(1)  # its document is smaller by now
+    assert not locator.is_active
+    locator.record_refusal()
+    assert [locator.record_received(5), locator.record_received(5)] == [
+        False,
+        True,
+    ]  # all events of the failed reply have come
+    locator.record_refusal()
+    assert locator.record_received(0)  # the end of the stream
 
 
-def test_only_the_third_lost_connection_is_suspected_and_never_what_the_server_says_after_it() -> None:
+def test_only_the_third_lost_connection_may_be_an_oversize_event_and_never_one_with_a_reason() -> None:
     locator, lost = OversizeLocator(ahead=10), mongo.AutoReconnect("connection closed")
-    assert [locator.suspects(lost) for _ in range(3)] == [False, False, True]
-    assert not locator.suspects(mongo.ServerSelectionTimeoutError("nobody"))
-    assert not locator.suspects(mongo.OperationFailure("history lost", 286))
-    assert locator.suspects(mongo.OperationFailure("too large", 10334))
+    assert [locator.may_explain(lost) for _ in range(3)] == [False, False, True]
+    assert not locator.may_explain(mongo.ServerSelectionTimeoutError("nobody"))
+    assert not locator.may_explain(mongo.OperationFailure("history lost", 286))
+    assert locator.may_explain(mongo.OperationFailure("too large", 10334))
     assert not locator.explains(lost, b"a small event")
     assert locator.explains(lost, bytes(2 * 1024 * 1024))
 
 
-def assembler(**how: Any) -> EventAssembler:
-    return EventAssembler(lambda event: event, **({"split": False, "skip_threshold": 0, "strict": False} | how))
+def assembler(**options: Any) -> EventAssembler:
+    return EventAssembler(lambda event: event, **({"split": False, "skip_threshold": 0, "strict": False} | options))
 
 
-def test_what_is_above_the_threshold_is_set_aside() -> None:
+def test_documents_above_the_threshold_are_left_out() -> None:
     raw = bson.encode(EVENT)
     below, between, above = (assembler(skip_threshold=size) for size in (1000, 150, 100))
-    assert (below.take(raw), below.oversize_events) == (raw, [])
-    without_pre_image = between.take(raw)
+    assert (below.add(raw), below.oversize_events) == (raw, [])
+    without_pre_image = between.add(raw)
     assert without_pre_image is not None
     assert bson.decode(without_pre_image) == {name: EVENT[name] for name in EVENT if name != "fullDocumentBeforeChange"}
-    assert above.take(raw) == stripped_event(raw)
+    assert above.add(raw) == stripped_event(raw)
     assert [
-        (aside.document_bytes, aside.refused_by_server) for aside in (*between.oversize_events, *above.oversize_events)
+        (event.document_bytes, event.refused_by_server) for event in (*between.oversize_events, *above.oversize_events)
     ] == [(225, False)] * 2
 
 
@@ -161,7 +163,7 @@ FINE: list[dict[str, Any]] = [
 
 
 # scenario: K03, K05, K07, K08, K09
-def test_what_json_can_show_is_no_poison() -> None:
+def test_documents_that_json_can_represent_are_no_poison() -> None:
     documents = [bson.encode(document) for document in FINE]
     assert [why_not_json(document) for document in documents] == [None] * len(FINE)
     assert not CensusTaker(8).count(documents).holds_poison
@@ -189,13 +191,13 @@ def test_the_census_notices_poison_wherever_it_is(document: bytes, depth: int) -
 
 
 # scenario: K02, K04
-def test_strict_stops_at_poison_and_names_it_without_its_values() -> None:
+def test_strict_fails_at_poison_and_names_the_document_without_its_values() -> None:
     fine = bson.encode(EVENT)
-    assert assembler(strict=True).take(fine) == fine
+    assert assembler(strict=True).add(fine) == fine
     poisoned = bson.encode(EVENT | {"fullDocument": bson.raw_bson.RawBSONDocument(BROKEN)})
-    assert assembler().take(poisoned) == poisoned
+    assert assembler().add(poisoned) == poisoned
     with pytest.raises(ContractError, match=r"the document with key #ef2d127de37b of shop\.orders") as refused:
-        assembler(strict=True).take(poisoned)
+        assembler(strict=True).add(poisoned)
     assert "errors_tolerance" in refused.value.next_step
 
 

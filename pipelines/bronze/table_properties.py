@@ -1,0 +1,15 @@
+"""Table properties of a new bronze table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipelines.model.table_schemas import SKIPPED_BY
+
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
+PROPERTIES: Final = {
+    "delta.appendOnly": "true",
+    "delta.enableChangeDataFeed": "true",
+    STATISTICS: ",".join(SKIPPED_BY),
+    "delta.checkpointInterval": "100",
+}
