@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError, RetriableError, with_extra
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
-from pipelines.io.session_settings import pinned_values, refuse_own, settle
+from pipelines.io.session_settings import pinned_values, refuse_own, settle, without_deprecation_warnings
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -184,7 +184,8 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
         builder = builder.config(key, value)
     try:
         start_jvm(of_jvm)
-        return builder.getOrCreate()
+        with without_deprecation_warnings():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

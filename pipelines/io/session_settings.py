@@ -6,7 +6,10 @@ a MERGE that finds no key inserts a second row. Almost all values are the defaul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
@@ -158,6 +161,14 @@ UNSET: Final[Mapping[str, str]] = MappingProxyType({
 def pinned_values() -> dict[str, str]:
     """Return the settings for a new session."""
     return {key: value for key, (value, _) in PINNED.items()}
+
+
+@contextmanager
+def without_deprecation_warnings() -> Iterator[None]:
+    """Hide the warnings of a Spark Connect server about deprecated settings, such as `escapedStringLiterals`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=f"The SQL config '({'|'.join(map(re.escape, PINNED))})'")
+        yield
 
 
 def _differs(value: str | None, wanted: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyspark.errors import PySparkException
 from pipelines.errors import ConfigurationError
 from pipelines.io.jvm import Quiet, _arguments, as_properties
 from pipelines.io.session import session_conf
-from pipelines.io.session_settings import PINNED, UNSET, pinned_values, refuse_own, settle
+from pipelines.io.session_settings import PINNED, UNSET, pinned_values, refuse_own, settle, without_deprecation_warnings
 from pipelines.settings.configuration import SparkSettings
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
@@ -128,3 +129,13 @@ def test_the_start_script_is_given_a_file_that_is_private_and_goes(
 
 def test_settings_are_not_shown_with_the_rest() -> None:
     assert "hidden" not in repr(SparkSettings(conf={"spark.hadoop.fs.s3a.secret.key": "hidden"}))
+
+
+def test_of_pinned_settings_alone_no_warning_is_shown() -> None:
+    with without_deprecation_warnings():
+        warnings.warn(
+            f"The SQL config '{ESCAPED}' has been deprecated in Spark v4.0 and may be removed in the future.",
+            stacklevel=1,
+        )
+        with pytest.warns(UserWarning, match="another"):
+            warnings.warn("The SQL config 'spark.sql.another' has been deprecated", stacklevel=1)
