@@ -57,8 +57,8 @@ def is_dense(between: DataFrame, changes: int) -> bool:
         between: Rows of the table whose keys lie in the range of the batch's keys.
         changes: Number of changes in the batch.
     """
-    held = between.select("_key").limit(MAX_DENSE_ROWS_PER_CHANGE * changes + 1).count()
-    return changes // 2 <= held <= MAX_DENSE_ROWS_PER_CHANGE * changes
+    rows_between = between.select("_key").limit(MAX_DENSE_ROWS_PER_CHANGE * changes + 1).count()
+    return changes // 2 <= rows_between <= MAX_DENSE_ROWS_PER_CHANGE * changes
 
 
 def split_changes(changes: DataFrame, *, columns: int, tables_at_once: int) -> list[MergePart]:

@@ -203,11 +203,11 @@ class TypedTable:
         Raises:
             ContractError: A column is missing because somebody dropped or renamed it. Nothing was merged.
         """
-        held = set(self.tables.read(self.name).columns)
-        gone = next((column for column in columns if column not in held), None)
-        if gone is not None:
+        existing = set(self.tables.read(self.name).columns)
+        missing = next((column for column in columns if column not in existing), None)
+        if missing is not None:
             raise ContractError(
-                f"{self.name} no longer has {gone}: it was dropped or renamed",
+                f"{self.name} no longer has {missing}: it was dropped or renamed",
                 next_step=f"name it as it was, or strandline rebuild {self.name}: "
                 "it makes the columns anew, from bronze",
             )

@@ -94,16 +94,16 @@ def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_
     assert table.open("shop.a", "test").shape == theirs
     assert dict(tables.read(table.name).dtypes)["theirs"] == "int"
 
-    without = TypedTable._without_those_there
+    without = TypedTable._missing_columns
     also, more = asked_by({"also": 1}, shape=theirs)
 
     def overtaken(self: TypedTable, added: list[SchemaChange]) -> list[SchemaChange]:
         """Store another shape while this run adds its columns."""
-        monkeypatch.setattr(TypedTable, "_without_those_there", without)
+        monkeypatch.setattr(TypedTable, "_missing_columns", without)
         table.change_schema(also, more, known=theirs)
         return without(self, added)
 
-    monkeypatch.setattr(TypedTable, "_without_those_there", overtaken)
+    monkeypatch.setattr(TypedTable, "_missing_columns", overtaken)
     with pytest.raises(OvertakenError):
         table.change_schema(*asked_by({"own": 1}, shape=theirs), known=theirs)
     assert table.open("shop.a", "test").shape == also

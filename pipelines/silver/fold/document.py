@@ -90,7 +90,7 @@ def fold_with_certainty(base: bytes, description: bytes) -> Folded:
     root, patch = Branch(base), _parse(description)
     for path, size in patch.truncated:
         branch, name = _locate(root, path, patch, "truncate")
-        array = branch.child(_held(branch, name, path))
+        array = branch.child(_existing_position(branch, name, path))
         assert array is not None  # _locate took nothing else
         array.truncate(size)
     removed: set[Value] = set()
@@ -98,7 +98,7 @@ def fold_with_certainty(base: bytes, description: bytes) -> Folded:
         if path == _ID:
             continue
         branch, name = _locate(root, path, patch, "remove")
-        position = _held(branch, name, path)
+        position = _existing_position(branch, name, path)
         removed.add(branch.value(position))
         branch.remove(position)
     for number, (path, value) in enumerate(patch.updated):
@@ -137,7 +137,7 @@ def _update(branch: Branch, name: bytes, value: Value, removed: set[Value] | Non
         branch.place(position, value)
 
 
-def _held(branch: Branch, name: bytes, path: bytes) -> int:
+def _existing_position(branch: Branch, name: bytes, path: bytes) -> int:
     position = branch.find(name)
     if position is None:
         raise CannotFold("the base does not hold what the patch changes", path)

@@ -81,13 +81,13 @@ def folded_per_key(changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap
         .groupBy(F.col("key").alias("_key"))
         .agg(F.collect_list(F.struct("position", "envelope")).alias("patches"))
     )
-    held = current.select("_key", *(F.col(name).alias(f"held{name}") for name in CURRENT[1:]))
+    stored = current.select("_key", *(F.col(name).alias(f"stored{name}") for name in CURRENT[1:]))
     state = latest_per_key(changes)
     joined = state.join(_renamed(patches), F.col("_key").eqNullSafe(F.col("other_key")), "left").drop("other_key")
     same_row = F.col("_key").eqNullSafe(F.col("other_key")) & same_incarnation(
-        "_collection_uuid", "held_collection_uuid"
+        "_collection_uuid", "stored_collection_uuid"
     )
-    joined = joined.join(_renamed(held), same_row, "left").drop("other_key", "held_collection_uuid")
+    joined = joined.join(_renamed(stored), same_row, "left").drop("other_key", "stored_collection_uuid")
     return joined.mapInArrow(_folding(tuple(gaps)), _FOLDED_DDL)
 
 
@@ -157,8 +157,8 @@ def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iter
             reasons: list[str | None] = []
             pending: list[list[dict[str, Any]] | None] = []
             for row in batch.to_pylist():
-                held, outcome = _folded_row(row, gaps)
-                changed = None if outcome.base is held else outcome.base
+                stored, outcome = _folded_row(row, gaps)
+                changed = None if outcome.base is stored else outcome.base
                 positions.append(None if changed is None else changed.position)
                 documents.append(None if changed is None else changed.document)
                 reasons.append(outcome.inexact_because)
@@ -176,23 +176,23 @@ def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iter
 
 def _folded_row(row: dict[str, Any], gaps: tuple[Gap, ...]) -> tuple[Base | None, FoldOutcome]:
     """Return the document that the table holds (None: it has none) and the key's state after folding."""
-    base = held = _held(row)
+    base = stored = _stored_base(row)
     document = document_in(row["base_op"], row["envelope"])
-    if document is not None and (held is None or row["_base_position"] > held.position):
+    if document is not None and (stored is None or row["_base_position"] > stored.position):
         base = Base(row["_base_position"], document, row["_inexact_because"])
-    patches: dict[str, bytes | None] = {entry["position"]: entry["patch"] for entry in row["held_pending"] or ()}
+    patches: dict[str, bytes | None] = {entry["position"]: entry["patch"] for entry in row["stored_pending"] or ()}
     for entry in row["patches"] or ():
         patch = patch_in(entry["envelope"])
         if patch is not None or entry["position"] not in patches:  # captured twice, once without its patch
             patches[entry["position"]] = patch
-    return held, fold_pending(base, patches, gaps, deleted_at=row["_position"] if row["_deleted"] else None)
+    return stored, fold_pending(base, patches, gaps, deleted_at=row["_position"] if row["_deleted"] else None)
 
 
-def _held(row: dict[str, Any]) -> Base | None:
-    position, document, reasons = row["held_base_position"], row["held_document"], row["held_inexact_because"]
+def _stored_base(row: dict[str, Any]) -> Base | None:
+    position, document, reasons = row["stored_base_position"], row["stored_document"], row["stored_inexact_because"]
     if position is None or document is None:
         return None
     if reasons is None:  # rows of older releases store no reason
-        return Base(position, document, None if row["held_exact"] else LOOKUP)
+        return Base(position, document, None if row["stored_exact"] else LOOKUP)
     own = [reason for reason in reasons_in(reasons) if reason not in (OVERSIZE, WAITING)]
     return Base(position, document, own[0] if own else None)

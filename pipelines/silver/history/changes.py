@@ -22,7 +22,7 @@ from pipelines.silver.sweep import Sweep
 HISTORY_READS: Final = ("key", "position", "op", "collection_uuid", "captured_at", "envelope", "inexact")
 """Columns of changes (`as_changes`) from which facts are made."""
 
-_HELD: Final = (
+_VERSION_COLUMNS: Final = (
     "_position",
     "_valid_to_position",
     "_op",
@@ -140,9 +140,9 @@ def history_changes(
         since = F.when(F.max(F.col("op") == "d"), F.lit("")).otherwise(since)
     collected = F.collect_list(F.struct(*HISTORY_READS[1:]))
     news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), collected.alias("facts"))
-    held = current.select("_key", F.struct(*_HELD).alias("held"), "_valid_to_position")
-    joined = news.join(held, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
-    by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("held").alias("held"))
+    versions = current.select("_key", F.struct(*_VERSION_COLUMNS).alias("versions"), "_valid_to_position")
+    joined = news.join(versions, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
+    by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("versions").alias("versions"))
     changing = _changing(ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
     return decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
@@ -159,8 +159,8 @@ def _changing(
             rows: list[dict[str, Any]] = []
             for entry in batch.to_pylist():
                 news = [_fact(stored, gaps) for stored in entry["facts"]]
-                held = [_version(stored) for stored in entry["held"]]
-                changes = changed_versions(held, news, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+                versions = [_version(stored) for stored in entry["versions"]]
+                changes = changed_versions(versions, news, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
                 rows += [_row(entry["key"], change) for change in changes]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 

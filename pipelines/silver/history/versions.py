@@ -129,7 +129,7 @@ class Change(NamedTuple):
 
 
 def changed_versions(
-    held: Iterable[Version],
+    stored_versions: Iterable[Version],
     news: Sequence[Fact],
     *,
     ends: IncarnationEnds,
@@ -139,14 +139,14 @@ def changed_versions(
     """Return the changes that new facts make to the versions of one key.
 
     Args:
-        held: Stored versions, in any order; at least those in force at the oldest of *news* or later. All versions if
-            *news* contains a deletion and *hard_deletes* is set.
+        stored_versions: Stored versions, in any order; at least those in force at the oldest of *news* or later. All
+            versions if *news* contains a deletion and *hard_deletes* is set.
         news: New facts of the key; at least one.
         ends: Ends of the collection's incarnations.
         gaps: Gaps of bronze. No patch is folded across a gap.
         hard_deletes: True if a deletion removes all older versions.
     """
-    before = sorted(held, key=lambda version: version.position)
+    before = sorted(stored_versions, key=lambda version: version.position)
     reaches_back = hard_deletes and any(fact.op == "d" for fact in news)
     settled, facts = _split(before, "" if reaches_back else min(fact.position for fact in news))
     now = versions_of([*facts, *news], settled=settled, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
@@ -161,15 +161,15 @@ def changed_versions(
     return [*changes, *(Change("remove", version) for version in stored.values())]
 
 
-def _split(held: Sequence[Version], since: str) -> tuple[Version | None, list[Fact]]:
+def _split(stored_versions: Sequence[Version], since: str) -> tuple[Version | None, list[Fact]]:
     """Split stored versions into the version in force just before *since* and the facts from *since* on."""
     settled: Version | None = None
     first: bytes | None = None
     facts: list[Fact] = []
-    for version in held:
+    for version in stored_versions:
         if version.op == "b":  # made from the pre-image of the change that ended it, not from a fact of its own
             first = version.document
-        elif version.position < since and version is held[0]:
+        elif version.position < since and version is stored_versions[0]:
             own, *confirming = version.facts()
             settled = replace(version, confirmed=tuple(entry for entry in version.confirmed if entry[0] < since))
             facts += [fact for fact in confirming if fact.position >= since]

@@ -93,7 +93,7 @@ def evolve(
     Raises:
         ValueError: A column has another type than *plan* says and cannot be widened to that type.
     """
-    left = {name: met for name, met in census.fields.items() if plan.is_inferred(name)}
+    left = {name: inner for name, inner in census.fields.items() if plan.is_inferred(name)}
     root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
     root = _evolve_struct(_planned(root, plan), left, (), limits)
     root = bounded(_planned(shape, plan), root, limits.max_columns)
@@ -136,12 +136,12 @@ def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, .
     fields = dict(shape.fields)
     taken = {caseless(name) for name in fields}
     columns = {shape.field_of(name): name for name in fields}
-    for field_name, met in found.items():
+    for field_name, census in found.items():
         name = columns.get(field_name) or limits.column(field_name, path)
         known = fields.get(name) if field_name in columns else None
         if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken):
             continue
-        evolved = _evolve(known or Shape(), met, (*path, name), limits)
+        evolved = _evolve(known or Shape(), census, (*path, name), limits)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = replace(evolved, source=None if name == field_name else field_name)
@@ -183,32 +183,32 @@ def _widened(shape: Shape, kind: str) -> Shape:
     return Shape(kind) if (shape.kind, kind) in _WIDENINGS else shape
 
 
-def _evolve(shape: Shape, met: Census, path: tuple[str, ...], limits: ColumnLimits) -> Shape:
+def _evolve(shape: Shape, census: Census, path: tuple[str, ...], limits: ColumnLimits) -> Shape:
     # An empty document or array has no column yet: its type may still change freely.
-    if shape.kind == "null" or (met.types and not shape.has_column):
-        return infer(met, limits, is_id=path == ("_id",))
-    if shape.kind == "struct" and met.fields:
-        return _evolve_struct(shape, met.fields, path, limits)
-    if shape.kind == "array" and met.element is not None:
+    if shape.kind == "null" or (census.types and not shape.has_column):
+        return infer(census, limits, is_id=path == ("_id",))
+    if shape.kind == "struct" and census.fields:
+        return _evolve_struct(shape, census.fields, path, limits)
+    if shape.kind == "array" and census.element is not None:
         assert shape.element is not None  # has_column
-        return Shape("array", element=_evolve(shape.element, met.element, (*path, "element"), limits))
-    return _widened(shape, infer(met, limits).kind)
+        return Shape("array", element=_evolve(shape.element, census.element, (*path, "element"), limits))
+    return _widened(shape, infer(census, limits).kind)
 
 
-def infer(met: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape:
+def infer(census: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape:
     """Return the narrowest shape that holds every counted value exactly.
 
     int and long give long. int and double give double, because every int is an exact double. Integers and decimals give
     DECIMAL(38, s) if all digits fit. Any other mix, such as long and double, gives VARIANT. An `_id` of mixed types
     becomes canonical Extended JSON, because a VARIANT cannot be joined on.
     """
-    types = met.types
+    types = census.types
     if not types:
         return Shape()
     if types == {"struct"}:
-        return _evolve_struct(Shape("struct"), met.fields, ("",), limits)
+        return _evolve_struct(Shape("struct"), census.fields, ("",), limits)
     if types == {"array"}:
-        return Shape("array", element=infer(met.element or Census(), limits))
+        return Shape("array", element=infer(census.element or Census(), limits))
     if len(types) == 1 and (only := next(iter(types))) in _SCALARS:
         return Shape(only)
     if types == {"int", "long"}:
@@ -216,9 +216,9 @@ def infer(met: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape:
     if types == {"int", "double"}:
         return Shape("double")
     if "decimal" in types and types <= {"int", "long", "decimal"}:
-        whole = max(met.integer_digits, _LONG_DIGITS if "long" in types else 0, _INT_DIGITS if "int" in types else 0)
-        if whole + met.scale <= _DECIMAL_DIGITS:
-            return Shape("decimal", scale=met.scale)
+        whole = max(census.integer_digits, _LONG_DIGITS if "long" in types else 0, _INT_DIGITS if "int" in types else 0)
+        if whole + census.scale <= _DECIMAL_DIGITS:
+            return Shape("decimal", scale=census.scale)
     return Shape("json" if is_id else "variant")
 
 
