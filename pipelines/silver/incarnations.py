@@ -31,7 +31,7 @@ class Incarnations:
         renamed_at: Largest position at which the collection was renamed to this name.
         ended_at: Largest position at which the collection was dropped or renamed away.
 
-    Only the newest 20 of each are stored. A late snapshot chunk never refers to an older one.
+    Only the newest 20 of each are stored. A late snapshot chunk was read moments ago, not 20 drops ago.
     """
 
     renamed_at: Mapping[str, str] = field(default_factory=dict)

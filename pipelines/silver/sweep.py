@@ -33,7 +33,7 @@ class SnapshotCertificate:
     """Largest position at which a chunk was read, by collection: a key that the snapshot did not read was gone by
     then."""
     unswept: frozenset[Namespace] = frozenset()
-    """Planned collections that exist but cannot be swept, because some of their chunks were not read."""
+    """Planned collections that were not dropped and that the snapshot cannot sweep: it did not read them in full."""
 
     @property
     def heals_up_to(self) -> str | None:

@@ -22,12 +22,12 @@ def test_the_lowest_bound_counts_and_says_what_it_awaits() -> None:
 def test_a_gap_limits_the_watermark_until_a_snapshot_has_read_the_whole_collection_after_it() -> None:
     early, late, of_b = Gap("1", "4:~"), Gap("2", "8:~"), Gap("3", "8:~", str(B))
 
-    def held(namespace: Namespace, *snapshots: SnapshotCertificate) -> list[str]:
+    def bounds(namespace: Namespace, *snapshots: SnapshotCertificate) -> list[str]:
         return [bound.position for bound in gap_bounds((early, late, of_b), namespace, snapshots)]
 
-    assert held(A) == ["1", "2"]
-    assert held(A, WHOLE) == ["2"]
-    assert held(A, WHOLE, ONLY_B) == ["2"], "a snapshot of another collection"
-    assert held(B, WHOLE) == ["2", "3"]
-    assert held(B, WHOLE, ONLY_B) == []
-    assert held(Namespace("shop", "gone"), WHOLE) == ["2"], "it was not there when all were listed"
+    assert bounds(A) == ["1", "2"]
+    assert bounds(A, WHOLE) == ["2"]
+    assert bounds(A, WHOLE, ONLY_B) == ["2"], "a snapshot of another collection"
+    assert bounds(B, WHOLE) == ["2", "3"]
+    assert bounds(B, WHOLE, ONLY_B) == []
+    assert bounds(Namespace("shop", "gone"), WHOLE) == ["2"], "it was not there when all were listed"

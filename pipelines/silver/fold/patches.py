@@ -101,7 +101,7 @@ class FoldOutcome:
 
     Attributes:
         base: Newest document with all foldable patches. None: the key has no document.
-        pending: Pending patches by position. None: bronze does not have the patch.
+        pending: Pending patches by position. A patch is None if bronze does not have it.
     """
 
     base: Base | None
