@@ -1,4 +1,4 @@
-"""Silver runs side by side over one table whose documents bring new fields."""
+"""Concurrent silver runs over one table whose documents bring new fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
     run_capture(ctx, once=True)
 
     def overtaken(changes: DataFrame, *, max_depth: int) -> BatchProfile:
-        """Run another silver run, with more of bronze, while this run profiles its batch."""
+        """Let another run capture and merge more changes while this run profiles its batch."""
         monkeypatch.setattr(silver_collection, "profile_batch", profile_batch)
         database.a.insert_one({"_id": 3, "theirs": "text"})
         land(ctx)
