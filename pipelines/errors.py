@@ -9,7 +9,8 @@
     │   └── FencedError         another writer owns the source's bronze table       exit 6
     └── QualityGateClosed       a blocking expectation failed                       exit 5
 
-A message is one line: what happened, why, and the next command to run. No secret and no value of a document stands in one.
+A message is one line: what happened, why, and the next command to run. No secret and no value of a document stands in
+one.
 """
 
 from __future__ import annotations
@@ -86,5 +87,8 @@ def with_extra(extra: str) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """An error as one line. Spark adds the plan, the query and a stack trace below its first line, and values of documents in it."""
+    """An error as one line.
+
+    Spark adds the plan, the query and a stack trace below its first line, and values of documents in it.
+    """
     return str(error) if isinstance(error, StrandlineError) else without_values(error)

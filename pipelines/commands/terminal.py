@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.plain_text import printable, printable_json
-from pipelines.settings.configuration import Settings, load_settings, without_files
+from pipelines.settings.configuration import Settings, load_settings, missing_files_note
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -57,7 +57,7 @@ def settings_of(context: typer.Context) -> Settings:
 def lake_settings(context: typer.Context) -> Settings:
     """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
     settings = settings_of(context)
-    if (warning := without_files(*context.obj)) is not None:
+    if (warning := missing_files_note(*context.obj)) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)
     return settings
 

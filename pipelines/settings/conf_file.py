@@ -1,7 +1,7 @@
-"""One configuration file as nested text.
+"""Reader of one configuration file. Every value is text, as in the environment.
 
-A value in a file is text, as it is in the environment, and the settings' model gives it its type: YAML's own guesses (``no`` is false,
-``12:30`` is 750, ``1.10`` is 1.1, an unquoted time is an object) never come between.
+The settings model converts the text to its type. YAML's own conversions (``no`` is false, ``12:30`` is 750, ``1.10`` is
+1.1, an unquoted time is an object) are switched off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.model.yaml_input import UniqueKeys, parse_yaml
 
 
 class _TextLoader(UniqueKeys):
-    """Every plain value but null is text."""
+    """YAML loader that reads every plain value except null as text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # why: the base class declares it so
         first: [resolver for resolver in resolvers if resolver[0] == "tag:yaml.org,2002:null"]
@@ -29,7 +29,10 @@ class _TextLoader(UniqueKeys):
 
 
 def read_sections(file: Path, problems: list[str]) -> dict[str, Any]:
-    """I/O: the sections of *file*; those with nothing under them are left out. What is wrong is added to *problems*, without a value."""
+    """I/O: reads *file*; writes nothing. Return its sections; empty sections are left out.
+
+    Problems are appended to *problems*, without the values of the file.
+    """
     try:
         content = parse_yaml(file.read_text(encoding="utf-8-sig"), _TextLoader, may_quote=False)
     except (OSError, UnicodeDecodeError) as error:

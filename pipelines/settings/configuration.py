@@ -1,6 +1,7 @@
-"""The only reader of conf files and environment. Everything behind `cli` and `jobs` gets plain frozen values.
+"""Reader of conf files and environment. Only `cli` and `jobs` use it; all other modules get plain frozen values.
 
-Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``conf/<target>.yml`` > ``conf/base.yml`` > default.
+Precedence: command-line option > environment (``STRANDLINE_SOURCE__URI``) > ``conf/<target>.yml`` >
+``conf/base.yml`` > default.
 """
 
 from __future__ import annotations
@@ -37,44 +38,53 @@ _log = logging.getLogger("strandline.settings")
 
 
 class SourceSettings(Section):
-    """The MongoDB deployment that is read."""
+    """Connection to the source MongoDB deployment."""
 
     name: str = Field(
-        "mongo", pattern=r"^[a-z][a-z0-9_]{0,62}$", description="Names the bronze table and the fencing id."
+        "mongo",
+        pattern=r"^[a-z][a-z0-9_]{0,62}$",
+        description="Name of the source. It becomes the name of the bronze table and part of the fencing id.",
     )
     uri: SecretStr | None = Field(
         None,
         min_length=1,
-        description="Connection string; without one nothing is captured, and `demo` starts the embedded mongod.",
+        description="MongoDB connection string. null: capture is not possible, and `demo` starts an embedded mongod.",
     )
     connect_timeout_ms: int = Field(
-        10_000, gt=0, description="Longest wait for a connection, where the URI has no `connectTimeoutMS`."
+        10_000, gt=0, description="Maximum wait for a connection, in ms. `connectTimeoutMS` in the URI overrides it."
     )
     server_selection_timeout_ms: int = Field(
         10_000,
         gt=0,
-        description="Longest wait for a server that can answer, where the URI has no `serverSelectionTimeoutMS`.",
+        description="Maximum wait for a suitable server, in ms. `serverSelectionTimeoutMS` in the URI overrides it.",
     )
     socket_timeout_ms: int = Field(
-        0, ge=0, description="Longest wait for an answer, where the URI has no `socketTimeoutMS`; 0: no limit."
+        0,
+        ge=0,
+        description="Maximum wait for an answer of the server, in ms. `socketTimeoutMS` in the URI overrides it. 0: no "
+        "limit.",
     )
 
 
 class LakeSettings(Section):
-    """Where tables live: a folder, or a catalog with schemas ``<schema>_bronze``, …"""
+    """Location of the tables: a folder, or a catalog with the schemas ``<schema>_bronze``, …"""
 
     root: str | None = Field(
-        "lake", description="Folder or URI; not used where a catalog is set; without one it must not be null."
+        "lake", description="Folder or URI of the lake. Not used if `catalog` is set; required if it is not."
     )
     catalog: str | None = Field(
-        None, description="Catalog that holds the schemas; none: tables are folders under the root."
+        None, description="Catalog that holds the schemas. null: tables are folders under `root`."
     )
-    schema_prefix: str = Field("strandline", alias="schema", description="What the four schemas' names begin with.")
+    schema_prefix: str = Field(
+        "strandline",
+        alias="schema",
+        description="Prefix of the names of the four schemas, for example `strandline_bronze`.",
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
     @model_validator(mode="after")
-    def _somewhere(self) -> LakeSettings:
+    def _check_location(self) -> LakeSettings:
         if not self.root and self.catalog is None:
             raise ValueError(
                 "neither root nor catalog is set; where there is a catalog, STRANDLINE_LAKE__CATALOG names it"
@@ -83,22 +93,25 @@ class LakeSettings(Section):
 
 
 class SparkSettings(Section):
-    """How Spark is reached."""
+    """Connection to Spark, and its settings."""
 
     master: str | None = Field(
-        "local[*]", description="None: the session of the surroundings (Databricks, spark-submit, Connect)."
+        "local[*]",
+        description="Spark master URL. null: use the session of the environment (Databricks, spark-submit, Spark "
+        "Connect).",
     )
     conf: dict[str, str] = Field(
         default_factory=dict,
         repr=False,  # an object store's key may be among them
-        description="Spark settings; they have the last word, but for what tables rely on (pipelines/io/session_settings.py). "
-        "JARs, packages and extensions are added to Delta's.",
+        description="Additional Spark settings. They override Strandline's, except the settings that the tables "
+        "depend on (pipelines/io/session_settings.py). JARs, packages and extensions are added to "
+        "Delta's.",
     )
 
     @field_validator("conf", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """Accept JSON's numbers and truth values (from the environment), and a key with nothing under it."""
+        """Accept JSON numbers and booleans (from the environment), and an empty section."""
         if not isinstance(value, dict | None):
             return value
         return {
@@ -108,7 +121,7 @@ class SparkSettings(Section):
 
 
 class Settings(BaseSettings):
-    """The whole configuration of one target, validated and frozen."""
+    """Complete configuration of one target, validated and frozen."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -143,7 +156,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (
             init_settings,
-        )  # load_settings merges files, environment and options itself: options stand above the environment
+        )  # load_settings merges files, environment and options itself: options override the environment
 
     @property
     def lake_location(self) -> Lake:
@@ -153,17 +166,20 @@ class Settings(BaseSettings):
 def load_settings(
     target: str = "local", conf: Path = DEFAULT_CONF, overrides: dict[str, Any] | None = None
 ) -> Settings:
-    """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``, the environment and the options over them.
+    """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``; then apply the environment and the options.
+
+    I/O: reads the files and the environment; writes nothing.
 
     Raises:
-        ConfigurationError: All problems at once: file, key, what is wrong with it and the nearest valid key. No value is shown.
+        ConfigurationError: One or more settings are wrong. The message lists all problems with file, key and the
+            nearest valid key. It holds no value.
     """
     problems: list[str] = []
     merged: dict[str, Any] = {}
     for file in _files(target, conf, problems):
         content = read_sections(file, problems)
         problems += [f"{file}: {text}" for text in unknown_keys(content, Settings)]
-        _tell_password(file, content)
+        _warn_of_password(file, content)
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
     merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
@@ -178,7 +194,7 @@ def load_settings(
     return settings
 
 
-def _tell_password(file: Path, content: dict[str, Any]) -> None:
+def _warn_of_password(file: Path, content: dict[str, Any]) -> None:
     source = content.get("source")
     uri = source.get("uri") if isinstance(source, dict) else None
     if isinstance(uri, str) and _PASSWORD.search(uri):
@@ -198,8 +214,13 @@ def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
     return [file for name in dict.fromkeys(("base", target)) if (file := conf / f"{name}.yml").exists()]
 
 
-def without_files(target: str, conf: Path) -> str | None:
-    """I/O: says so where the default folder has neither file, which is no error: an installed command needs none. None: it has one."""
+def missing_files_note(target: str, conf: Path) -> str | None:
+    """Return a note if the default conf folder has no file of *target*.
+
+    None: a file exists, or *conf* is not the default.
+
+    I/O: checks whether the files exist; writes nothing. No file is no error: an installed command needs none.
+    """
     if conf != DEFAULT_CONF or _files(target, conf, []):
         return None
     names = " and ".join(f"no {conf / name}.yml" for name in dict.fromkeys(("base", target)))
@@ -217,7 +238,7 @@ def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
 
 
 def _environment(problems: list[str]) -> dict[str, Any]:
-    """What the environment sets, nested. ``MONGODB_URI`` stands in for ``STRANDLINE_SOURCE__URI``."""
+    """Return the settings of the environment, nested. ``MONGODB_URI`` is used if ``STRANDLINE_SOURCE__URI`` is not set."""
     try:
         found = EnvSettingsSource(Settings)()
     except SettingsError:  # raised without the variable's name; a section or a map must be JSON

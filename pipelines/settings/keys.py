@@ -1,4 +1,4 @@
-"""Which keys the settings know, and what a key or a variable is that they do not. A misspelt setting must not be ignored."""
+"""Check of setting keys and environment variables. A misspelt setting must not be ignored."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pydantic_settings import BaseSettings
 
 ENV_PREFIX = "STRANDLINE_"
 _OPTIONS = {f"{ENV_PREFIX}{name}" for name in ("TARGET", "CONF")}
-"""Read by the command's options of these names."""
+"""Variables that the options ``--target`` and ``--conf`` read."""
 # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-_OF_A_SERVICE = re.compile(
+_KUBERNETES_SERVICE = re.compile(
     rf"{ENV_PREFIX}(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 
 def unknown_keys(content: dict[str, Any], model: type[BaseModel], prefix: str = "") -> list[str]:
-    """What *model* does not know of the nested *content*, each with the nearest key that it knows."""
+    """Return one message for each key of the nested *content* that *model* lacks, with the nearest valid key."""
     valid = _keys(model)
     problems = []
     for key, value in content.items():
@@ -33,11 +33,13 @@ def unknown_keys(content: dict[str, Any], model: type[BaseModel], prefix: str = 
 
 
 def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[str]:
-    """pydantic-settings ignores an unknown top-level variable in silence. What Kubernetes gives every container beside a Service
-    named ``strandline`` was set by nobody."""
+    """Return one message for each unknown variable: pydantic-settings ignores an unknown top-level one silently.
+
+    Variables that Kubernetes sets for a Service named ``strandline`` are accepted.
+    """
     problems = []
     for variable in environ:
-        if not variable.startswith(ENV_PREFIX) or variable in _OPTIONS or _OF_A_SERVICE.fullmatch(variable):
+        if not variable.startswith(ENV_PREFIX) or variable in _OPTIONS or _KUBERNETES_SERVICE.fullmatch(variable):
             continue
         keys = variable[len(ENV_PREFIX) :].lower().split("__")
         nested: dict[str, Any] = {}
@@ -48,7 +50,7 @@ def unknown_variables(environ: Iterable[str], model: type[BaseModel]) -> list[st
 
 
 def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Valid keys of a section, and the section behind each (None for a value)."""
+    """Return the valid keys of a section, each with its nested section. None: the key holds a value."""
     fields: dict[str, type[BaseModel] | None] = {}
     for name, field in model.model_fields.items():
         nested = (
@@ -57,11 +59,11 @@ def _keys(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
         fields[field.alias or name] = nested
     fields.pop(
         "target" if issubclass(model, BaseSettings) else "", None
-    )  # it decides which files are read, so no file can set it
+    )  # the target chooses the files, so no file can set it
     return fields
 
 
 def nearest(key: str, valid: list[str]) -> str:
-    """The end of a message that *key* is not *valid*."""
+    """Return the end of an error message: the valid key nearest to *key*, or all of *valid* if none is similar."""
     match = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
     return f" (did you mean {match[0]}?)" if match else f" (valid: {', '.join(sorted(valid)) or 'none'})"

@@ -1,4 +1,4 @@
-"""Settings of what Strandline makes from silver, and of what it tells about itself: gold, quality, metrics."""
+"""Settings sections ``gold``, ``quality``, ``logging`` and ``metrics``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,32 @@ from pipelines.settings.selection import Section
 
 
 class GoldSettings(Section):
-    """Where gold's SQL files are, and how they are built."""
+    """SQL files of gold, and their build."""
 
     sql_dir: str | None = Field(
-        None, description="Folder of *.sql files; default: `<conf>/gold` where it holds any, else none."
+        None, description="Folder of gold's *.sql files. null: `<conf>/gold` if it holds any, else no gold."
     )
     tests_dir: str | None = Field(
-        None, description="Folder of the *.yml cases of `gold test`; default: `tests` beside the SQL files."
+        None, description="Folder of the *.yml cases of `gold test`. null: `tests` beside the SQL files."
     )
-    max_threads: int = Field(4, ge=1, le=64, description="Views and tables that are built at once.")
+    max_threads: int = Field(4, ge=1, le=64, description="Maximum views and tables that are built at the same time.")
 
 
 class QualitySettings(Section):
-    """Which suites of expectations are checked, and where their pages are written."""
+    """Suites of expectations, and their HTML reports."""
 
     suites_dir: str | None = Field(
-        None, description="Folder of *.yml suites; default: `<conf>/quality` where it holds any, else none."
+        None, description="Folder of *.yml suites. null: `<conf>/quality` if it holds any, else no suites."
     )
     max_quarantined_rows: int = Field(
-        10_000, ge=1, description="More rows that fail one expectation are not set aside: gold is held."
+        10_000,
+        ge=1,
+        description="Maximum rows that one expectation may put into quarantine. If more rows fail, no row is "
+        "quarantined and the gate in front of gold closes.",
     )
     docs_dir: str = Field(
-        "lake/quality-docs", description="Folder of the HTML pages; on Databricks one under `/Volumes`, no URI."
+        "lake/quality-docs",
+        description="Folder of the HTML reports. On Databricks, a folder under `/Volumes`. A URI is refused.",
     )
 
     @field_validator("docs_dir")
@@ -39,23 +43,29 @@ class QualitySettings(Section):
     def _folder(cls, value: str) -> str:
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", value):
             raise ValueError(
-                "pages are written as files, and this is a URI: name a folder (on Databricks /Volumes/<catalog>/<schema>/<volume>)"
+                "pages are written as files, and this is a URI: "
+                "name a folder (on Databricks /Volumes/<catalog>/<schema>/<volume>)"
             )
         return value
 
 
 class LoggingSettings(Section):
-    """What errors and the log say of documents."""
+    """Document keys in errors and the log."""
 
     show_keys: bool = Field(
         False,
-        description="Whether errors and the log name a document by its key. The key is the `_id`, which may be personal. By default they "
-        "name it by the first 12 digits of the key's SHA-256: `key #6b86b273ff34`. The runbook says how to find the document.",
+        description="Name documents by their key in errors and the log. The key is the `_id`, which may be "
+        "personal data. false: documents are named by the first 12 digits of the key's SHA-256 (`key "
+        "#6b86b273ff34`). The runbook says how to find the document.",
     )
 
 
 class MetricsSettings(Section):
-    """What `capture` and `run` tell Prometheus about themselves."""
+    """Prometheus endpoint of `capture` and `run`."""
 
-    port: int | None = Field(None, ge=1, le=65_535, description="Serve `/metrics` there while it runs; none: do not.")
-    address: str = Field("127.0.0.1", description="Of which interface; `0.0.0.0`: all.")
+    port: int | None = Field(
+        None, ge=1, le=65_535, description="TCP port of the `/metrics` endpoint. null: no endpoint."
+    )
+    address: str = Field(
+        "127.0.0.1", description="Network interface of the endpoint, as an IP address. `0.0.0.0`: all interfaces."
+    )

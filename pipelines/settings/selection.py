@@ -1,4 +1,7 @@
-"""The part of ``capture`` that says what is captured; `settings` adds how. Seen by `settings`, `cli` and `jobs` only."""
+"""Settings section ``capture``, part 1: the selection of databases, collections, fields and operations.
+
+Used by `settings`, `cli` and `jobs` only.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ CaptureMode = Literal[
     "change_streams_update_full_with_pre_image",
 ]
 _Skippable = Literal["c", "u", "d", "t", "none"]
-_FIELD_RULE = "database.collection.field.nested; * in the first two stands for any characters"
+_FIELD_RULE = "database.collection.field.nested; in database and collection, * means any characters"
 
 
 class Section(BaseModel):
-    """What every section of the settings is: frozen, without unknown keys, silent about values."""
+    """Base of all settings sections: frozen, without unknown keys, and no values in error messages."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def split_names(value: Any) -> Any:
-    """Accept Debezium's comma-separated string, or a JSON list; blanks around an entry are not part of it."""
+    """Split a comma-separated string (as Debezium's) or a JSON list into entries, without blanks around them."""
     entries = _entries(value) if isinstance(value, str) else value
     if not isinstance(entries, list | tuple | None):
         return entries
@@ -42,7 +45,7 @@ def split_names(value: Any) -> Any:
 
 
 def _entries(text: str) -> list[Any]:
-    """A regular expression may begin as a JSON list does; hardly one is such a list as a whole."""
+    """Split a JSON list, else text with commas. A regular expression may begin with a bracket as a JSON list does."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -51,57 +54,74 @@ def _entries(text: str) -> list[Any]:
 
 
 class SelectionSettings(Section):
-    """What is captured. Names are Debezium's, in snake case."""
+    """Databases, collections, fields and operations to capture. Names are Debezium's, in snake case."""
 
     scope: Literal["deployment", "database", "collection"] = Field(
-        "deployment", description="What one change stream covers."
+        "deployment", description="Scope of the change stream: the whole deployment, one database or one collection."
     )
-    target: str | None = Field(None, description="The database, or database.collection, that the scope means.")
+    target: str | None = Field(
+        None, description="Database, or database.collection, that `scope` refers to. null with scope `deployment`."
+    )
     mode: CaptureMode = Field(
         "change_streams_update_full",
-        description="Whether an update brings the whole document, and a change the document before it.",
+        description="Content of change events. `update_full`: an update holds the whole document; otherwise only its "
+        "changed fields. `pre_image`: updates and deletes also hold the document before the change.",
     )
     full_update_type: Literal["lookup", "post_image"] = Field(
         "lookup",
-        description="Whether an update's document is looked up now, or the recorded post-image (6.0 and newer).",
+        description="Source of the whole document of an update. `lookup`: the document as it is when the event is "
+        "read. `post_image`: the recorded post-image (MongoDB 6.0 and newer).",
     )
     filters_match_mode: Literal["regex", "literal"] = Field(
         "regex",
-        description="Whether the four lists below are anchored, case-sensitive regular expressions or plain names.",
+        description="Syntax of the four lists below. `regex`: anchored, case-sensitive regular expressions. `literal`: "
+        "plain names.",
     )
-    database_include_list: Names = Field((), description="Databases; empty: all but system databases.")
+    database_include_list: Names = Field((), description="Databases to capture. Empty: all except system databases.")
     database_exclude_list: Names = Field(
-        (), description="Databases that are not captured; not together with the include list."
+        (), description="Databases to leave out. Cannot be combined with `database_include_list`."
     )
-    collection_include_list: Names = Field((), description="Collections as database.collection; empty: all.")
+    collection_include_list: Names = Field(
+        (), description="Collections to capture, as database.collection. Empty: all."
+    )
     collection_exclude_list: Names = Field(
-        (), description="Collections that are not captured; not together with the include list."
+        (),
+        description="Collections to leave out, as database.collection. Cannot be combined with "
+        "`collection_include_list`.",
     )
     skipped_operations: Annotated[tuple[_Skippable, ...], NoDecode] = Field(
         (),
-        description="c inserts, u updates and replaces, d deletes (t and none: nothing in MongoDB); for the stream, not the snapshot.",
+        description="Operations that the stream leaves out: `c` inserts, `u` updates and replaces, `d` deletes. "
+        "`t` and `none` skip nothing in MongoDB. Snapshots are not affected.",
     )
-    field_exclude_list: Names = Field((), description=f"Fields that are not captured: {_FIELD_RULE}.")
-    field_renames: Names = Field(
-        (), description="Fields captured under another name: database.collection.field.nested:new_name."
+    field_exclude_list: Names = Field((), description=f"Fields to leave out: {_FIELD_RULE}.")
+    field_renames: Names = Field((), description="Fields to rename: database.collection.field.nested:new_name.")
+    field_hash_list: Names = Field(
+        (),
+        description="Fields whose values are replaced by salted SHA-256 hashes. Same syntax as `field_exclude_list`.",
     )
-    field_hash_list: Names = Field((), description="Fields whose values are replaced by salted SHA-256 sums.")
     field_hash_salt: SecretStr | None = Field(
-        None, min_length=8, description="What is hashed before every value of field_hash_list."
+        None,
+        min_length=8,
+        description="Salt of the hashes of `field_hash_list`, at least 8 characters. Required by that list.",
     )
-    field_mask_list: Names = Field((), description="Fields whose values are replaced by a fixed text.")
-    field_mask_text: str = Field(DEFAULT_MASK, description="The text for field_mask_list.")
+    field_mask_list: Names = Field(
+        (), description="Fields whose values are replaced by `field_mask_text`. Same syntax as `field_exclude_list`."
+    )
+    field_mask_text: str = Field(DEFAULT_MASK, description="Replacement text for the fields of `field_mask_list`.")
     sharded_ids_are_unique: bool = Field(
         False,
-        description="Capture sharded collections whose shard key is not `_id`. Set it where the application makes `_id`s that are unique "
-        "in the whole cluster, such as ObjectIds. No server checks that: of two documents with one `_id` silver keeps one.",
+        description="Capture sharded collections whose shard key is not `_id`. Set it only if the application "
+        "makes `_id`s that are unique in the whole cluster, such as ObjectIds. No server checks this: "
+        "if two documents have the same `_id`, silver keeps one of them.",
     )
     cursor_pipeline: str | None = Field(
-        None, description="JSON list of stages that are added to the change stream's pipeline."
+        None, description="Stages to add to the change stream's pipeline, as a JSON list. null: none."
     )
     cursor_pipeline_order: Literal["internal_first", "user_first", "user_only"] = Field(
         "internal_first",
-        description="Whether those stages stand after, before or instead of the ones that these settings make.",
+        description="Order of the stages of `cursor_pipeline`: after (`internal_first`), before (`user_first`) or "
+        "instead of (`user_only`) the stages that Strandline creates.",
     )
 
     @field_validator(
@@ -122,7 +142,7 @@ class SelectionSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> SelectionSettings:
-        """Every contradiction at once. No value is shown: an entry is named by its list and number."""
+        """Report all contradictions together. Entries are named by list and number, never by value."""
         problems = [*_list_problems(self), *self._field_problems()]
         problems += (
             parse_user_pipeline(self.cursor_pipeline, protects=self.field_policy.protects)[1]
@@ -140,22 +160,24 @@ class SelectionSettings(Section):
             problems.append("field_hash_list needs field_hash_salt: without one a guess at the value proves itself")
         if self.field_renames and self.update_kind == "patch":
             problems.append(
-                f"field_renames needs whole documents: by mode {self.mode} a patch cannot tell whether the new name is taken"
+                f"field_renames needs whole documents: by mode {self.mode} "
+                "a patch cannot tell whether the new name is taken"
             )
         return problems
 
     def _pipeline_problems(self) -> list[str]:
-        """Of stages that are allowed as such."""
+        """Return the problems of allowed stages in combination with the mode."""
         if self.user_pipeline.passes_all or self.update_kind != "patch":
             return []
         return [
-            f"cursor_pipeline may leave out changes, or change documents, and by mode {self.mode} silver folds patches onto the document "
-            "before them: choose mode change_streams_update_full, or filter by the lists of databases, collections and fields"
+            f"cursor_pipeline may leave out changes, or change documents, and by mode {self.mode} silver folds patches "
+            "onto the document before them: choose mode change_streams_update_full, or filter by the lists of "
+            "databases, collections and fields"
         ]
 
     @property
     def update_kind(self) -> UpdateKind:
-        """How updates come."""
+        """Form of update events: patch, looked-up document or post-image."""
         return self.full_update_type if "update_full" in self.mode else "patch"
 
     @property
@@ -166,7 +188,7 @@ class SelectionSettings(Section):
 
     @property
     def user_pipeline(self) -> UserPipeline:
-        """The user's stages as a plain value."""
+        """Stages of ``cursor_pipeline`` as a plain value."""
         return UserPipeline(parse_user_pipeline(self.cursor_pipeline)[0], self.cursor_pipeline_order)
 
 
@@ -193,7 +215,7 @@ def _list_problems(settings: SelectionSettings) -> list[str]:
 
 
 def entry_problems(name: str, entries: Iterable[str], level: str, mode: str) -> list[str]:
-    """What is wrong with the list *name* of databases or collections (*level*), by the entries' numbers."""
+    """Return the problems of the list *name* of databases or collections (*level*), by the number of the entry."""
     judged = ((number, _entry_problem(entry, level, mode)) for number, entry in enumerate(entries, 1))
     return [f"{name} entry {number} {problem}" for number, problem in judged if problem is not None]
 
@@ -205,10 +227,10 @@ def _entry_problem(entry: str, level: str, mode: str) -> str | None:
 
 
 def is_namespace(name: str) -> bool:
-    """Whether it is a plain ``database.collection``. What it is asked of is looked up by that name: another one would never be found."""
+    """Return True if *name* is a plain ``database.collection``, with neither part empty."""
     return all(Namespace.parse(name))
 
 
 def key_problems(name: str, keys: Iterable[str]) -> list[str]:
-    """What is wrong with the setting *name*, whose *keys* are plain names of collections."""
+    """Return the problems of the setting *name*: each of *keys* must be a plain ``database.collection``."""
     return [f"{name}: {key!r} is no database.collection" for key in keys if not is_namespace(key)]

@@ -1,5 +1,7 @@
-"""The section ``silver``: how its tables are named and typed, and what deletes, drops and renames do to them. Seen by `settings`, `cli` and
-`jobs` only."""
+"""Settings section ``silver``: names and types of the tables, and the effect of deletes, drops and renames.
+
+Used by `settings`, `cli` and `jobs` only.
+"""
 
 from __future__ import annotations
 
@@ -12,67 +14,77 @@ from pipelines.settings.selection import Names, Section, key_problems, split_nam
 
 
 class SilverSettings(Section):
-    """How silver tables are named and typed."""
+    """Names, types and deletes of silver tables."""
 
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",
-        description="What a table's name is made of. `auto`: of the collection's name; of database and collection where `capture.scope` is "
-        "`deployment`. A table that already holds the collection under the other name keeps it.",
+        description="Parts of a silver table's name. `collection`: the collection. `database_collection`: database and "
+        "collection. `auto`: database and collection if `capture.scope` is `deployment`, else the collection. With "
+        "`auto`, a table that already holds the collection under the other name keeps its name.",
     )
     table_prefix: str = Field(
-        "", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Stands before the name of every table."
+        "", pattern=r"^([a-z][a-z0-9_]{0,40})?$", description="Prefix of the name of every silver table."
     )
     table_delimiter: str = Field(
         "__",
         pattern=r"^[a-z0-9_]{1,10}$",
-        description="Between database and collection. By the default no two collections share a table; by another one, two that would are "
-        "refused.",
+        description="Text between database and collection in a table's name. With the default, no two collections "
+        "get the same table name. With another delimiter they may; such collections are refused.",
     )
     field_name_adjustment_mode: NameAdjustment = Field(
         "none",
-        description="How a field's name becomes a column's, at every level: as it is; `avro`: whatever is no ASCII letter, digit or "
-        "underscore is an underscore; `avro_unicode`: it is `_uxxxx`, an underscore too. Of two fields that come to the same name "
-        "the second goes to `_rescued`. `_id` and columns that are declared stay as they are.",
+        description="Conversion of field names to column names, at every level. `none`: no change. `avro`: replace "
+        "every character that is not an ASCII letter, digit or underscore by an underscore. "
+        "`avro_unicode`: replace it, and the underscore, by `_uxxxx`. If two fields get the same name, "
+        "the second goes to `_rescued`. `_id` and declared columns are not changed.",
     )
     deletes: Literal["soft", "hard"] = Field(
-        "soft", description="Whether a deleted document's row keeps its last values."
+        "soft",
+        description="Values of deleted documents. `soft`: the row keeps its last values. `hard`: the values are "
+        "removed.",
     )
     on_drop: Literal["soft_delete", "keep", "archive"] = Field(
         "soft_delete",
-        description="What becomes of a dropped collection's rows: tombstones, as in the source; they stay; or a copy goes to "
-        "`<table>_dropped_<uuid>` first.",
+        description="Action on the rows of a dropped collection. `soft_delete`: turn them into tombstones. `keep`: "
+        "leave them. `archive`: copy them to `<table>_dropped_<uuid>`, then turn them into tombstones.",
     )
     on_rename: Literal["follow", "split"] = Field(
         "follow",
-        description="Whether a renamed collection's rows leave the old table, or stay there as they were. The new one has them anyway.",
+        description="Action on the rows of a renamed collection in the old table. `follow`: remove them. `split`: "
+        "leave them as they were. The new table has the rows in both cases.",
     )
     history: Literal["none", "scd2"] = Field(
         "none",
-        description="Whether `<table>_history` keeps every version of every document; switched on later, it is filled from bronze.",
+        description="`scd2`: keep every version of every document in `<table>_history`. If it is switched on "
+        "later, it is filled from bronze. `none`: no history.",
     )
     history_collections: Names = Field(
-        (), description="Only these keep one, as plain names database.collection; empty: all."
+        (), description="Collections with history, as plain names database.collection. Empty: all."
     )
     schema_mode: SchemaMode = Field(
         "infer",
-        description="Where columns come from: from what the documents hold, beside those declared below; from the declaration alone, in "
-        "collections that have one (what else there is goes to `_rescued`); or the whole document is one VARIANT, `document`.",
+        description="Source of the columns. `infer`: the values of the documents, plus the columns declared below. "
+        "`declared`: only the declared columns, in collections that have a declaration; other values go to "
+        "`_rescued`. `variant`: one VARIANT column, `document`, for the whole document.",
     )
     columns: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="By database.collection, the type of a field whatever is met: `int`, `long`, `double`, `decimal(2)`, `string`, "
-        "`objectId`, `bool`, `date`, `binary`, `uuid`, `json`, `variant`, `[type]` for an array, `{field: type}` for a document. "
-        "What does not fit goes to `_rescued`.",
+        description="Declared column types, by database.collection and field: `int`, `long`, `double`, `decimal(2)`, "
+        "`string`, `objectId`, `bool`, `date`, `binary`, `uuid`, `json`, `variant`, `[type]` for an array, "
+        "`{field: type}` for a document. Values that do not fit go to `_rescued`.",
     )
-    max_threads: int = Field(4, ge=1, le=64, description="Tables that are MERGEd at once.")
+    max_threads: int = Field(4, ge=1, le=64, description="Maximum tables that are merged at the same time.")
     max_columns: int = Field(
         500,
         ge=1,
-        description="Maximum leaf columns of one table, at all levels of nesting together. Beyond it a new document is one VARIANT column: "
-        "first documents whose field names look like data, then the deepest. Other new fields go to `_rescued`. Columns that exist stay. "
-        "`rebuild` chooses again, from all documents.",
+        description="Maximum leaf columns per table, over all levels of nesting. Beyond it, a new embedded "
+        "document becomes one VARIANT column: first documents whose field names look like data, then "
+        "the deepest. Other new fields go to `_rescued`. Existing columns stay. `rebuild` chooses "
+        "again, from all documents.",
     )
-    max_depth: int = Field(8, ge=1, description="Levels of nesting that become columns; deeper ones are VARIANT.")
+    max_depth: int = Field(
+        8, ge=1, description="Maximum levels of nesting that become columns. Deeper levels become VARIANT."
+    )
 
     @field_validator("history_collections", mode="before")
     @classmethod
@@ -105,9 +117,9 @@ class SilverSettings(Section):
         return value
 
     def declared(self, collection: str) -> dict[str, Shape]:
-        """Columns that are declared for a collection (``database.collection``)."""
+        """Return the declared columns of *collection* (``database.collection``)."""
         return declared_columns(self.columns.get(collection, {}))
 
     def keeps_history(self, collection: str) -> bool:
-        """Whether every version of this collection's documents is kept (``database.collection``)."""
+        """Return True if silver keeps every version of the documents of *collection* (``database.collection``)."""
         return self.history == "scd2" and (not self.history_collections or collection in self.history_collections)

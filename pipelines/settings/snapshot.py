@@ -1,4 +1,7 @@
-"""The part of ``capture`` that says what snapshots read, and when, and who may ask for one. Seen by `settings`, `cli` and `jobs` only."""
+"""Settings section ``capture``, part 2: snapshots, signals and notifications.
+
+Used by `settings`, `cli` and `jobs` only.
+"""
 
 from __future__ import annotations
 
@@ -21,56 +24,79 @@ _FLAGS = "snapshot_mode_configuration_based_"
 
 
 class SnapshotSettings(Section):
-    """Names are Debezium's, in snake case."""
+    """Snapshots, signals and notifications. Names are Debezium's, in snake case."""
 
     snapshot_mode: SnapshotMode = Field(
         "initial",
-        description="When what exists already is read: at the first start (initial; initial_only ends then), at every start (always), "
-        "also when the history is lost (when_needed), never (no_data), by the three flags below (configuration_based), or as your own code "
-        "says (custom).",
+        description="Time of snapshots. `initial`: at the first start. `initial_only`: at the first start, then "
+        "capture ends. `always`: at every start. `when_needed`: at the first start, and when the "
+        "history is lost. `no_data`: never. `configuration_based`: by the three flags below. `custom`: "
+        "by your own code.",
     )
     snapshot_mode_custom_name: str | None = Field(
         None,
         min_length=1,
-        description="For mode custom: an installed entry point of the group `strandline.snapshotters`.",
+        description="In mode `custom`, the name of an installed entry point of the group `strandline.snapshotters`.",
     )
     snapshot_mode_configuration_based_snapshot_data: bool = Field(
-        False, description="Read what exists at the first start."
+        False, description="In mode `configuration_based`, take a snapshot at the first start."
     )
-    snapshot_mode_configuration_based_start_stream: bool = Field(True, description="Capture changes after that.")
+    snapshot_mode_configuration_based_start_stream: bool = Field(
+        True, description="In mode `configuration_based`, capture changes after the snapshot."
+    )
     snapshot_mode_configuration_based_snapshot_on_data_error: bool = Field(
-        False, description="Read it again when the history is lost."
+        False, description="In mode `configuration_based`, take a new snapshot when the history is lost."
     )
     snapshot_include_collection_list: Names = Field(
-        (), description="Which of the captured collections a snapshot reads, as `filters_match_mode` says; empty: all."
+        (), description="Captured collections that a snapshot reads, in the syntax of `filters_match_mode`. Empty: all."
     )
     snapshot_collection_filter_overrides: dict[str, str] = Field(
         default_factory=dict,
-        description="By database.collection, which of its documents a snapshot reads: a query as JSON text.",
+        description="MongoDB query, as JSON text, that selects the documents of a snapshot, by database.collection. "
+        "Collections without an entry are read whole.",
     )
-    snapshot_fetch_size: int = Field(10_000, ge=1, description="Documents of one answer of the server.")
-    snapshot_delay_ms: int = Field(0, ge=0, description="Wait before a snapshot begins; the stream does not wait.")
-    snapshot_max_threads: int = Field(2, ge=1, le=256, description="Chunks that are read at the same time.")
-    snapshot_chunk_size: int = Field(250_000, ge=1, description="Documents of one unit of resumption, about.")
+    snapshot_fetch_size: int = Field(
+        10_000, ge=1, description="Maximum documents that one answer of the server holds during a snapshot."
+    )
+    snapshot_delay_ms: int = Field(
+        0, ge=0, description="Delay before a snapshot begins, in ms. The stream does not wait."
+    )
+    snapshot_max_threads: int = Field(
+        2, ge=1, le=256, description="Maximum snapshot chunks that are read at the same time."
+    )
+    snapshot_chunk_size: int = Field(
+        250_000,
+        ge=1,
+        description="Approximate maximum of documents per snapshot chunk. An interrupted snapshot resumes after "
+        "the last committed chunk.",
+    )
     snapshot_chunk_size_in_bytes: int = Field(
-        256 * 1024 * 1024, ge=1024, description="Bytes of its documents, about: what is reached first counts."
+        256 * 1024 * 1024,
+        ge=1024,
+        description="Approximate maximum size of a snapshot chunk's documents, in bytes. The limit that is reached "
+        "first applies.",
     )
 
     signal_enabled_channels: Annotated[tuple[Literal["table", "file", "source"], ...], NoDecode] = Field(
         ("table",),
-        description="Where signals come from: rows of `control.signals`, lines of a file, inserts into a source collection.",
+        description="Channels from which signals are read: rows of `control.signals` (`table`), lines of a file "
+        "(`file`), inserts into a source collection (`source`).",
     )
     signal_file: str | None = Field(
-        None, min_length=1, description="For the file channel: a file of JSON lines, one signal each."
+        None,
+        min_length=1,
+        description="Path of the signal file: JSON lines, one signal per line. Required by the channel `file`.",
     )
     signal_data_collection: str | None = Field(
         None,
-        description="For the source channel: database.collection, in the stream; captured as data only if the filters admit it.",
+        description="Signal collection, as database.collection. Required by the channel `source`. It must be in "
+        "the scope of the stream. It is captured as data only if the filters include it.",
     )
-    signal_poll_interval_ms: int = Field(5_000, ge=1, description="Shortest time between two looks for signals.")
+    signal_poll_interval_ms: int = Field(5_000, ge=1, description="Minimum time between two checks for signals, in ms.")
     notification_enabled_channels: Annotated[tuple[Literal["table", "log"], ...], NoDecode] = Field(
         ("table", "log"),
-        description="Where it is told what snapshots and signals did: rows of `control.notifications`, the log.",
+        description="Channels to which progress of snapshots and signals is written: rows of `control.notifications` "
+        "(`table`), the log (`log`).",
     )
 
     @field_validator(
@@ -91,7 +117,7 @@ class SnapshotSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _what_needs_each_other(self) -> SnapshotSettings:
+    def _check_snapshot(self) -> SnapshotSettings:
         problems = list(self._mode_problems())
         for channel, key in (("file", "signal_file"), ("source", "signal_data_collection")):
             is_open, is_named = channel in self.signal_enabled_channels, getattr(self, key) is not None
@@ -112,43 +138,43 @@ class SnapshotSettings(Section):
             flags = {name: field for name, field in SnapshotSettings.model_fields.items() if name.startswith(_FLAGS)}
             told = [flag for flag, field in flags.items() if getattr(self, flag) != field.default]
             yield from (f"{flag} stands without snapshot_mode: configuration_based" for flag in told)
-        # Only where one is named: every installed distribution is looked at.
+        # Only if a name is set: entry_points() searches all installed distributions.
         if name is not None and name not in (installed := entry_points(group=_SNAPSHOTTERS).names):
             yield f"no snapshotter {name!r} is installed, {', '.join(sorted(installed)) or 'none'} is"
 
     @property
     def signal_namespace(self) -> Namespace | None:
-        """``signal_data_collection`` as a plain value."""
+        """Signal collection (``signal_data_collection``). None: no source channel."""
         return None if self.signal_data_collection is None else Namespace.parse(self.signal_data_collection)
 
     @property
     def chunk_size(self) -> ChunkSize:
-        """How large a snapshot's chunks are: what is reached first counts."""
+        """Maximum size of a snapshot chunk, in documents and bytes. The limit that is reached first applies."""
         return ChunkSize(self.snapshot_chunk_size, self.snapshot_chunk_size_in_bytes)
 
     @cached_property
     def snapshotter(self) -> Snapshotter | None:
-        """Code of mode ``custom``, made once. None in every other mode.
+        """User's snapshotter of mode ``custom``, created once. None: another mode.
 
         Raises:
-            ConfigurationError: The code failed.
+            ConfigurationError: The user's code raised an error.
         """
         if self.snapshot_mode != "custom":
             return None
-        with _code_of(self.snapshot_mode_custom_name):
-            (found,) = entry_points(group=_SNAPSHOTTERS, name=self.snapshot_mode_custom_name or "")
-            made: Snapshotter = found.load()()
-            return made
+        with _user_errors(self.snapshot_mode_custom_name):
+            (entry_point,) = entry_points(group=_SNAPSHOTTERS, name=self.snapshot_mode_custom_name or "")
+            snapshotter: Snapshotter = entry_point.load()()
+            return snapshotter
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:
-        """What ``snapshot_mode`` means now, as a plain value.
+        """Snapshot policy of ``snapshot_mode`` at this moment. A custom snapshotter is asked each time.
 
         Raises:
-            ConfigurationError: The code of mode ``custom`` failed.
+            ConfigurationError: The user's code of mode ``custom`` raised an error.
         """
         if self.snapshotter is not None:
-            with _code_of(self.snapshot_mode_custom_name):
+            with _user_errors(self.snapshot_mode_custom_name):
                 return SnapshotPolicy.from_snapshotter(self.snapshotter)
         return SnapshotPolicy.of(
             self.snapshot_mode,
@@ -159,8 +185,8 @@ class SnapshotSettings(Section):
 
 
 @contextmanager
-def _code_of(name: str | None) -> Iterator[None]:
-    """Raise ConfigurationError, with the class of the snapshotter, for whatever the block raises: it is somebody else's code."""
+def _user_errors(name: str | None) -> Iterator[None]:
+    """Turn any error of the block into a ConfigurationError that names the snapshotter's class: it is user code."""
     try:
         yield
     except Exception as error:
