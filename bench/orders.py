@@ -62,6 +62,7 @@ class Orders:
     rows: int
     batch: int = 0
     """Number of the last bronze batch, also used as revision of the orders changed in it."""
+    _writer: BronzeWriter | None = None
 
     @property
     def folder(self) -> Path:
@@ -75,22 +76,28 @@ class Orders:
         """
         settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)})
         orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)
-        orders.writer().open("bench", None)
         orders.change([0], "insert")
         run_silver(orders.ctx)
         if rows > 1:
             orders.ctx.tables.append(ORDERS, orders.others())
         return orders
 
+    @property
     def writer(self) -> BronzeWriter:
-        return BronzeWriter(self.ctx.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000)
+        """The bronze writer, opened at the first use."""
+        if self._writer is None:
+            self._writer = BronzeWriter(self.ctx.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000)
+            self._writer.open("bench", None)
+        return self._writer
 
     def change(self, numbers: Sequence[int], operation: Literal["insert", "replace"] = "replace") -> None:
         """Commit one bronze batch with the real writer: one change for each order in *numbers*."""
         self.batch += 1
         events = [self._event(number, place, operation) for place, number in enumerate(numbers)]
         token = f'{{"_data": "82{self.batch:08X}FF"}}'
-        self.writer().commit(events, batch=self.batch, resume_token=token, snapshot_id=None, whole=True)
+        self.writer.commit(
+            events, batch=self.batch, resume_token=token, snapshot_id=None, ends_outside_transaction=True
+        )
 
     def newest_batch(self) -> DataFrame:
         """Return the bronze rows of the newest commit."""

@@ -89,7 +89,7 @@ class BatchEnd:
     """Lineage of the next batch."""
     last_event: str | None = None
     """Cluster time of the last event, in hex. A source without that event was restored to an earlier time."""
-    whole: bool | None = None
+    ends_outside_transaction: bool | None = None
     """True if the batch is known to end outside a transaction. False or None: unknown."""
 
 
@@ -150,7 +150,7 @@ def stream_table(batch: Batch) -> pa.Table:
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
         "last_event": [*before_last, end.last_event if end else None],
-        "ends_outside_transaction": [*before_last, end.whole if end else None],
+        "ends_outside_transaction": [*before_last, end.ends_outside_transaction if end else None],
         "document_size": [event.document_size for event in events],
         "envelope": pa.array(batch.events, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
@@ -173,7 +173,7 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
         "resume_token": [end.resume_token],
         "lineage": [end.lineage],
         "last_event": [end.last_event],
-        "ends_outside_transaction": [end.whole],
+        "ends_outside_transaction": [end.ends_outside_transaction],
         "writer": [stamp.writer],
     }
     return filled(columns, 1)

@@ -139,7 +139,7 @@ class BronzeWriter(BronzeAppender):
         resume_token: str,
         snapshot_id: str | None,
         last_event: str | None = None,
-        whole: bool = False,
+        ends_outside_transaction: bool = False,
     ) -> Committed:
         """I/O: one commit of *events* and the token after them. Exactly once by (lineage, *batch*).
 
@@ -147,7 +147,7 @@ class BronzeWriter(BronzeAppender):
 
         Args:
             last_event: Cluster time in hex of the last event before *resume_token*. None: unknown.
-            whole: True if *events* are known to end outside a transaction.
+            ends_outside_transaction: True if *events* are known to end outside a transaction.
 
         Raises:
             FencedError: Another writer committed this batch.
@@ -155,7 +155,7 @@ class BronzeWriter(BronzeAppender):
         Effects on failure:
             The whole batch is committed, or nothing. The next run continues from there. Calling again is safe.
         """
-        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, whole)
+        end = BatchEnd(resume_token, snapshot_id, self.lineage, last_event, ends_outside_transaction)
         if not events:
             return self._ended(self._engine.append_rows, control_table(self.stamp(), batch=batch, end=end), batch, end)
         rows = Batch(batch, events, end, self.stamp(), self.stored_json)

@@ -55,7 +55,7 @@ class BatchBuilder:
         self._size += len(event)
         return True
 
-    def ends_between_transactions(self, *, caught_up: bool) -> bool:
+    def ends_outside_transaction(self, *, caught_up: bool) -> bool:
         """Return True if it is certain that no transaction continues after the batch.
 
         Args:

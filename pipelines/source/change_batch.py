@@ -22,7 +22,7 @@ class ChangeBatch:
     """Token document as Extended JSON: the last event's token, or the server's post-batch token."""
     oversize_events: tuple[OversizeEvent, ...] = ()
     """Events of this batch whose large documents were left out."""
-    ends_between_transactions: bool = False
+    ends_outside_transaction: bool = False
     """True if no transaction continues after this batch. False: unknown."""
 
     @property

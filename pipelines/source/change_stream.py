@@ -246,7 +246,7 @@ class StreamReader:
         if end.read_beyond:
             token = token_of(events[-1]) if events else first_token
         if events:
-            self._between_transactions = builder.ends_between_transactions(caught_up=end.caught_up)
+            self._between_transactions = builder.ends_outside_transaction(caught_up=end.caught_up)
         else:
             self._between_transactions = self._between_transactions or end.caught_up
         if token is None:

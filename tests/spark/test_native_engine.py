@@ -71,7 +71,7 @@ def fill(bronze: BronzeWriter) -> None:
             resume_token=TOKEN,
             snapshot_id="s1",
             last_event="e",
-            whole=True,
+            ends_outside_transaction=True,
         )
         bronze.commit([event(number) for number in range(20, 20 + MANY)], batch=3, resume_token=TOKEN, snapshot_id=None)
         bronze.append_read(read_some, app_id=bronze.app_id("s", 0), sequence=1)

@@ -22,7 +22,7 @@ def filled(*events: bytes, max_events: int = 2, max_bytes: int = 10**6) -> Batch
 
 def test_a_batch_outside_of_transactions_ends_at_its_limit() -> None:
     builder = filled(event(), event(), event())
-    assert (len(builder.events), builder.next_events, builder.ends_between_transactions(caught_up=False)) == (
+    assert (len(builder.events), builder.next_events, builder.ends_outside_transaction(caught_up=False)) == (
         2,
         (),
         True,
@@ -34,7 +34,7 @@ def test_a_batch_outside_of_transactions_ends_at_its_limit() -> None:
 def test_a_full_batch_goes_on_to_the_end_of_its_last_transaction() -> None:
     following = event(2)
     builder = filled(event(), event(1), event(1), event(1), following)
-    assert (len(builder.events), builder.next_events, builder.ends_between_transactions(caught_up=False)) == (
+    assert (len(builder.events), builder.next_events, builder.ends_outside_transaction(caught_up=False)) == (
         4,
         (following,),
         True,
@@ -45,11 +45,11 @@ def test_a_full_batch_goes_on_to_the_end_of_its_last_transaction() -> None:
     assert transaction_of(event()) is None
 
 
-def test_a_batch_ends_between_transactions_once_the_source_has_no_more_events() -> None:
+def test_a_batch_ends_outside_transaction_once_the_source_has_no_more_events() -> None:
     builder = filled(event(1), event(1))
     assert not builder.can_close(due=False)
     assert builder.awaits_transaction_end
-    assert (builder.ends_between_transactions(caught_up=False), builder.ends_between_transactions(caught_up=True)) == (
+    assert (builder.ends_outside_transaction(caught_up=False), builder.ends_outside_transaction(caught_up=True)) == (
         False,
         True,
     )
@@ -58,4 +58,4 @@ def test_a_batch_ends_between_transactions_once_the_source_has_no_more_events() 
 def test_memory_stays_bounded_in_a_transaction_without_end() -> None:
     builder = filled(*(event(1, text="x" * 100) for _ in range(50)), max_bytes=1000)
     assert 4000 <= sum(map(len, builder.events)) < 4500
-    assert not builder.ends_between_transactions(caught_up=False)
+    assert not builder.ends_outside_transaction(caught_up=False)

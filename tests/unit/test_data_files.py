@@ -22,7 +22,10 @@ def test_a_file_holds_a_batch_as_it_would_be_parsed_at_once(
         for number in range(20)
     ]
     batch = Batch(
-        3, events, BatchEnd('{"_data": "82FF"}', "s1", whole=True), Stamp("shop", "run-1", 1_700_000_000_000_000)
+        3,
+        events,
+        BatchEnd('{"_data": "82FF"}', "s1", ends_outside_transaction=True),
+        Stamp("shop", "run-1", 1_700_000_000_000_000),
     )
     monkeypatch.setattr("pipelines.bronze.data_files._PARSED_AT_ONCE", at_once)
     file = write_batch(tmp_path, batch)

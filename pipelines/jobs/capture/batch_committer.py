@@ -36,7 +36,7 @@ class BatchCommitter:
             resume_token=change.resume_token,
             snapshot_id=snapshot_id,
             last_event=change.last_event or self.last.last_event,
-            whole=change.ends_between_transactions,
+            ends_outside_transaction=change.ends_outside_transaction,
         )
 
     def commit_control_rows(self, rows: Sequence[pa.Table], snapshot_id: str | None) -> None:
