@@ -13,7 +13,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
-from pipelines.bronze.engine import Reader
+from pipelines.bronze.engine import Reader, SparkEngine
 from pipelines.bronze.envelope import BatchEnd, Note, Stamp, control_table
 from pipelines.bronze.native_engine import NativeEngine, ReadFailed
 from pipelines.bronze.offsets import committed
@@ -220,6 +220,6 @@ def test_a_lake_elsewhere_is_refused(tables: Tables) -> None:
     bronze = writer(tables, "shop", native=False)
     bronze.open("cluster", None)
     elsewhere = Tables(tables.spark, Lake(catalog="spark_catalog"))
-    engine = type(bronze._engine)(elsewhere, bronze.table)
+    engine = SparkEngine(elsewhere, bronze.table, "an id")
     with pytest.raises(ConfigurationError, match="engine: spark"):
         NativeEngine.of(engine, 0, workers=1)
