@@ -1,4 +1,4 @@
-"""Shared parts: one Spark session and one mongod for the whole test process, a fresh lake and a fresh database for each test."""
+"""Shared fixtures: one Spark session and one mongod per test process, a new lake and a new database per test."""
 
 from __future__ import annotations
 

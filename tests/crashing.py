@@ -36,7 +36,7 @@ class _CrashingMerge(Merge):
 class CrashingTables(Tables):
     """Real tables that end the run before or after one of their commits, as a power cut would.
 
-    *countdown*: ``left``, how many commits there are up to that one; ``after``, 1 where that one still happens. Several threads commit.
+    *countdown*: ``left``, the number of commits up to that one; ``after``, 1 if that commit still happens.
     *ended*: what that commit was. *of*: only commits to tables with this in their name are counted.
     """
 

@@ -23,8 +23,9 @@ _IN_ANOTHER_SHAPE = ("_debezium", "_transactions")
 
 
 def unknown_columns(query: str) -> list[str]:
-    """Names that no table of *query* has; a table that does not exist. Of a silver table that is not the demo's only the bookkeeping is
-    known, so there every name without an underscore in front may be a field.
+    """Return names that no table of *query* has, and tables that do not exist.
+
+    For a silver table outside the demo only the bookkeeping columns are known. There every other name may be a field.
     """
     tree = sqlglot.parse_one(query, dialect=DIALECT)
     made = {each.alias for each in tree.find_all(exp.CTE, exp.Subquery, exp.Alias, exp.Table) if each.alias}

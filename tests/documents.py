@@ -1,4 +1,4 @@
-"""What the documents for people say that can be checked: links, commands, settings, snippets. Pure but for reading the files."""
+"""Links, commands, settings and snippets in the documentation. Pure, except that it reads the files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A lake whose clock is moved: a copy in which nobody has committed for some days, and Delta's own clean-up of expired log files.
+"""A lake whose clock is moved: a copy without commits for some days, and Delta's own clean-up of expired log files.
 
-Delta judges the age of a version by the time of its log file, and VACUUM the age of a data file by the time of that file, so moved times
-are all it takes. Delta keeps the state of a table by the table's path: a copy has a path that the session has never read.
+Delta takes the age of a version from the time of its log file, and VACUUM takes the age of a data file from the time
+of that file. So moved times are enough.
+Delta caches the state of a table by path: the copy has a path that the session has never read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def idle_copy(lake: Path, copy: Path, *, days: float) -> Path:
 
 
 def clean_up_logs(spark: SparkSession, lake: Path) -> None:
-    """I/O: a checkpoint of each table, and then the removal of log files older than ``delta.logRetentionDuration``, by Delta itself."""
+    """I/O: writes a checkpoint per table, then lets Delta remove log files beyond ``delta.logRetentionDuration``."""
     logs = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]  # why: only the JVM has it; Connect has no JVM
     for log in logs_of(lake):
         logs.forTable(spark._jsparkSession, str(log.parent)).checkpoint()

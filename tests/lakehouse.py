@@ -1,4 +1,4 @@
-"""What the integration, property and fault tests share: a pipeline over one database, and the question whether silver equals the source."""
+"""Shared by integration, property and fault tests: a pipeline over one database, and the comparison with the source."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> Settings:
-    """A pipeline over one database into one folder. What tests do not look at is made the quick way: notifications are only logged, and
-    bronze is written by the native engine."""
+    """Return settings of a pipeline over one database into one folder.
+
+    For speed notifications are only logged, and the native engine writes bronze.
+    """
     quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native"}
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section

@@ -10,8 +10,10 @@ LAKES = Path(__file__).parent / "lakes"
 
 
 def unpack(number: int, folder: Path) -> Path:
-    """I/O: the lake of that format in *folder*, with ``mongod`` and ``conf`` beside it. Its files are of today: what Delta forgets of an
-    old log is not what these tests are about."""
+    """I/O: unpacks the lake of that format into *folder*, with ``mongod`` and ``conf``.
+
+    All files get the present time, so that Delta's clean-up of old logs does not interfere.
+    """
     with tarfile.open(LAKES / f"format-{number}.tar.xz") as packed:
         packed.extractall(folder, filter="data")
     for file in folder.rglob("*"):

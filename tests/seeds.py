@@ -5,4 +5,4 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 SEEDS = st.integers(0, 2**32).filter(bool)
-"""Hypothesis begins with the simplest example: a test of one would play the history of seed 0 for ever, each part of several once more."""
+"""Seeds without 0: Hypothesis begins with the simplest example, so a test of one example would always run seed 0."""

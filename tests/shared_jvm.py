@@ -1,7 +1,7 @@
-"""One JVM for all processes of ``pytest -n``: what it has loaded and compiled for one of them, it has for all.
+"""One JVM for all processes of ``pytest -n``, so that classes are loaded and compiled once.
 
-The process that hands out the tests starts it and holds it open; each worker has a session of its own in it. pyspark connects to a JVM
-that is there already where the environment names its gateway, as notebooks' servers do.
+The process that distributes the tests starts the JVM and keeps it open. Each worker has its own session in it. pyspark
+connects to a running JVM if the environment names its gateway, as servers of notebooks do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.io.session import build_session, keep_values_out_of_the_log
 
-# A test has a handful of rows: generating and compiling code for each query took a third of the time that all tests need.
+# Tests have a handful of rows. Generating and compiling code for each query took a third of their time.
 # What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
 _CONF: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -28,11 +28,11 @@ _CONF: Final = {
 # Of the JVM, so not for a session in another one.
 JVM_CONF: Final = {
     "spark.driver.memory": "4g",  # of all workers
-    "spark.buffer.pageSize": "1m",  # of every sort and aggregation: 64 MB by default, and full collections after every few MERGEs
+    "spark.buffer.pageSize": "1m",  # default 64 MB per sort and aggregation: a full collection after every few MERGEs
 }
 SMALL_JVM: Final = "-XX:+UseSerialGC -Xms3g -Xmn1500m"
-# Methods that are optimized early cost more than they save in the quarter of an hour that `make test` takes: thresholds six times as high
-# save an eighth of all its CPU time. In the hour of `make test-long` they cost as much.
+# Thresholds six times as high save an eighth of the CPU time of `make test`: early optimization does not pay within a
+# quarter of an hour. In the hour of `make test-long` they make no difference.
 _OPTIMIZED_LATE: Final = (
     "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
@@ -58,7 +58,7 @@ class SharedJvm:
 
 
 def start_session(java_options: str = f"{SMALL_JVM} {_OPTIMIZED_LATE}") -> SparkSession:
-    """A session in a JVM of this process, which has those options; or in a Spark Connect server, where ``SPARK_REMOTE`` names one."""
+    """Return a session in a JVM of this process, or in the Spark Connect server that ``SPARK_REMOTE`` names."""
     if "SPARK_REMOTE" in os.environ:
         return build_session("strandline-tests", master=None, conf=_CONF)
     return build_session("strandline-tests", master="local[2]", conf=_CONF | JVM_CONF, java_options=java_options)

@@ -63,7 +63,7 @@ class Check:
         return f"{self.expectation}{f'({self.column})' if self.column else ''}"
 
     def observation_summary(self, *, show_keys: bool) -> str:
-        """Return one line of text: table, expectation, column, outcome and the first failing rows, named by `key_name`."""
+        """Return one line: table, expectation, column, outcome and the first failing rows, named by `key_name`."""
         rows = json.loads(self.observed).get("rows") or ()
         seen = observation_summary(self.expectation, self.observed) if self.outcome == "failed" else ""
         if rows:

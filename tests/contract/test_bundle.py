@@ -1,4 +1,4 @@
-"""The bundle says nothing that the wheel, the command or the settings do not know; no workspace is needed to see that."""
+"""The bundle uses only what the wheel, the command and the settings have. No workspace is needed to check that."""
 
 from __future__ import annotations
 

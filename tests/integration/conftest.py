@@ -21,7 +21,7 @@ from pipelines.source.client import AnyClient, ConnectionOptions, open_client
 
 @pytest.fixture(scope="session")
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Demo:  # noqa: ARG001  # why: the demo joins the tests' session
-    """In a folder in which an earlier one had been, and with a history of the flights. The first process that asks makes it for all."""
+    """The demo's lake with a history of the flights, in a folder that held an earlier lake. Made once for all."""
     own = tmp_path_factory.getbasetemp()
     folder = (own if worker_id == "master" else own.parent) / "demo"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Tests that stand elsewhere, once more through Spark Connect: their process has no JVM, and the server no plugin but Spark's own."""
+"""Some tests of other modules, run again through Spark Connect: no JVM in the process, no plugin in the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that bronze holds in part, or not at all: silver waits or says that a row is not exact, and a newer document heals it."""
+"""Changes that bronze holds in part, or not at all: silver waits or marks the row inexact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and the guides tell people to type is typed here as it stands there, page by page, on a lake where it means something."""
+"""The commands of README and the guides, run as they are written, page by page, on a lake that fits them."""
 
 from __future__ import annotations
 

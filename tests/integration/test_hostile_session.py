@@ -1,4 +1,4 @@
-"""A Spark whose own files set everything that could change what SQL means; and what other users of the machine see of a start."""
+"""A Spark with hostile settings in its own files, and what other users of the machine can see of a start."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ spark = open_context(load_settings("local", Path("."))).spark
 conf = spark.sparkContext._jsc.hadoopConfiguration()
 print(conf.get({SECRET.removeprefix("spark.hadoop.")!r})[::-1])
 from pipelines.io.session_settings import PINNED, UNSET
-print([key for key, (value, _) in PINNED.items() if spark.conf.get(key) != value], [key for key in UNSET if key in spark.conf.getAll])
+differing = [key for key, (value, _) in PINNED.items() if spark.conf.get(key) != value]
+print(differing, [key for key in UNSET if key in spark.conf.getAll])
 """
 
 

@@ -1,4 +1,4 @@
-"""What the change stream tells of collections themselves: each event is one ``ddl`` row, and no invalidate ends the capture."""
+"""Events about collections themselves: each is one ``ddl`` row, and no invalidate event ends the capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last on the demo's lake, in a kernel of their own, and their charts are drawn."""
+"""The notebooks run from the first cell to the last on the demo's lake, in a kernel of their own, and draw charts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from pipelines.jobs.operations.notebook import checkout_of
 from pipelines.model.tables import Lake
 from scripts.pictures import CHARTS, NOTEBOOKS, drawn_charts, executed, lake_environment, outputs, packed
 
-_CHARTS_AS_JSON = "import json; print(json.dumps([shown.to_dict() for shown in Out.values() if isinstance(shown, alt.TopLevelMixin)]))"
+_CHARTS_AS_JSON = (
+    "import json; "
+    "print(json.dumps([shown.to_dict() for shown in Out.values() if isinstance(shown, alt.TopLevelMixin)]))"
+)
 
 
 def add_trouble(tables: Tables) -> None:

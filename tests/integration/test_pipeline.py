@@ -1,4 +1,4 @@
-"""MongoDB → bronze → silver on a real server: how the pipeline goes on, whatever was there, is gone, or happens meanwhile."""
+"""MongoDB → bronze → silver on a real server: the pipeline continues after restarts, losses and concurrent changes."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def test_rows_without_a_position_are_no_fresh_start(
         run_capture(ctx, once=True)
 
 
-# scenario: O08, and the lake of another source; G12: a cluster has one token for all its shards, so none can be missing, and what is left
-# of G12 is a lake that a replica set filled and a sharded cluster is to go on with: another deployment
+# scenario: O08, and the lake of another source; G12: a sharded cluster has one token for all shards, so none can be
+# missing. What is left of G12: a replica set filled the lake, and a sharded cluster is to continue it.
 def test_a_lake_of_another_deployment_is_refused(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""A process that looks at another file system than Spark: of a cluster, `fs.defaultFS` names the one that a path without a scheme is in."""
+"""A process that sees another file system than Spark, as on a cluster where `fs.defaultFS` is not the local disk."""
 
 from __future__ import annotations
 

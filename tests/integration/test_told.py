@@ -1,4 +1,4 @@
-"""What the command tells of names and documents from outside: no forged line, no command to the terminal, no key, no value."""
+"""Output of the command with hostile names and documents: no forged line, no terminal command, no key, no value."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_table_of_documents_with_data_as_names_stays_narrow(
     assert silver(ctx, "meters").where("_rescued IS NOT NULL").isEmpty()
     assert_equal_to_source(ctx, database, "meters")
 
-    # a document that grows a day at a time has columns before it is known for what it is: they stay, and no more come than the bound allows
+    # The columns from before the document was recognised as a map stay. No more come than the limit allows.
     narrow = pipeline(spark, mongo_uri, database.name, tmp_path / "narrow")
     narrow = JobContext(
         narrow.settings.model_copy(update={"silver": narrow.settings.silver.model_copy(update={"max_columns": 60})}),

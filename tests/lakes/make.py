@@ -1,8 +1,8 @@
-"""Makes the lake of this release, small, with the MongoDB that fed it: ``python tests/lakes/make.py``, by hand, once for each format.
+"""Make a small lake of the present format, with its MongoDB. Run it by hand, once for each format.
 
-Later releases open what it leaves, ``tests/lakes/format-N.tar.xz``. In it are ``lake``, ``mongod`` (a data folder of the embedded server,
-with an oplog that reaches back to the first event) and ``conf``. The source is ahead of the lake: `strandline run --once` on it must end
-equal to its source, and every document that the lake has in part is replaced by what it has not read yet.
+Tests of later releases open its result, ``tests/lakes/format-N.tar.xz``. The archive holds ``lake``, ``mongod`` (data
+folder of the embedded server, whose oplog reaches back to the first event) and ``conf``. The source is ahead of the
+lake: after `strandline run --once` silver must equal the source. Later events replace every inexact document.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from pipelines.source.mongod import EmbeddedMongod  # noqa: E402  # why: as abov
 Db = Database[dict[str, Any]]
 
 CONF = """source: {name: shop}
-capture: {scope: database, target: shop, engine: native, heartbeat_interval_ms: 100, cursor_oversize_handling_mode: skip,
-  cursor_oversize_skip_threshold: 2000}
+capture: {scope: database, target: shop, engine: native, heartbeat_interval_ms: 100,
+  cursor_oversize_handling_mode: skip, cursor_oversize_skip_threshold: 2000}
 lake: {root: lake}
 silver: {history: scd2, history_collections: [shop.orders, shop.patched]}
 gold: {sql_dir: conf/gold}

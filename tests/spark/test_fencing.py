@@ -211,7 +211,8 @@ def test_a_commit_into_another_table_is_noticed(tables: Tables, native: bool, ma
         other, _ = opened(tables, "other")
         commit_others(tables, 9)
         other.commit([], batch=2, resume_token=TOKEN, snapshot_id=None)
-    why = rf"not the table that this capture opened.* up to {last.batch},.*put the old folder back as {folder}, then strandline capture"
+    back = rf"put the old folder back as {folder}, then strandline capture"
+    why = rf"not the table that this capture opened.* up to {last.batch},.*{back}"
     for batch in (last.batch + 1, last.batch + 2):
         with pytest.raises(ContractError, match=why):
             capture.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)

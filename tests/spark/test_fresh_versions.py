@@ -1,4 +1,4 @@
-"""A version that gold or quality has chosen is gone when it is read: somebody committed to a table that had been idle for too long."""
+"""The version that gold or quality has chosen is gone, because another process committed to a long idle table."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pipelines.model.tables import TableName
 
 SECRET = "ada's 555-0199"
 FAILING = {
-    "cast(v AS INT)": '[CAST_INVALID_INPUT] The value <expression> of the type "STRING" cannot be cast to "INT" because it is malformed.',
+    "cast(v AS INT)": '[CAST_INVALID_INPUT] The value <expression> of the type "STRING" cannot be cast to "INT"',
     "to_timestamp(v)": '[CAST_INVALID_INPUT] The value <expression> of the type "STRING" cannot be cast to "TIMESTAMP"',
     "raise_error(v)": "[USER_RAISED_EXCEPTION] <errorMessage>",
     "map(v, 1, v, 2)": "[DUPLICATED_MAP_KEY] Duplicate map key <key> was found",

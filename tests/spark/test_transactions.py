@@ -15,7 +15,7 @@ source STRUCT<lsid: STRING, txn_number: BIGINT>, cluster_time TIMESTAMP, resume_
 
 
 def bronze(spark: SparkSession) -> DataFrame:
-    """Transaction 1 over two collections, cut by a batch and replayed in part; a change outside; transaction 2, which is the newest."""
+    """Transaction 1 over two collections, cut by a batch and partly replayed; a change outside; transaction 2."""
     first, second, none = (_SESSION, 1), (_SESSION, 2), (None, None)
     rows = [
         (1, "t:1", "k", "c", "shop", "orders", first, None, None),

@@ -10,8 +10,8 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "capture.md"
 
-# The options that Debezium 3.6 documents for its MongoDB connector (documentation/modules/ROOT/pages/connectors/mongodb.adoc of July 2026),
-# with those of its pages on signals and notifications that this connector reads.
+# The options that Debezium 3.6 documents for its MongoDB connector (connectors/mongodb.adoc of its documentation, July
+# 2026), with those of its pages on signals and notifications that this connector reads.
 _DOCUMENTED = """
 internal.mongodb.allow.offset.invalidation
 name connector.class mongodb.connection.string topic.prefix
@@ -25,7 +25,8 @@ field.exclude.list field.renames tombstones.on.delete schema.name.adjustment.mod
 max.batch.size max.queue.size max.queue.size.in.bytes poll.interval.ms
 connect.max.attempts connect.backoff.initial.delay.ms connect.backoff.max.delay.ms
 source.struct.version heartbeat.interval.ms skipped.operations
-snapshot.collection.filter.overrides snapshot.delay.ms streaming.delay.ms snapshot.fetch.size snapshot.include.collection.list
+snapshot.collection.filter.overrides snapshot.delay.ms
+streaming.delay.ms snapshot.fetch.size snapshot.include.collection.list
 snapshot.max.threads snapshot.mode
 snapshot.mode.configuration.based.snapshot.data snapshot.mode.configuration.based.snapshot.schema
 snapshot.mode.configuration.based.start.stream
@@ -34,9 +35,11 @@ snapshot.mode.custom.name
 provide.transaction.metadata retriable.restart.connector.wait.ms errors.max.retries
 mongodb.poll.interval.ms mongodb.connect.timeout.ms mongodb.heartbeat.frequency.ms mongodb.socket.timeout.ms
 mongodb.server.selection.timeout.ms
-cursor.pipeline cursor.pipeline.order cursor.oversize.handling.mode cursor.oversize.skip.threshold cursor.max.await.time.ms
+cursor.pipeline cursor.pipeline.order
+cursor.oversize.handling.mode cursor.oversize.skip.threshold cursor.max.await.time.ms
 signal.data.collection signal.enabled.channels signal.file signal.poll.interval.ms
-signal.kafka.topic signal.kafka.groupId signal.kafka.bootstrap.servers signal.kafka.poll.timeout.ms signal.consumer.security.protocol
+signal.kafka.topic signal.kafka.groupId
+signal.kafka.bootstrap.servers signal.kafka.poll.timeout.ms signal.consumer.security.protocol
 notification.enabled.channels notification.sink.topic.name
 incremental.snapshot.chunk.size incremental.snapshot.watermarking.strategy
 topic.naming.strategy topic.delimiter topic.cache.size topic.heartbeat.prefix topic.heartbeat.name topic.transaction
@@ -47,7 +50,8 @@ extended.headers.enabled skip.messages.without.change statistics.metrics.enabled
 
 # Options that its configuration takes and its page does not describe.
 _UNDOCUMENTED = """
-converters event.processing.failure.handling.mode executor.shutdown.timeout.ms openlineage.integration.enabled post.processors
+converters event.processing.failure.handling.mode
+executor.shutdown.timeout.ms openlineage.integration.enabled post.processors
 query.fetch.size sanitize.field.names sourceinfo.struct.maker tasks.max transaction.metadata.factory
 """
 

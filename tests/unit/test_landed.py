@@ -1,4 +1,4 @@
-"""What a look at the newest commits says of an append: whether it landed, and whether it landed in the table of before."""
+"""Search of the newest commits for an append: did it land, and did it land in the table of before."""
 
 from __future__ import annotations
 

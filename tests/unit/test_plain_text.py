@@ -158,7 +158,8 @@ def test_a_stack_trace_shows_frames_and_no_value() -> None:
         (RuntimeError(""), "RuntimeError"),
         (
             RuntimeError(
-                "called o1.x\n: org.apache.spark.SparkException: Job aborted\n\tat x\nCaused by: java.io.IOException: no space"
+                "called o1.x\n: org.apache.spark.SparkException: Job aborted\n\tat x\n"
+                "Caused by: java.io.IOException: no space"
             ),
             "no space",
         ),
@@ -196,7 +197,8 @@ def test_unexpected_errors_of_the_command_are_told_without_values(
 
 
 def test_a_stack_trace_shows_frames_of_the_jvm_without_the_messages_between() -> None:
-    text = f"called o1.x\n: java.lang.Error: {SECRET}\n\tat org.a.B$.c(B.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+    frames = "\tat org.a.B$.c(B.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+    text = f"called o1.x\n: java.lang.Error: {SECRET}\n{frames}"
     trace = stack_trace(
         RuntimeError(text + f"Caused by: java.io.IOException: '{SECRET}'\n\tat d.E.f(Native Method)\n\tat {SECRET}")
     )

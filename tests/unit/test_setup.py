@@ -16,7 +16,7 @@ _NEEDED_COMMANDS = ("bash", "dirname", "sed", "head", "grep", "tail", "tr", "mkt
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A project folder of its own with a ``bin`` that holds nothing but what the script calls, a good Java and a good Python."""
+    """A project folder with a ``bin`` that holds only what the script calls, a good Java and a good Python."""
     root, commands = tmp_path / "a clone", tmp_path / "a clone" / "bin"
     commands.mkdir(parents=True)
     (root / "scripts").mkdir()
