@@ -31,7 +31,7 @@ from pipelines.commands.status import status
 from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError, with_extra
+from pipelines.errors import ConfigurationError, StrandlineError, install_command
 from pipelines.plain_text import stack_trace
 from pipelines.settings.configuration import DEFAULT_CONF
 
@@ -100,7 +100,7 @@ def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
         return None
     return ConfigurationError(
         f"{package} is not installed, and this command needs Spark",
-        next_step=with_extra("spark"),
+        next_step=install_command("spark"),
     )
 
 

@@ -1,16 +1,16 @@
-"""Every error that Strandline raises on purpose.
+"""Errors that Strandline raises on purpose.
 
     StrandlineError
     ├── RetriableError          the same call may succeed later                     exit 75
-    ├── TerminalError           it will not, until a person changes something
+    ├── TerminalError           the same call fails until a person changes something
     │   ├── ConfigurationError  conf, environment, options, privileges, topology    exit 2
-    │   ├── ResumePointLost     the source no longer has the history we need        exit 3
-    │   ├── ContractError       data or a table is not what it must be              exit 4
+    │   ├── ResumePointLost     the source no longer holds the committed position   exit 3
+    │   ├── ContractError       a table or a row breaks its contract                exit 4
     │   └── FencedError         another writer owns the source's bronze table       exit 6
     └── QualityGateClosed       a blocking expectation failed                       exit 5
 
-A message is one line: what happened, why, and the next command to run. No secret and no value of a document stands in
-one.
+A message is one line: what happened, why, and the next command to run. It holds no secret and no value of a
+document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.plain_text import printable, without_values
 
 
 class StrandlineError(Exception):
-    """Base of the tree. *next_step* is the command or change that helps; it closes the printed line."""
+    """Base of all errors of Strandline. The printed line ends with *next_step*, the command or change that helps."""
 
     exit_code = 1
 
@@ -30,19 +30,23 @@ class StrandlineError(Exception):
 
     def __str__(self) -> str:
         whole = f"{self.message} → {self.next_step}" if self.next_step else self.message
-        return printable(
-            " ".join(whole.split())
-        )  # a name or a driver's text may hold line breaks and escapes; the printed line may not
+        # A name or a driver's text may hold line breaks and escapes. The printed line must not.
+        return printable(" ".join(whole.split()))
 
 
 class RetriableError(StrandlineError):
-    """The source or the lake did not answer. Nothing was lost; calling again is safe."""
+    """The source or the lake did not answer, or another process changed a table at the same time.
+
+    Examples: Delta no longer holds the table version that was being read (``VersionGone``). Another run changed the
+    columns first (``OvertakenError``). Capture can append no more in this run, because its commit went into a replaced
+    table (``WriterEnded``). Nothing was lost. The next run reads the newest state and continues.
+    """
 
     exit_code = 75
 
 
 class TerminalError(StrandlineError):
-    """Calling again without a change ends the same way. Nothing was lost."""
+    """Base of errors that repeat until a person changes something. Nothing was lost."""
 
 
 class ConfigurationError(TerminalError):
@@ -52,43 +56,43 @@ class ConfigurationError(TerminalError):
 
 
 class ResumePointLost(TerminalError):
-    """The source cannot resume from the committed token. Bronze is intact; the gap is not yet recorded."""
+    """The source cannot resume from the committed resume token. Bronze is intact. The gap is not yet recorded."""
 
     exit_code = 3
 
 
 class ContractError(TerminalError):
-    """A table or a row breaks its contract: an unexpected schema, a hole in the batches, a missing column.
+    """A table or a row breaks its contract: an unexpected schema, a missing batch number, a missing column.
 
-    The table is left at its last good version; calling again is safe and fails the same way.
+    The table stays at its last good version.
     """
 
     exit_code = 4
 
 
 class FencedError(TerminalError):
-    """Another writer committed the batch that this one was about to commit.
+    """Another writer of the same source committed the next batch first.
 
-    The loser wrote nothing and has lost nothing: the winner read the same stream. Start only one writer per source.
+    This writer wrote nothing. Nothing was lost: the other writer read the same stream. Run only one writer per source.
     """
 
     exit_code = 6
 
 
 class QualityGateClosed(StrandlineError):
-    """An expectation with ``on_failure: block`` failed. Gold stays at its last good state; calling again is safe."""
+    """An expectation with ``on_failure: block`` failed. Gold stays at its last good state."""
 
     exit_code = 5
 
 
-def with_extra(extra: str) -> str:
-    """The next step where what *extra* of the distribution brings is not installed. It is in no index yet."""
+def install_command(extra: str) -> str:
+    """Return the command that installs *extra*, for an error about a missing package. No package index has it yet."""
     return f"pip install '.[{extra}]' in a checkout, or the wheel's file with [{extra}] behind it"
 
 
 def one_line(error: Exception) -> str:
-    """An error as one line.
+    """Return *error* as one line, without values of documents.
 
-    Spark adds the plan, the query and a stack trace below its first line, and values of documents in it.
+    Spark adds the plan, the query and a stack trace below its first line, and they quote values of documents.
     """
     return str(error) if isinstance(error, StrandlineError) else without_values(error)

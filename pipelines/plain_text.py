@@ -1,7 +1,7 @@
-"""Text from outside, made fit for the log, the terminal and an error's line. Pure.
+"""Escaping and masking of external text for the log, the terminal and error messages. Pure.
 
-Names of collections and texts of servers hold any character. Printed as they are, a line break forges a log line, and an escape sequence
-rewrites the terminal. Texts of Spark hold values of documents.
+Collection names and server messages may hold any character. A raw line break forges a log line; a raw escape sequence
+rewrites the terminal. Spark's messages may hold values of documents.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _JVM_FRAME: Final = re.compile(r"^\s+at ([\w.$<>/]+\([\w.: ]+\))$", re.MULTILINE
 _PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _LONGEST: Final = 500
 _MOST_FRAMES: Final = 40
-# Parameters of Spark's messages that name types, settings and places. All others may be a value of a document.
+# Message parameters of Spark that name types, settings or places. Any other parameter may be a value of a document.
 _NAMES: Final = (
     "sourceType",
     "targetType",
@@ -58,13 +58,19 @@ _NAMES: Final = (
 
 
 def printable(text: str) -> str:
-    r"""*text* on one line: control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates
-    are written as ``\n``, ``\x1b`` or ``\u202e``. All other characters stay."""
+    r"""Return *text* on one line.
+
+    Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates become
+    escapes such as ``\n``, ``\x1b`` or ``\u202e``. All other characters stay.
+    """
     return text.translate(_ESCAPED)
 
 
 def printable_json(value: Any, *, indent: int | None = None) -> str:
-    """*value* as JSON, lossless: the same characters are JSON's own escapes. What JSON does not know is text."""
+    """Return *value* as JSON, with JSON escapes for the characters that `printable` escapes.
+
+    Types that JSON lacks become text.
+    """
     return json.dumps(value, default=str, ensure_ascii=False, indent=indent).translate(_ESCAPED_IN_JSON)
 
 
@@ -73,12 +79,13 @@ OWN_MESSAGE: Final = "strandline: "
 
 
 def without_values(error: BaseException) -> str:
-    """An error as one line, without the values of documents that Spark or Python quote in it.
+    """Return *error* as one line, without values of documents that Spark or Python quote in its message.
 
-    * Spark refuses a query (``AnalysisException``): its first line. It names columns, not rows.
-    * Another error of Spark with a condition: condition and message, ``<expression>`` where a value stood.
-    * An error of a file or a connection: its text.
-    * Any other: its text, or that of its innermost cause, without what stands in quotes.
+    * ``AnalysisException`` (Spark refuses a query): the first line. It names columns, not rows.
+    * Another Spark error with an error condition: condition and message, with placeholders such as ``<expression>``
+      instead of values.
+    * An error of a file or a connection: its message.
+    * Any other error: the message of the innermost cause, without quoted text.
     """
     if isinstance(error, OSError) or any(kind.__name__ == "AnalysisException" for kind in type(error).__mro__):
         text = _first_line(str(error))
@@ -88,7 +95,10 @@ def without_values(error: BaseException) -> str:
 
 
 def stack_trace(error: BaseException) -> str:
-    """The frames of *error* and of its causes, those of the JVM included. Each error is one line, as `without_values` tells it."""
+    """Return the stack frames of *error* and its causes, JVM frames included.
+
+    Each error message is one line, masked by `without_values`.
+    """
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:
@@ -105,7 +115,7 @@ def stack_trace(error: BaseException) -> str:
 
 
 def _innermost_first(error: BaseException) -> list[Any]:
-    """The error and, where it stands for one of the JVM, the causes there."""
+    """Return the innermost JVM cause first, *error* last; only *error* if it has no JVM exception."""
     found: list[Any] = [error]
     cause = getattr(error, "java_exception", None)
     while cause is not None and len(found) < 20:
@@ -115,7 +125,7 @@ def _innermost_first(error: BaseException) -> list[Any]:
 
 
 def _by_condition(error: Any) -> str | None:
-    """An error of Spark told by its condition; None where it has none."""
+    """Return the masked message of a Spark error with an error condition. None: the error has no condition."""
     condition = _asked(error, "getCondition")
     if not condition:
         return None
@@ -133,15 +143,15 @@ def _by_condition(error: Any) -> str | None:
 
 
 def _asked(error: Any, method: str) -> Any:
-    """An answer of Spark's own methods; None where there is no such method, as of most exceptions of the JVM."""
+    """Return the result of a method of a Spark error. None: no such method, as with most JVM exceptions."""
     try:
         return getattr(error, method)()
-    except Exception:  # noqa: BLE001  # why: whatever goes wrong here must not hide the error that is told
+    except Exception:  # noqa: BLE001  # why: a failure here must not hide the error to report
         return None
 
 
 def _masked(text: str) -> str:
-    causes = _CAUSE.findall(text)  # of a failed task only the innermost cause says what is wrong
+    causes = _CAUSE.findall(text)  # for a failed task, only the innermost cause names the reason
     line = causes[-1] if causes else _first_line(text)
     condition = _CONDITION.match(line)
     return condition[0] if condition else _QUOTED.sub("'…'", line)

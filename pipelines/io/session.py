@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from pipelines.errors import ConfigurationError, RetriableError, with_extra
+from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
 from pipelines.io.session_settings import pinned_values, refuse_own, settle, without_deprecation_warnings
@@ -224,7 +224,7 @@ def await_server(address: str, seconds: float = _ANSWER_SECONDS) -> None:
     except ImportError as error:
         raise ConfigurationError(
             f"SPARK_REMOTE asks for a Spark Connect client, which is not complete here ({error})",
-            next_step=with_extra("connect"),
+            next_step=install_command("connect"),
         ) from error
     except ValueError:
         raise ConfigurationError(

@@ -1,4 +1,7 @@
-"""Rules for single fields, as the settings write them: ``database.collection.field.nested``. Pure; matching of bytes is `source.fields`."""
+"""Rules for single fields, as the settings write them.
+
+``database.collection.field.nested``. Pure; matching of bytes is `source.fields`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ _LIST_OF: dict[Action, str] = {
 
 @dataclass(frozen=True)
 class FieldRule:
-    """What happens to one path in the collections that two patterns name (``*`` stands for any characters, dots included)."""
+    """What happens to one path in the collections that two patterns name (``*`` stands for any characters, dots
+    included).
+    """
 
     action: Action
     database: str
@@ -40,7 +45,7 @@ class FieldRule:
 
 
 def wildcard_regex(pattern: str) -> str:
-    """The regular expression (not anchored) that a name with ``*`` means, in Python's and in the server's dialect."""
+    """Return the regular expression (not anchored) of a name with ``*``. It is valid in Python and in MongoDB."""
     return ".*".join(re.escape(part) for part in pattern.split("*"))
 
 
@@ -49,12 +54,12 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 class NotedRule(NamedTuple):
-    """A field rule as it is kept beside the stream."""
+    """Field rule as stored in the lake, without secrets."""
 
     database: str
     collection: str
     fingerprint: str
-    """Differs where the rule does something else, also by another salt or mask."""
+    """Hash of the rule's action. Another salt or mask gives another hash."""
 
     def applies_to(self, database: str, collection: str) -> bool:
         return _matches(self.database, database) and _matches(self.collection, collection)
@@ -66,24 +71,27 @@ def _fingerprint(rule: FieldRule, secret: str) -> str:
 
 @lru_cache(maxsize=8)
 def _fingerprint_of_secret(secret: bytes) -> str:
-    """Too slow to try many secrets against, and so short that many different secrets have the same one."""
+    """Return a hash of *secret* that is slow (against guessing) and short (many secrets share one hash)."""
     return pbkdf2_hmac("sha256", secret, b"strandline", 100_000, dklen=4).hex()
 
 
 @dataclass(frozen=True)
 class FieldPolicy:
-    """Every rule of a source, in the order of the settings, with what hashing and masking need. Sent to executors as it is."""
+    """Every rule of a source, in the order of the settings, with what hashing and masking need.
+
+    Sent to executors as it is.
+    """
 
     rules: tuple[FieldRule, ...] = ()
     salt: bytes = field(default=b"", repr=False)
     mask: str = DEFAULT_MASK
 
     def for_collection(self, database: str, collection: str) -> FieldPolicy:
-        """The rules of one collection only."""
+        """Return the policy with only the rules of one collection."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.applies_to(database, collection)))
 
     def noted(self) -> list[NotedRule]:
-        """The rules in words that hold no secret, to compare with those of a later run."""
+        """Return the rules without secrets. A later run compares its own rules with them."""
         secrets = {"hash": _fingerprint_of_secret(self.salt), "mask": _fingerprint_of_secret(self.mask.encode())}
         return [
             NotedRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, "")))
@@ -92,7 +100,7 @@ class FieldPolicy:
 
     @property
     def protects(self) -> bool:
-        """Whether a value is to be kept out (a rename alone hides nothing)."""
+        """True if a rule hides a value. A rename hides nothing."""
         return any(rule.action != "rename" for rule in self.rules)
 
 
@@ -102,7 +110,8 @@ def parse_field_rules(
     """Read the four lists.
 
     Returns:
-        The rules that are well formed (in the order of the lists), and every problem: list, number of the entry and reason; no value.
+        The rules that are well formed (in the order of the lists), and every problem: list, number of the entry and
+        reason; no value.
     """
     rules: list[FieldRule] = []
     problems: list[str] = []
@@ -123,7 +132,7 @@ def parse_field_rules(
 
 
 def _parse(action: Action, entry: str) -> FieldRule | str:
-    """The rule, or what is wrong with the entry. A dot inside a collection's name is written ``\\.``."""
+    """Return the rule of *entry*, or its problem as text. A dot inside a collection's name is written ``\\.``."""
     new_name = ""
     if action == "rename":
         entry, _, new_name = entry.rpartition(":")
@@ -143,7 +152,7 @@ def _parse(action: Action, entry: str) -> FieldRule | str:
 
 
 def _contradictions(rules: Sequence[FieldRule]) -> list[str]:
-    """The same field in two of the hiding lists, or two fields renamed to one name."""
+    """Return the problems between rules: one field in two hiding lists, or two fields renamed to one name."""
     problems = []
     hidden = Counter((rule.database, rule.collection, rule.path) for rule in rules if rule.action != "rename")
     if any(count > 1 for count in hidden.values()):

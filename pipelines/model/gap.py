@@ -1,4 +1,4 @@
-"""A gap: a stretch of the source's history that bronze lacks, or holds in part. Patches are not folded across one."""
+"""Gaps: ranges of positions whose events bronze lacks or holds in part. No patch is folded across a gap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 GAPS_PROPERTY: Final = "strandline.gaps"
-"""Of the bronze table: its gaps as JSON, beside the ``gap`` rows, so that silver need not look for them."""
+"""Property of the bronze table: its gaps as JSON. It saves silver a search for the ``gap`` rows."""
 
 _NO_END: Final = "~"
 """Sorts above every position."""
@@ -16,51 +16,54 @@ _NO_END: Final = "~"
 
 @dataclass(frozen=True)
 class Gap:
-    """Events that were lost have positions above *after* and below *before*."""
+    """Range of lost events: their positions are above *after* and below *before*."""
 
     after: str
     before: str
     collection: str | None = None
-    """The only one that lost any (``database.collection``); None: any."""
+    """Collection with lost events (``database.collection``). None: all collections may have lost events."""
     again_from: int | None = None
-    """The position was moved back, and the batches above this one bring what was lost, in order. None: nobody does."""
+    """Batch number: later batches read the lost events again, in order, after an offset reset. None: not read again."""
     hides: bool | None = None
-    """Events came meanwhile, but a user's stages may have left out others, or parts of them."""
+    """True: events were captured in the gap, but a user's pipeline stages may have removed events or fields."""
 
     @staticmethod
     def open_from(after: str) -> Gap:
-        """A gap of all collections that goes on until `closed`."""
+        """Return a gap of all collections without an end; `closed` sets the end."""
         return Gap(after, _NO_END, hides=True)
 
     @property
     def is_open(self) -> bool:
-        """It still goes on."""
+        """True if the gap has no end yet."""
         return self.before == _NO_END
 
     def closed(self, before: str) -> Gap:
-        """The same gap, with its end."""
+        """Return the gap with *before* as its end."""
         return replace(self, before=before)
 
     def concerns(self, collection: str) -> bool:
         return self.collection in (None, collection)
 
     def parts(self, base: str, patch: str) -> bool:
-        """Whether something between a document and a patch upon it may be missing (all three are positions)."""
+        """Return True if an event between the document at *base* and the patch at *patch* may be missing.
+
+        Both arguments are positions.
+        """
         is_behind = _own(patch) > self.after if self.again_from is None else _own(patch) >= self.before
         return _own(base) < self.before and is_behind
 
     def blurs(self, position: str) -> bool:
-        """Return True if an event at *position* may have come in part."""
+        """Return True if an event at *position* may be incomplete."""
         return bool(self.hides) and self.after < _own(position) < self.before
 
 
 def _own(position: str) -> str:
-    """Of a change that came with a rename: its own position, without that of the rename in front."""
+    """Return the change's own position: a change that came with a rename has the rename's position and ``#`` in front."""
     return position.rpartition("#")[2]
 
 
 def gaps_of(properties: Mapping[str, str]) -> tuple[Gap, ...]:
-    """The gaps, of whatever collections, that a bronze table's properties tell of."""
+    """Return the gaps of all collections, from the properties of a bronze table."""
     return tuple(Gap(**stored) for stored in json.loads(properties.get(GAPS_PROPERTY, "[]")))
 
 

@@ -1,4 +1,4 @@
-"""MongoDB Extended JSON that people write."""
+"""Parser of MongoDB Extended JSON from settings, signals and options."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import bson
 from bson import json_util
 
 MAX_DEPTH = 100
-"""Levels of nesting that MongoDB stores."""
+"""Maximum levels of nesting that MongoDB stores."""
 
 
 def parse_extended_json(text: str) -> Any:
-    """Read one value. Pure.
+    """Parse one value of Extended JSON. Pure.
 
     Raises:
-        ValueError: It is no Extended JSON, BSON cannot hold it, or it is nested too deeply. The message holds no value.
+        ValueError: *text* is not Extended JSON, BSON cannot store it, or it is nested too deeply. The message holds no
+            value.
     """
     try:
         value = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
         bson.encode({"value": value})
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-    except Exception:  # noqa: BLE001  # why: the parts of a value raise whatever they like (decimal, date, binary, ObjectId, …)
+    except Exception:  # noqa: BLE001  # why: the parsers of decimal, date, binary, ObjectId, … raise various errors
         raise ValueError("is not valid JSON, or holds what BSON cannot") from None
     if _depth(value) > MAX_DEPTH:
         raise ValueError("is nested too deeply")
@@ -30,7 +31,7 @@ def parse_extended_json(text: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Without recursion, which a value may exhaust."""
+    """Return the levels of nesting. No recursion: a deep value would exceed the recursion limit."""
     depth, level = 0, [value]
     while level:
         depth += 1

@@ -1,6 +1,6 @@
-"""The format of a lake: the names that its tables, columns and properties are stored under, and how one format becomes the next. Pure.
+"""Format of a lake: the stored names of tables, columns and properties, and the migrations between formats. Pure.
 
-Every table says in a property which format it has. A release that changes a stored name raises `FORMAT` and adds a `Migration` for it.
+Every table holds its format in a property. A release that changes a stored name raises `FORMAT` and adds a `Migration`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Layer, TableName
 
 FORMAT: Final = 1
-"""What this release writes."""
+"""Format that this release writes."""
 FORMAT_PROPERTY: Final = "strandline.format"
 STAMP: Final = {FORMAT_PROPERTY: str(FORMAT)}
-"""What every table of ours has from its creation."""
+"""Property that every table of Strandline has from its creation."""
 _OURS: Final = "strandline."
 _ARCHIVE: Final = "_dropped_"
-"""Stands in the names of tables that have no property of ours."""
+"""Part of the names of archive tables, which have no property of Strandline."""
 
 
 @dataclass(frozen=True)
 class ColumnRename:
-    """A column that has another name now.
+    """Rename of a stored column.
 
     Args:
-        table: None: every table of the layer.
+        table: Name of the table. None: every table of the layer.
         ddl: Type and comment of the new column.
-        rewritten: The table is small, and one commit writes it anew. False: the new column is added, older rows keep their value in the
-            old one, and readers ask for both (`column_names`).
+        rewritten: True: the table is small, and one commit rewrites it. False: the new column is added, older rows keep
+            their value in the old column, and readers use both columns (`column_names`).
     """
 
     layer: Layer
@@ -46,13 +46,14 @@ class ColumnRename:
 
 @dataclass(frozen=True)
 class Migration:
-    """From one format to the next.
+    """Renames of one format.
 
     Args:
-        format: To which it leads.
-        properties: Old names to new ones; one that ends in a dot is the beginning of a name. No value is copied: what stands under an old
-            name is read under the new one (`current_names`) until it is written there, so that nothing can be overwritten by what was read
-            before.
+        format: Format after the migration.
+        properties: Old names to new names. A name that ends in a dot is a prefix. No value is copied: a value under an
+            old name is read under the new name (`current_names`) until a writer stores it there. So a migration cannot
+            overwrite a newer value.
+        columns: Columns to rename.
     """
 
     format: int
@@ -78,8 +79,8 @@ MIGRATIONS: Final = (
                 None,
                 "whole",
                 "ends_outside_transaction",
-                "BOOLEAN COMMENT 'on the row that ends a batch: the stream up to here ends inside no transaction;"
-                " false or null: that is not known'",
+                "BOOLEAN COMMENT 'last row of a batch: true: no transaction is cut at the end of the batch;"
+                " false or null: unknown'",
                 rewritten=False,
             ),
             ColumnRename("control", "cuts", "because", "inexact_reasons", "ARRAY<STRING>", rewritten=True),
@@ -89,17 +90,17 @@ MIGRATIONS: Final = (
 
 
 def format_of(properties: Mapping[str, str]) -> int:
-    """The format that a table's properties tell of; tables of the first preview do not tell."""
+    """Return the format in a table's properties. 0: a table of the first preview, which has no such property."""
     return int(properties.get(FORMAT_PROPERTY, "0"))
 
 
 def is_ours(table: TableName, properties: Mapping[str, str]) -> bool:
-    """Whether strandline made the table: others may stand beside it in a layer."""
+    """Return True if Strandline created the table. A layer may hold tables of other tools."""
     return table.layer == "control" or _ARCHIVE in table.name or any(name.startswith(_OURS) for name in properties)
 
 
 def refuse_newer(table: TableName, properties: Mapping[str, str]) -> None:
-    """Raises ConfigurationError where a newer release has written the table."""
+    """Raise ConfigurationError if a newer release has written the table."""
     if (found := format_of(properties)) > FORMAT:
         raise ConfigurationError(
             f"{table} has format {found}, and this release knows formats up to {FORMAT}; nothing was written",
@@ -108,17 +109,17 @@ def refuse_newer(table: TableName, properties: Mapping[str, str]) -> None:
 
 
 def pending(properties: Mapping[str, str]) -> tuple[Migration, ...]:
-    """The migrations that a table lacks, oldest first."""
+    """Return the migrations that a table still needs, oldest first."""
     return tuple(each for each in MIGRATIONS if each.format > format_of(properties))
 
 
 def renames(table: TableName, migrations: tuple[Migration, ...] = MIGRATIONS) -> Iterator[ColumnRename]:
-    """The columns of *table* that get another name, oldest first."""
+    """Yield the column renames of *table*, oldest first."""
     return (column for migration in migrations for column in migration.columns if column.concerns(table))
 
 
 def current_names(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same properties, each under the name that it has today."""
+    """Return *properties* under their current names. A value under the current name wins over one under an old name."""
     found = dict(properties)
     for migration in MIGRATIONS:
         for old, new in migration.properties.items():
@@ -129,5 +130,5 @@ def current_names(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def column_names(table: TableName, new: str) -> tuple[str, ...]:
-    """The name of a column and those that it had before, newest first."""
+    """Return the current name of the column *new* and its older names, newest first."""
     return (new, *(column.old for column in renames(table) if column.new == new))

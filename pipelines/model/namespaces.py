@@ -1,4 +1,4 @@
-"""Collections by name, and the events that change what a name means. Pure."""
+"""Namespaces (``database.collection``), and the events that drop or rename a collection. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from pipelines.model.bson import raw as rb
 
 NAMESPACE_OPERATIONS: Final = ("drop", "rename")
-"""What ends one life of a collection or begins another. A dropDatabase shows a drop of every collection before it."""
+"""Operations that end an incarnation of a collection or start one. A dropDatabase follows a drop of each collection."""
 
 _TEMPORARY = re.compile(r"tmp\.(?:agg_out|mr)\.|tmp[A-Za-z0-9]{5}\.(?:renameCollection\Z|convertToCapped\.)")
 
 
 class Namespace(NamedTuple):
-    """A collection of the source."""
+    """Name of a collection of the source."""
 
     db: str
     collection: str
@@ -25,36 +25,41 @@ class Namespace(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Namespace:
-        """The namespace that ``str`` wrote: a database's name holds no dot."""
+        """Parse ``database.collection``. The first dot separates, because a database's name holds no dot."""
         database, _, collection = text.partition(".")
         return Namespace(database, collection)
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the server fills it only to rename it: ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``."""
+        """Whether the server fills it only to rename it.
+
+        ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``.
+        """
         return _TEMPORARY.match(self.collection) is not None
 
     @property
     def is_filled_unseen(self) -> bool:
-        """Whether it is filled without a single event."""
+        """True if the server fills the collection without change events."""
         return self.is_temporary and ".convertToCapped." in self.collection
 
 
 @dataclass(frozen=True, order=True)
 class NamespaceEvent:
-    """A collection was dropped, or renamed. Without UUIDs (servers before 6.0) only the names tell which."""
+    """Drop or rename of a collection. Servers before 6.0 send no UUIDs: only the names identify the collection."""
 
     position: str
     namespace: Namespace
     uuid: str | None
     to: Namespace | None = None
-    """The new name; None: a drop."""
+    """New name. None: a drop."""
     target_uuid: str | None = None
-    """The collection that had the new name and was dropped by the rename (dropTarget, ``$out``): no event of its own tells of it."""
+    """The collection that had the new name and was dropped by the rename (dropTarget, ``$out``): no event of its own
+    tells of it.
+    """
 
 
 def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
-    """Read a ``drop`` or ``rename`` event; None where it is neither.
+    """Parse a ``drop`` or ``rename`` event. None: the event is neither.
 
     Raises:
         MalformedBson: The bytes are damaged.
@@ -69,7 +74,7 @@ def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:
 
 
 def namespace_of(event: bytes) -> Namespace | None:
-    """Where an event happened; None where it is about no single collection."""
+    """Return the namespace of an event. None: the event belongs to no single collection."""
     return _namespace(event, rb.field(event, b"ns"))
 
 

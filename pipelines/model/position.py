@@ -1,10 +1,10 @@
-"""The position: one plain string that sorts as the stream does. Everything is ordered, deduplicated and fenced by it.
+"""The position: a string that sorts in stream order. It orders and deduplicates all rows.
 
-    <16 hex digits: cluster time>:<token _data>     a streamed event
-    <16 hex digits: cluster time>:~                 a snapshot READ taken at that cluster time ("~" sorts after every token)
+    <16 hex digits: cluster time>:<token _data>     a streamed event <16 hex digits: cluster time>:~                 a
+    snapshot READ taken at that cluster time ("~" sorts after every token)
 
-So a READ at L is above every event up to L, which it contains, and below every later one: the larger position wins, in whatever
-order the two arrive.
+So a READ at L is above every event up to L, which it contains, and below every later one: the larger position wins, in
+whatever order the two arrive.
 
 Source: token strings sort in stream order (mongodb DOCS-11616); the token stays opaque otherwise.
 """
@@ -15,35 +15,37 @@ SNAPSHOT_SUFFIX = "~"
 
 
 def cluster_time_hex(seconds: int, increment: int) -> str:
-    """Sixteen hex digits that sort as the pair (seconds, increment) does."""
+    """Return sixteen hex digits that sort like the pair (seconds, increment)."""
     return f"{seconds:08x}{increment:08x}"
 
 
 def streamed_position(seconds: int, increment: int, token_data: str) -> str:
-    """Position of a change event: its ``clusterTime`` and the ``_data`` of its resume token."""
+    """Return the position of a change event, from its ``clusterTime`` and the ``_data`` of its resume token."""
     return f"{seconds:08x}{increment:08x}:{token_data}"
 
 
 BEFORE_ALL = cluster_time_hex(0, 0) + ":"
-"""Sorts before every position: where a version begins of which only the end is known."""
+"""Position before all others. Start of a history version whose start is unknown."""
 
 
 def snapshot_position(seconds: int, increment: int) -> str:
-    """Position of every READ of a chunk that was read at that cluster time."""
+    """Return the position of every READ of a chunk that was read at this cluster time."""
     return f"{seconds:08x}{increment:08x}:{SNAPSHOT_SUFFIX}"
 
 
 def cluster_time_of(position: str) -> tuple[int, int]:
-    """Seconds since the epoch (UTC) and increment of a position, or of its first sixteen digits."""
+    """Return seconds since the epoch (UTC) and increment of a position, or of its first sixteen digits."""
     return int(position[:8], 16), int(position[8:16], 16)
 
 
 def earlier(position: str, by_seconds: int) -> str:
-    """Sorts after every position whose cluster time is older than that of *position* by more than the seconds, and before all others."""
+    """Sorts after every position whose cluster time is older than that of *position* by more than the seconds, and
+    before all others.
+    """
     seconds, increment = cluster_time_of(position)
     return cluster_time_hex(max(0, seconds - by_seconds), increment) + ":"
 
 
 def cluster_seconds(position: str) -> int:
-    """Seconds since the epoch (UTC) of a position's cluster time."""
+    """Return a position's cluster time, in seconds since the epoch (UTC)."""
     return cluster_time_of(position)[0]

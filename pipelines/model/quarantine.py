@@ -1,4 +1,4 @@
-"""Where rows wait that a quality gate has set aside: written by quality, respected by gold."""
+"""Quarantine tables: rows of silver that fail an expectation. Quality writes them; gold leaves out their rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Final
 from pipelines.model.tables import TableName
 
 QUARANTINE_DDL: Final = """
-_key STRING COMMENT 'the row of the silver table',
-suite STRING COMMENT 'whose expectations it did not meet',
-reasons ARRAY<STRING> COMMENT 'those expectations',
-_position STRING COMMENT 'position of the row that was found so',
-table_version BIGINT COMMENT 'version of the silver table in which it was found so',
-quarantined_at TIMESTAMP COMMENT 'when it was first found',
-run_id STRING COMMENT 'the run in control.quality that found it so',
-row STRING COMMENT 'the row as JSON, as it was then'
+_key STRING COMMENT 'MERGE key of the silver row',
+suite STRING COMMENT 'suite whose expectations the row fails',
+reasons ARRAY<STRING> COMMENT 'failed expectations',
+_position STRING COMMENT 'position of the row when it failed',
+table_version BIGINT COMMENT 'version of the silver table in which the row failed',
+quarantined_at TIMESTAMP COMMENT 'time of the first failure',
+run_id STRING COMMENT 'run_id in control.quality',
+row STRING COMMENT 'the row when it failed, as JSON'
 """
 
 _OWNER: Final = "strandline.quarantine_of"
 
 
 def quarantine_of(table: TableName) -> TableName:
-    """``silver.flights_quarantine`` for ``silver.flights``."""
+    """Return the name of the quarantine table: ``silver.flights_quarantine`` for ``silver.flights``."""
     return TableName(table.layer, f"{table.name}_quarantine")
 
 
 def quarantine_properties(table: TableName) -> dict[str, str]:
-    """Properties that tell a quarantine from a collection of the same name."""
+    """Return properties that distinguish a quarantine table from a collection of the same name."""
     return {_OWNER: str(table), "delta.enableChangeDataFeed": "true"}
 
 

@@ -1,4 +1,6 @@
-"""What two sets of documents are compared by without sending the documents: a count, and a sum of hashes that no order changes."""
+"""What two sets of documents are compared by without sending the documents: a count, and a sum of hashes that no order
+changes.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ _MODULUS = 1 << 128
 
 
 def digest(document: bytes) -> bytes:
-    """16 bytes that tell a document from every other one."""
+    """Return the 16-byte hash of a document."""
     return hashlib.blake2b(document, digest_size=16).digest()
 
 
 @dataclass(frozen=True)
 class RangeDigest:
-    """Of the documents of one range: how many, and the sum of their digests. Equal sums, equal documents."""
+    """Count of the documents of one range, and the sum of their hashes. The order of the documents does not matter."""
 
     documents: int = 0
     total: int = 0

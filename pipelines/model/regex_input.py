@@ -1,4 +1,4 @@
-"""Regular expressions that people write: whatever is wrong with one is a problem to tell, never an exception. Pure."""
+"""Regular expressions from settings and signals. An invalid one gives a message, never an exception. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import warnings
 from functools import lru_cache
 from typing import Final
 
-# What a backslash protects, a whole character class (in which other brackets mean themselves), or a bracket or comma alone.
+# An escaped character, a whole character class (brackets inside it are literal), or a single bracket or comma.
 _BRACKETS_AND_COMMAS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[(){}[,]", re.DOTALL)
 _DEPTH: Final = {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1}
 
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The expression with the flag that patterns are matched with. Python's own warnings about odd patterns (``[[``) are not shown.
+    """The expression with the flag that patterns are matched with.
+
+    Python's own warnings about odd patterns (``[[``) are not shown.
 
     Raises:
         Exception: As `re.compile`; `pattern_problem` says it in words.
@@ -25,7 +27,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """Why *pattern* cannot be used, without quoting it; None: it can. Judged with the flag that it is matched with."""
+    """Return the reason why *pattern* is invalid, without quoting it. None: it is valid."""
     try:
         compiled(pattern)
     except RecursionError:
@@ -36,8 +38,10 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Parts between commas; one inside ``()``, ``[]`` or ``{}``, or behind a backslash, belongs to its pattern. Where brackets do not pair,
-    as they need not in plain names, every comma counts."""
+    """Parts between commas; one inside ``()``, ``[]`` or ``{}``, or behind a backslash, belongs to its pattern.
+
+    Where brackets do not pair, as they need not in plain names, every comma counts.
+    """
     parts, depth, begin = [], 0, 0
     for token in _BRACKETS_AND_COMMAS.finditer(text):
         depth += _DEPTH.get(token[0], 0)

@@ -1,4 +1,7 @@
-"""A resume token as bronze stores it: Extended JSON of the document that the server sent. The server alone knows what stands in it."""
+"""A resume token as bronze stores it.
+
+Extended JSON of the document that the server sent. The server alone knows what stands in it.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ from pipelines.errors import ResumePointLost
 from pipelines.model.json_input import parse_extended_json
 
 RESET_OR_HEAL = "strandline stop, strandline offsets reset, strandline start; or set capture.on_history_lost: heal"
-"""The next step where the position is lost."""
+"""Next step in errors about a lost position."""
 
 
 @dataclass(frozen=True)
 class ResumeToken:
-    """A token that a stream can be opened with; whether the server still knows it is another question."""
+    """Well-formed resume token. The server may have dropped its position from the oplog."""
 
     document: Mapping[str, Any]
     data: str
-    """``_data``: the string that sorts in stream order."""
+    """``_data``: string that sorts in stream order."""
 
     @staticmethod
     def parse(text: str) -> ResumeToken:
-        """Raise ResumePointLost where *text* is no document with a text ``_data``, or one that BSON cannot hold."""
+        """Parse *text*. Raise ResumePointLost if it is not a BSON document with a string ``_data``."""
         try:
             document = parse_extended_json(text)
         except ValueError:
@@ -37,7 +40,7 @@ class ResumeToken:
 
 
 def is_readable(text: str) -> bool:
-    """Whether `ResumeToken.parse` accepts *text*."""
+    """Return True if `ResumeToken.parse` accepts *text*."""
     with suppress(ResumePointLost):
         return bool(ResumeToken.parse(text).document)
     return False

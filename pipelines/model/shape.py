@@ -37,7 +37,9 @@ _SPARK_TYPES = {
 }
 
 SchemaMode = Literal["infer", "declared", "variant"]
-"""Where columns come from: from what is met, beside those that are declared; from the declaration alone; or there is one for all."""
+"""Where columns come from: from what is met, beside those that are declared; from the declaration alone; or there is
+one for all.
+"""
 
 NameAdjustment = Literal["none", "avro", "avro_unicode"]
 """How a field's name becomes a column's."""
@@ -52,7 +54,9 @@ _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  
 
 @dataclass
 class Shape:
-    """One node. *scale* belongs to ``decimal``, *fields* (by the name of the column) to ``struct``, *element* to ``array``."""
+    """One node. *scale* belongs to ``decimal``, *fields* (by the name of the column) to ``struct``, *element* to
+    ``array``.
+    """
 
     kind: str = "null"
     scale: int = 0
@@ -63,7 +67,9 @@ class Shape:
 
     @property
     def has_column(self) -> bool:
-        """Whether there is something to make a column of: a struct without a known field and an array without a known element wait."""
+        """Whether there is something to make a column of: a struct without a known field and an array without a known
+        element wait.
+        """
         if self.kind == "struct":
             return any(inner.has_column for inner in self.fields.values())
         if self.kind == "array":
@@ -139,8 +145,9 @@ class Shape:
 
 
 def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
-    """Columns of one collection as a person writes them, by name: ``long``, ``decimal(2)``, a list of one for an array, a mapping for a
-    document.
+    """Columns of one collection as a person writes them, by name.
+
+    ``long``, ``decimal(2)``, a list of one for an array, a mapping for a document.
 
     Raises:
         ValueError: What is wrong, and where.
@@ -180,7 +187,9 @@ def caseless(name: str) -> str:
 
 
 def adjusted(name: str, mode: NameAdjustment) -> str:
-    """A column's name for a field's, as Debezium's ``field.name.adjustment.mode`` makes it; by ``avro_unicode`` no two come to the same."""
+    """A column's name for a field's, as Debezium's ``field.name.adjustment.mode`` makes it; by ``avro_unicode`` no two
+    come to the same.
+    """
     if mode == "none":
         return name
     escapes = mode == "avro_unicode"

@@ -1,6 +1,7 @@
 """Signals: what an operator, a notebook or the source asks of a running capture. Pure.
 
-Words and fields are Debezium's. The texts come from outside: whatever is wrong with one is an answer (`Refused`), never an exception.
+Words and fields are Debezium's. The texts come from outside: whatever is wrong with one is an answer (`Refused`), never
+an exception.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class Signal:
 
 @dataclass(frozen=True)
 class Names:
-    """Collections by regular expressions for ``database.collection``, anchored and case-sensitive; ``"database"."collection"`` in double
-    quotes is a name."""
+    """Collections by regular expressions for ``database.collection``, anchored and case-sensitive;
+    ``"database"."collection"`` in double quotes is a name.
+    """
 
     patterns: tuple[str, ...]
 
@@ -65,7 +67,10 @@ class Names:
 
 @dataclass(frozen=True)
 class Execute:
-    """Read *collections* now. *conditions*: patterns of collections, each with the query (JSON) that their documents must meet."""
+    """Read *collections* now.
+
+    *conditions*: patterns of collections, each with the query (JSON) that their documents must meet.
+    """
 
     type: SnapshotType
     collections: Names

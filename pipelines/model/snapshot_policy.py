@@ -15,18 +15,23 @@ SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_nee
 
 _CODE = ("$where", "$function", "$accumulator")
 _OUTSIDE = ("$out", "$merge", "$expr")
-"""Not in a query from outside either. An ``$expr`` may fail at any document, and would end in the middle what it was asked for."""
+"""Not in a query from outside either.
+
+An ``$expr`` may fail at any document, and would end in the middle what it was asked for.
+"""
 
 
 SnapshotHook = Literal["snapshot_completed", "snapshot_aborted"]
 
 
 class Snapshotter(Protocol):
-    """What mode ``custom`` asks; Debezium's ``Snapshotter``. An entry point of the group ``strandline.snapshotters`` makes one, from no
-    arguments. Asked when a capture starts, and again when the source has forgotten the history: answers may depend on anything.
+    """What mode ``custom`` asks; Debezium's ``Snapshotter``.
 
-    Two methods more are optional, so that they are no part of this protocol: `SnapshotHook`. They take no arguments, and are called when a
-    snapshot that this snapshotter asked for has completed, or was stopped by a signal.
+    An entry point of the group ``strandline.snapshotters`` makes one, from no arguments. Asked when a capture starts,
+    and again when the source has forgotten the history: answers may depend on anything.
+
+    Two methods more are optional, so that they are no part of this protocol: `SnapshotHook`. They take no arguments,
+    and are called when a snapshot that this snapshotter asked for has completed, or was stopped by a signal.
     """
 
     def should_snapshot_data(self, *, offset_exists: bool) -> bool:

@@ -39,10 +39,12 @@ def literals(values: Iterable[str]) -> str:
 
 
 def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
-    """Turn hostile outside names into one plain table name, without two inputs ever sharing one; of another *delimiter* that is not said.
+    """Turn hostile outside names into one plain table name, without two inputs ever sharing one; of another *delimiter*
+    that is not said.
 
-    ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Whatever is not lower-case ASCII words is
-    replaced and told apart by eight hex digits of its SHA-256, so that ``A`` and ``a`` are two tables and ``../x`` stays in the lake.
+    ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Whatever is not lower-case
+    ASCII words is replaced and told apart by eight hex digits of its SHA-256, so that ``A`` and ``a`` are two tables
+    and ``../x`` stays in the lake.
     """
     plain = all(_PLAIN.match(part) for part in parts)
     name = delimiter.join(parts)

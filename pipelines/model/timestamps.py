@@ -1,4 +1,4 @@
-"""Moments as people and JSON want them."""
+"""Conversion of timestamps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def utc(moment: None) -> None: ...
 @overload
 def utc(moment: datetime | None) -> datetime | None: ...
 def utc(moment: datetime | None) -> datetime | None:
-    """The same moment in UTC. Spark hands timestamps out in the process's zone, without saying so."""
+    """Convert *moment* to UTC. Spark returns timestamps without a zone, in the process's time zone. None stays None."""
     return None if moment is None else moment.astimezone(UTC)
 
 
 def parse_time(text: str) -> datetime:
-    """Read an ISO 8601 time. One without a zone is UTC, whatever the machine's own zone is.
+    """Parse an ISO 8601 time. A time without a zone is UTC.
 
     Raises:
-        ValueError: It is none.
+        ValueError: *text* is not an ISO 8601 time.
     """
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def clock_us() -> int:
-    """Microseconds since the epoch, UTC."""
+    """I/O: reads the clock. Return microseconds since the epoch (UTC)."""
     return time.time_ns() // 1000

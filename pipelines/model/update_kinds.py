@@ -1,4 +1,6 @@
-"""How updates came into bronze: whoever folds them must know of every way that there ever was, whatever is configured today."""
+"""How updates came into bronze: whoever folds them must know of every way that there ever was, whatever is configured
+today.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,16 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 UpdateKind = Literal["patch", "lookup", "post_image"]
-"""Without a document; with one that was looked up later; with the one that the update left."""
+"""``patch``: without a document. ``lookup``: with a document looked up later. ``post_image``: with the exact document.
+"""
 
 UPDATES_PROPERTY: Final = "strandline.updates"
-"""Of the bronze table: the kinds, with commas between them."""
+"""Property of the bronze table: its update kinds, separated by commas."""
 
 
 def updates_in(properties: Mapping[str, str]) -> frozenset[str]:
-    """The kinds that a bronze table's properties tell of. One of an older release does not tell: a looked-up document is trusted least."""
+    """The kinds that a bronze table's properties tell of.
+
+    One of an older release does not tell: a looked-up document is trusted least.
+    """
     return frozenset(properties.get(UPDATES_PROPERTY, "lookup").split(","))

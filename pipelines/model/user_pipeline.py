@@ -1,7 +1,7 @@
 """Stages that a user adds to the change stream: read from JSON and judged before a server sees them. Pure.
 
-Refused is what would cost more than the events it filters: the token (`_id`), the fields that bronze is read from, and the control
-events that say what became of a collection.
+Refused is what would cost more than the events it filters: the token (`_id`), the fields that bronze is read from, and
+the control events that say what became of a collection.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def parse_user_pipeline(text: str | None, *, protects: bool = False) -> tuple[tu
 
     Args:
         text: A JSON list of stages (Extended JSON), or None.
-        protects: Whether fields are excluded, masked or hashed: then no stage may compute a field, for it could be a copy of one.
+        protects: Whether fields are excluded, masked or hashed: then no stage may compute a field, for it could be a
+            copy of one.
 
     Returns:
         The stages, and every problem (no value stands in one).

@@ -1,4 +1,6 @@
-"""YAML as people mean it: the only booleans are true and false (the carrier NO and the state ON are text), a key may stand once."""
+"""YAML as people mean it: the only booleans are true and false (the carrier NO and the state ON are text), a key may
+stand once.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ import yaml
 
 
 class _KeyTwice(yaml.MarkedYAMLError):
-    """YAML's last one would win in silence."""
+    """A mapping holds a key twice. YAML would silently use the last value."""
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """A loader in which a key may stand once in a mapping."""
+    """YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -37,13 +39,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|Tr
 
 
 def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader, *, may_quote: bool = True) -> Any:
-    """Read one document. Pure.
+    """Parse one YAML document. Pure.
 
     Args:
-        may_quote: The error may quote a value of *text*. False where one may be a secret; a key is quoted nevertheless.
+        may_quote: Allow errors to quote a value of *text*. False: values may be secrets. Keys are always quoted.
 
     Raises:
-        ValueError: One line: what is wrong, and where.
+        ValueError: *text* is invalid. The message is one line with problem and line number.
     """
     try:
         value = yaml.load(text, loader)  # why: a SafeLoader
@@ -54,7 +56,7 @@ def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader, *, may_quote: bool
         raise ValueError(
             f"not YAML{where}: {(told and getattr(error, 'problem', None)) or 'it cannot be read'}"
         ) from None
-    except Exception:  # noqa: BLE001  # why: a constructor raises whatever a value with an explicit tag meets (!!int x, !!bool x)
+    except Exception:  # noqa: BLE001  # why: constructors of explicit tags raise various errors (!!int x, !!bool x)
         raise ValueError("not YAML: a value does not fit its tag, or is nested too deeply") from None
     if _holds_itself(value):
         raise ValueError("not YAML that means something: an alias stands inside what it names")
@@ -62,7 +64,7 @@ def parse_yaml(text: str, loader: type[UniqueKeys] = _Loader, *, may_quote: bool
 
 
 def _holds_itself(value: Any) -> bool:
-    """Return True if a list or mapping contains itself, as an alias may make it: a walk over it would never end."""
+    """Return True if a list or mapping contains itself through an alias. A walk over it would never end."""
     open_, done = set[int](), set[int]()
     path: list[tuple[Any, Iterator[Any]]] = [(value, _parts(value))]
     open_.add(id(value))

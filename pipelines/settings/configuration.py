@@ -238,7 +238,7 @@ def _validated(merged: dict[str, Any], problems: list[str]) -> Settings | None:
 
 
 def _environment(problems: list[str]) -> dict[str, Any]:
-    """Return the settings of the environment, nested. ``MONGODB_URI`` is used if ``STRANDLINE_SOURCE__URI`` is not set."""
+    """Return the settings of the environment, nested. ``MONGODB_URI`` replaces a missing ``STRANDLINE_SOURCE__URI``."""
     try:
         found = EnvSettingsSource(Settings)()
     except SettingsError:  # raised without the variable's name; a section or a map must be JSON
