@@ -22,8 +22,6 @@ def replica_set_in(identity: str) -> str | None:
 
 
 def same_deployment(one: str, other: str) -> bool:
-    """Whether two identities can be of one deployment: a user who was given more rights, or fewer, is no other
-    deployment.
-    """
+    """Return True if two identities may belong to one deployment. A missing id (a matter of rights) matches any id."""
     (name, _, number), (other_name, _, other_number) = one.partition("/"), other.partition("/")
     return name == other_name and (number == other_number or not number or not other_number)

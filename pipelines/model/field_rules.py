@@ -1,7 +1,4 @@
-"""Rules for single fields, as the settings write them.
-
-``database.collection.field.nested``. Pure; matching of bytes is `source.fields`.
-"""
+"""Field rules of the settings: ``database.collection.field.nested``. Pure. `source.fields` applies them to BSON."""
 
 from __future__ import annotations
 
@@ -27,9 +24,7 @@ _LIST_OF: dict[Action, str] = {
 
 @dataclass(frozen=True)
 class FieldRule:
-    """What happens to one path in the collections that two patterns name (``*`` stands for any characters, dots
-    included).
-    """
+    """Action on one field path in the collections that match two patterns (``*``: any characters, dots included)."""
 
     action: Action
     database: str
@@ -77,10 +72,7 @@ def _fingerprint_of_secret(secret: bytes) -> str:
 
 @dataclass(frozen=True)
 class FieldPolicy:
-    """Every rule of a source, in the order of the settings, with what hashing and masking need.
-
-    Sent to executors as it is.
-    """
+    """Field rules of a source, in the order of the settings, with salt and mask. Sent to the executors."""
 
     rules: tuple[FieldRule, ...] = ()
     salt: bytes = field(default=b"", repr=False)
@@ -107,11 +99,11 @@ class FieldPolicy:
 def parse_field_rules(
     *, exclude: Sequence[str] = (), mask: Sequence[str] = (), hashed: Sequence[str] = (), renames: Sequence[str] = ()
 ) -> tuple[tuple[FieldRule, ...], list[str]]:
-    """Read the four lists.
+    """Parse the four field lists of the settings.
 
     Returns:
-        The rules that are well formed (in the order of the lists), and every problem: list, number of the entry and
-        reason; no value.
+        The valid rules in the order of the lists, and the problems: list, number of the entry and reason, without
+            values.
     """
     rules: list[FieldRule] = []
     problems: list[str] = []

@@ -58,7 +58,7 @@ class Gap:
 
 
 def _own(position: str) -> str:
-    """Return the change's own position: a change that came with a rename has the rename's position and ``#`` in front."""
+    """Return the change's own position, without the position of a rename and the ``#`` in front of it."""
     return position.rpartition("#")[2]
 
 

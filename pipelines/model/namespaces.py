@@ -31,9 +31,9 @@ class Namespace(NamedTuple):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the server fills it only to rename it.
+        """True if the server fills the collection only to rename it.
 
-        ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``.
+        Examples: ``$out``, ``mapReduce``, a rename across databases, ``convertToCapped``.
         """
         return _TEMPORARY.match(self.collection) is not None
 
@@ -53,9 +53,7 @@ class NamespaceEvent:
     to: Namespace | None = None
     """New name. None: a drop."""
     target_uuid: str | None = None
-    """The collection that had the new name and was dropped by the rename (dropTarget, ``$out``): no event of its own
-    tells of it.
-    """
+    """UUID of the collection that the rename dropped (dropTarget, ``$out``). That drop has no event of its own."""
 
 
 def namespace_event(position: str, event: bytes) -> NamespaceEvent | None:

@@ -39,8 +39,9 @@ def cluster_time_of(position: str) -> tuple[int, int]:
 
 
 def earlier(position: str, by_seconds: int) -> str:
-    """Sorts after every position whose cluster time is older than that of *position* by more than the seconds, and
-    before all others.
+    """Return the lower bound of all positions at most *by_seconds* seconds older than *position*.
+
+    Every position with an older cluster time sorts before the bound.
     """
     seconds, increment = cluster_time_of(position)
     return cluster_time_hex(max(0, seconds - by_seconds), increment) + ":"

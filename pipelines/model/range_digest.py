@@ -1,6 +1,4 @@
-"""What two sets of documents are compared by without sending the documents: a count, and a sum of hashes that no order
-changes.
-"""
+"""Digest of a set of documents: a count, and a sum of hashes. Two sets are compared without sending the documents."""
 
 from __future__ import annotations
 

@@ -14,12 +14,10 @@ _DEPTH: Final = {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1}
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The expression with the flag that patterns are matched with.
-
-    Python's own warnings about odd patterns (``[[``) are not shown.
+    """Compile *pattern* with the flag ``re.ASCII``, without Python's warnings about patterns such as ``[[``.
 
     Raises:
-        Exception: As `re.compile`; `pattern_problem` says it in words.
+        Exception: Any error of `re.compile`; `pattern_problem` describes it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -38,9 +36,9 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Parts between commas; one inside ``()``, ``[]`` or ``{}``, or behind a backslash, belongs to its pattern.
+    """Split *text* at commas, except commas inside ``()``, ``[]`` or ``{}`` or after a backslash.
 
-    Where brackets do not pair, as they need not in plain names, every comma counts.
+    If the brackets are not balanced, as may be in plain names, every comma splits.
     """
     parts, depth, begin = [], 0, 0
     for token in _BRACKETS_AND_COMMAS.finditer(text):

@@ -1,7 +1,4 @@
-"""A resume token as bronze stores it.
-
-Extended JSON of the document that the server sent. The server alone knows what stands in it.
-"""
+"""Resume token as bronze stores it: Extended JSON of the server's document. Its content is opaque."""
 
 from __future__ import annotations
 

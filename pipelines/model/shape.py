@@ -1,14 +1,14 @@
-"""The shape of a silver table: a tree of BSON kinds.
+"""Shape of a silver table: a tree of BSON kinds.
 
-    null        nothing but nulls, empty arrays and empty documents so far: it waits, no column yet
+    null        only nulls, empty arrays and empty documents so far; no column yet
     int long double decimal string objectId bool date binary uuid     scalars
     json        canonical Extended JSON as STRING (an `_id` of mixed types)
     variant     canonical Extended JSON as VARIANT (mixed or rare types, or too deep)
     struct      a document, by field name
     array       of one element shape
-    whole       the whole document, as VARIANT: no field of it, but all of them
+    whole       the whole document as one VARIANT column
 
-Pure; stored with the table, so that RESTORE takes it back along.
+Pure. The shape is stored in the table's properties, so that RESTORE restores it too.
 """
 
 from __future__ import annotations
@@ -37,15 +37,13 @@ _SPARK_TYPES = {
 }
 
 SchemaMode = Literal["infer", "declared", "variant"]
-"""Where columns come from: from what is met, beside those that are declared; from the declaration alone; or there is
-one for all.
-"""
+"""Source of the columns. ``infer``: values and declaration. ``declared``: declaration only. ``variant``: one column."""
 
 NameAdjustment = Literal["none", "avro", "avro_unicode"]
-"""How a field's name becomes a column's."""
+"""Conversion of field names to column names."""
 
 DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
-"""Words that a person may write for a column's type; and ``decimal(2)``."""
+"""Type names allowed in ``silver.columns``, besides ``decimal(2)``."""
 
 _DIGITS = 38
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
@@ -54,21 +52,20 @@ _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  
 
 @dataclass
 class Shape:
-    """One node. *scale* belongs to ``decimal``, *fields* (by the name of the column) to ``struct``, *element* to
-    ``array``.
-    """
+    """Node of the tree. ``decimal`` has a *scale*, ``struct`` has *fields* (by column name), ``array`` has an *element*."""
 
     kind: str = "null"
     scale: int = 0
     fields: dict[str, Shape] = field(default_factory=dict)
     element: Shape | None = None
     source: str | None = None
-    """The field's own name, where the column has another."""
+    """Name of the field, if the column has another name."""
 
     @property
     def has_column(self) -> bool:
-        """Whether there is something to make a column of: a struct without a known field and an array without a known
-        element wait.
+        """True if the node has a type.
+
+        A struct without typed fields and an array without a typed element have no column yet.
         """
         if self.kind == "struct":
             return any(inner.has_column for inner in self.fields.values())
@@ -78,7 +75,7 @@ class Shape:
 
     @property
     def leaves(self) -> int:
-        """How many leaf columns it makes: columns that hold no other columns, at every level."""
+        """Number of leaf columns (columns without inner columns), over all levels."""
         if self.kind == "struct":
             return sum(inner.leaves for inner in self.fields.values())
         if self.kind == "array":
@@ -86,15 +83,15 @@ class Shape:
         return int(self.kind != "null")
 
     def columns(self) -> Iterator[tuple[str, Shape]]:
-        """Fields of a struct that have a column, in order."""
+        """Return the fields of a struct that have a column, in order."""
         return ((name, inner) for name, inner in self.fields.items() if inner.has_column)
 
     def field_of(self, column: str) -> str:
-        """The own name of the field that a column of this struct is made of."""
+        """Return the name of the field behind a column of this struct."""
         return self.fields[column].source or column
 
     def spark_type(self) -> str:
-        """As Spark DDL."""
+        """Return the type as Spark DDL."""
         if self.kind == "decimal":
             return f"DECIMAL(38,{self.scale})"
         if self.kind == "struct":
@@ -107,7 +104,7 @@ class Shape:
         return _SPARK_TYPES[self.kind]
 
     def arrow_type(self) -> str:
-        """As Spark DDL of what the decoder yields: VARIANT travels as the JSON text that Spark then parses."""
+        """Return the type that the decoder returns, as Spark DDL. VARIANT is sent as JSON text, which Spark parses."""
         return "STRING" if self.is_variant else _textual(self)
 
     @property
@@ -145,12 +142,12 @@ class Shape:
 
 
 def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
-    """Columns of one collection as a person writes them, by name.
+    """Parse the declared columns of one collection, by name.
 
-    ``long``, ``decimal(2)``, a list of one for an array, a mapping for a document.
+    A type is a word such as ``long`` or ``decimal(2)``, a list of one type for an array, or a mapping for a document.
 
     Raises:
-        ValueError: What is wrong, and where.
+        ValueError: The declaration is invalid. The message names the path and the problem.
     """
     folded = [caseless(name) for name in said]
     twins = [name for name in said if folded.count(caseless(name)) > 1]
@@ -181,14 +178,18 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
 
 
 def caseless(name: str) -> str:
-    """The same for names that Spark takes for one, letter by letter as Java does (``µ`` and ``μ``, ``ı`` and ``i``)."""
+    """Fold *name* as Spark does: equal results mean one column (``µ`` and ``μ``, ``ı`` and ``i``).
+
+    Follows Java's case rules.
+    """
     upper = (letter.upper() if len(letter.upper()) == 1 else letter for letter in name)
     return "".join(letter.lower()[0] for letter in upper)
 
 
 def adjusted(name: str, mode: NameAdjustment) -> str:
-    """A column's name for a field's, as Debezium's ``field.name.adjustment.mode`` makes it; by ``avro_unicode`` no two
-    come to the same.
+    """Convert a field name to a column name, as Debezium's ``field.name.adjustment.mode`` does.
+
+    With ``avro_unicode``, different field names always get different column names.
     """
     if mode == "none":
         return name
@@ -205,19 +206,19 @@ def adjusted(name: str, mode: NameAdjustment) -> str:
 
 
 def _utf16(character: str) -> tuple[int, ...]:
-    """Code units, as Java counts characters."""
+    """Return the UTF-16 code units, as Java counts characters."""
     raw = character.encode("utf-16-be", "surrogatepass")
     return tuple(int.from_bytes(raw[at : at + 2]) for at in range(0, len(raw), 2))
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a field of that name, at the top of a document, would meet a column of our own or of Delta's."""
+    """Return True if a top-level field *name* would collide with a column of Strandline or Delta."""
     return caseless(name) in _RESERVED
 
 
 def can_be_column(name: str, *, top: bool) -> bool:
-    """Whether a field's name can be a column's."""
-    # A back-tick is legal in a column, but the change data feed of a MERGE cannot quote it; Spark puts a variable in the place of ${x}.
+    """Return True if a field name is a valid column name."""
+    # The change data feed of a MERGE cannot quote a back-tick. Spark substitutes a variable for ${x}.
     printable = (
         name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
     )

@@ -1,7 +1,6 @@
-"""Signals: what an operator, a notebook or the source asks of a running capture. Pure.
+"""Signals: requests of an operator, a notebook or the source to a running capture. Pure.
 
-Words and fields are Debezium's. The texts come from outside: whatever is wrong with one is an answer (`Refused`), never
-an exception.
+Signal types and fields are Debezium's. An invalid text gives `Refused`, never an exception.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FIELDS: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Signal:
-    """One signal as it was sent."""
+    """Signal as it was sent."""
 
     id: str | None
     type: str | None
@@ -44,7 +43,7 @@ class Signal:
 
     @property
     def key(self) -> str:
-        """Tells it from every other: its id, or else what it says. A signal with a known key is the same one again."""
+        """Identity of the signal: its id, or else a hash of its content. A repeated key is ignored."""
         if self.id:
             return self.id
         return sha256(
@@ -54,22 +53,23 @@ class Signal:
 
 @dataclass(frozen=True)
 class Names:
-    """Collections by regular expressions for ``database.collection``, anchored and case-sensitive;
-    ``"database"."collection"`` in double quotes is a name.
+    """Patterns of collections: regular expressions for ``database.collection``, anchored and case-sensitive.
+
+    ``"database"."collection"`` in double quotes is a plain name.
     """
 
     patterns: tuple[str, ...]
 
-    def mean(self, name: str) -> bool:
-        """Whether one of them is the collection *name*."""
+    def match(self, name: str) -> bool:
+        """Return True if a pattern matches the collection *name*."""
         return any(compiled(_expression(pattern)).fullmatch(name) for pattern in self.patterns)
 
 
 @dataclass(frozen=True)
 class Execute:
-    """Read *collections* now.
+    """Request to read *collections* now.
 
-    *conditions*: patterns of collections, each with the query (JSON) that their documents must meet.
+    *conditions*: pairs of a collection pattern and a query (JSON) for its documents.
     """
 
     type: SnapshotType
@@ -77,34 +77,34 @@ class Execute:
     conditions: tuple[tuple[str, str], ...] = ()
 
     def query_of(self, name: str) -> str | None:
-        """The query for the collection *name*; None: all of it."""
-        return next((query for pattern, query in self.conditions if Names((pattern,)).mean(name)), None)
+        """Return the query for the collection *name*. None: read all documents."""
+        return next((query for pattern, query in self.conditions if Names((pattern,)).match(name)), None)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """End the snapshot that runs, or what it has not read yet of *collections*."""
+    """Request to end the running snapshot, or its unread part of *collections*. None: all collections."""
 
     collections: Names | None
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Let the snapshot that runs wait (*paused*), or go on."""
+    """Request to pause (*paused* True) or resume the running snapshot."""
 
     paused: bool
 
 
 @dataclass(frozen=True)
 class Log:
-    """A line for the log."""
+    """Request to write *message* to the log."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing can be done upon it."""
+    """Invalid signal, with the reason."""
 
     reason: str
 
@@ -113,12 +113,10 @@ Order = Execute | Stop | Hold | Log | Refused
 
 
 def order_of(signal: Signal) -> Order:
-    """What *signal* asks for."""
+    """Return the request of *signal*."""
     try:
         return _order(signal)
-    except (
-        RecursionError
-    ):  # whichever step meets it: JSON can be read more deeply nested than it can be written or walked
+    except RecursionError:  # JSON can be parsed at a depth at which it cannot be written or walked
         return Refused("data is nested too deeply")
 
 

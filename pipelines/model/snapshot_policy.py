@@ -1,4 +1,4 @@
-"""Which snapshots a capture takes, by Debezium's ``snapshot.mode``; what of a collection one reads, and in what pieces."""
+"""Snapshot policy of Debezium's ``snapshot.mode``, snapshot filters and chunk sizes."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ SnapshotMode = Literal["always", "initial", "initial_only", "no_data", "when_nee
 
 _CODE = ("$where", "$function", "$accumulator")
 _OUTSIDE = ("$out", "$merge", "$expr")
-"""Not in a query from outside either.
-
-An ``$expr`` may fail at any document, and would end in the middle what it was asked for.
-"""
+"""Operators that a signal's filter may not use. An ``$expr`` may fail at any document and would stop the snapshot."""
 
 
 SnapshotHook = Literal["snapshot_completed", "snapshot_aborted"]
 
 
 class Snapshotter(Protocol):
-    """What mode ``custom`` asks; Debezium's ``Snapshotter``.
+    """User code of mode ``custom``, like Debezium's ``Snapshotter``: an entry point of the group
+    ``strandline.snapshotters``.
 
-    An entry point of the group ``strandline.snapshotters`` makes one, from no arguments. Asked when a capture starts,
-    and again when the source has forgotten the history: answers may depend on anything.
+    Capture creates it without arguments. It calls the methods at its start, and again when the history is lost. Answers
+    may change between calls.
 
-    Two methods more are optional, so that they are no part of this protocol: `SnapshotHook`. They take no arguments,
-    and are called when a snapshot that this snapshotter asked for has completed, or was stopped by a signal.
+    `SnapshotHook` names two optional methods without arguments, which are not part of this protocol. Capture calls them
+    when a snapshot of this snapshotter has completed, or was stopped by a signal.
     """
 
     def should_snapshot_data(self, *, offset_exists: bool) -> bool:
-        """Whether this start reads what exists. *offset_exists*: it is not the first one, nor the first after a reset."""
+        """Return True to take a snapshot now. *offset_exists* False: first start, or first start after a reset."""
 
     def should_stream(self) -> bool:
-        """Whether changes are captured after the snapshot."""
+        """Return True to capture changes after the snapshot."""
 
     def should_snapshot_on_data_error(self) -> bool:
-        """Whether what exists is read when the source has forgotten the history."""
+        """Return True to take a snapshot when the history is lost."""
 
 
 @dataclass(frozen=True)
 class ChunkSize:
-    """What one chunk of a snapshot holds, about: *documents* or *bytes*, whichever is reached first."""
+    """Approximate maximum size of a snapshot chunk, in *documents* and *bytes*.
+
+    The limit that is reached first applies.
+    """
 
     documents: int
     bytes: int = sys.maxsize
@@ -54,13 +55,13 @@ class ChunkSize:
 
 @dataclass(frozen=True)
 class SnapshotPolicy:
-    """What a mode means.
+    """Snapshots and streaming of a capture.
 
     Args:
-        first: A snapshot at the first start, and after a reset.
-        every: One at every start.
-        streams: Changes are captured after the snapshot.
-        heals: A snapshot when the source has forgotten the history, whatever ``on_history_lost`` says.
+        first: Take a snapshot at the first start, and after a reset.
+        every: Take a snapshot at every start.
+        streams: Capture changes after the snapshot.
+        heals: Take a snapshot when the history is lost, whatever ``on_history_lost`` says.
     """
 
     first: bool
@@ -72,10 +73,12 @@ class SnapshotPolicy:
     def of(
         mode: SnapshotMode, *, data: bool = False, stream: bool = True, on_data_error: bool = False
     ) -> SnapshotPolicy:
-        """Of every mode but ``custom``. *data*, *stream*, *on_data_error*: the flags of ``configuration_based``.
+        """Return the policy of any mode except ``custom``.
+
+        The keyword arguments are the flags of ``configuration_based``.
 
         Raises:
-            ValueError: Mode ``custom``.
+            ValueError: The mode is ``custom``.
         """
         match mode:
             case "always":
@@ -95,7 +98,7 @@ class SnapshotPolicy:
 
     @staticmethod
     def from_snapshotter(snapshotter: Snapshotter) -> SnapshotPolicy:
-        """What *snapshotter* answers now."""
+        """Ask *snapshotter* and return its answers as a policy."""
         return SnapshotPolicy(
             first=snapshotter.should_snapshot_data(offset_exists=False),
             every=snapshotter.should_snapshot_data(offset_exists=True),
@@ -105,10 +108,10 @@ class SnapshotPolicy:
 
 
 def query_problems(query: str, *, from_outside: bool = False) -> list[str]:
-    """What is wrong with a filter of a snapshot: no JSON document, or one that runs code in the server.
+    """Return the problems of a snapshot filter: not a JSON document, or an operator that runs code in the server.
 
     Args:
-        from_outside: Somebody else than the operator wrote it.
+        from_outside: The filter comes from a signal, not from the settings. More operators are refused.
     """
     try:
         parsed = parse_extended_json(query)
@@ -130,7 +133,7 @@ def _names(value: Any) -> set[str]:
 
 
 def query_document(query: str | None) -> dict[str, Any]:
-    """The filter as a document of BSON values; none is all."""
+    """Return the filter as a document of BSON values. None gives the empty document, which matches all documents."""
     return (
         {} if query is None else dict(json_util.loads(query, json_options=json_util.JSONOptions(document_class=dict)))
     )

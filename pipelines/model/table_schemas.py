@@ -10,7 +10,7 @@ BRONZE_DDL: Final = """
 batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; null in rows of a snapshot',
 position STRING COMMENT 'cluster time in hex, a colon, the resume token''s data; sorts in stream order',
 op STRING
-    COMMENT 'c insert, u update, d delete, r snapshot, oversize; control: heartbeat, offset, gap, snapshot, signal, ddl',
+    COMMENT 'c insert, u update, d delete, r snapshot, oversize; also heartbeat, offset, gap, snapshot, signal, ddl',
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',

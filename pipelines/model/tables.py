@@ -1,4 +1,4 @@
-"""Where tables live: the one place that quotes, and composes a table's name."""
+"""Location and names of tables. Only this module quotes identifiers and composes table names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quoted(identifier: str) -> str:
 
 
 def literal(value: str | datetime) -> str:
-    """Write one value for Spark SQL, whatever it holds. A time without a zone is this machine's."""
+    """Return one value as a Spark SQL literal, safely quoted. A time without a zone is in the machine's time zone."""
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.astimezone(UTC).isoformat(sep=' ')}'"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -34,17 +34,18 @@ def literal(value: str | datetime) -> str:
 
 
 def literals(values: Iterable[str]) -> str:
-    """Write several for Spark SQL, with commas between them, as ``IN (…)`` has them."""
+    """Return the values as Spark SQL literals, separated by commas, for ``IN (…)``."""
     return ", ".join(map(literal, values))
 
 
 def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
-    """Turn hostile outside names into one plain table name, without two inputs ever sharing one; of another *delimiter*
-    that is not said.
+    """Return a plain table name for external names.
 
-    ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Whatever is not lower-case
-    ASCII words is replaced and told apart by eight hex digits of its SHA-256, so that ``A`` and ``a`` are two tables
-    and ``../x`` stays in the lake.
+    Different inputs give different names (with the default *delimiter*).
+
+    ``safe_name("orders") == "orders"``; ``safe_name("shop", "orders") == "shop__orders"``. Names other than lower-case
+    ASCII words are simplified and get eight hex digits of their SHA-256. So ``A`` and ``a`` are two tables, and
+    ``../x`` stays in the lake.
     """
     plain = all(_PLAIN.match(part) for part in parts)
     name = delimiter.join(parts)
@@ -60,7 +61,7 @@ def safe_name(*parts: str, prefix: str = "", delimiter: str = "__") -> str:
 
 @dataclass(frozen=True, order=True)
 class TableName:
-    """A table of one layer, independent of where the lake is."""
+    """Table of one layer, independent of the location of the lake."""
 
     layer: Layer
     name: str
@@ -70,15 +71,15 @@ class TableName:
 
 
 def history_of(silver: TableName) -> TableName:
-    """The table that keeps every version of a silver table's documents."""
+    """Return the name of the table with every version of a silver table's documents."""
     return TableName(silver.layer, f"{silver.name}_history")
 
 
 @dataclass(frozen=True)
 class Lake:
-    """Where the lake is: a folder (``root``) or a catalog (``catalog`` and ``schema``).
+    """Location of the lake: a folder (``root``) or a catalog (``catalog`` and ``schema``).
 
-    With a folder a table is ``<root>/<layer>/<name>``; with a catalog it is ``<catalog>.<schema>_<layer>.<name>``.
+    With a folder, a table is ``<root>/<layer>/<name>``. With a catalog, it is ``<catalog>.<schema>_<layer>.<name>``.
     """
 
     root: str | None = None
@@ -91,21 +92,21 @@ class Lake:
 
     @property
     def in_object_store(self) -> bool:
-        """True where ``root`` is a URI (``s3://…``, ``dbfs:/…``) and no folder of this machine."""
+        """True if ``root`` is a URI (``s3://…``, ``dbfs:/…``) and not a local folder."""
         return _URI.match(self.root or "") is not None
 
     def path(self, table: TableName) -> str:
-        """Absolute folder of *table* (or its URI, for a root such as ``s3://…`` or ``dbfs:/…``)."""
+        """Return the absolute folder of *table*, or its URI if ``root`` is a URI (``s3://…``, ``dbfs:/…``)."""
         return f"{self.folder(table.layer)}/{table.name}"
 
     def folder(self, layer: str) -> str:
-        """Absolute folder of a layer's tables, or its URI."""
+        """Return the absolute folder of a layer's tables, or its URI."""
         root = self.root or "lake"
         base = root.rstrip("/") if self.in_object_store else str(Path(root).absolute())
         return f"{base}/{layer}"
 
     def sql(self, table: TableName) -> str:
-        """The quoted name that Spark SQL understands wherever the lake is."""
+        """Return the quoted table name for Spark SQL, by path or by catalog."""
         if self.by_path:
             return f"delta.{quoted(self.path(table))}"
         return f"{quoted(self.catalog or '')}.{quoted(f'{self.schema}_{table.layer}')}.{quoted(table.name)}"

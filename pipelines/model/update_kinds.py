@@ -1,6 +1,4 @@
-"""How updates came into bronze: whoever folds them must know of every way that there ever was, whatever is configured
-today.
-"""
+"""Kinds of update events in bronze. Folding needs all kinds that were ever captured, not only the configured one."""
 
 from __future__ import annotations
 
@@ -16,8 +14,5 @@ UPDATES_PROPERTY: Final = "strandline.updates"
 
 
 def updates_in(properties: Mapping[str, str]) -> frozenset[str]:
-    """The kinds that a bronze table's properties tell of.
-
-    One of an older release does not tell: a looked-up document is trusted least.
-    """
+    """Return the update kinds of a bronze table. Default without the property: ``lookup``, the least exact kind."""
     return frozenset(properties.get(UPDATES_PROPERTY, "lookup").split(","))

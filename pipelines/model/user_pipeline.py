@@ -1,7 +1,7 @@
-"""Stages that a user adds to the change stream: read from JSON and judged before a server sees them. Pure.
+"""User stages of the change stream's pipeline: parsed from JSON and validated before the server gets them. Pure.
 
-Refused is what would cost more than the events it filters: the token (`_id`), the fields that bronze is read from, and
-the control events that say what became of a collection.
+A stage is refused if it would lose more than the events that it filters: the resume token (`_id`), the fields that
+bronze needs, and the control events that report drops and renames of a collection.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ CONTROL_OPERATIONS = ("drop", "rename", "dropDatabase", "invalidate")
 
 _ALLOWED = ("$addFields", "$match", "$project", "$redact", "$replaceRoot", "$replaceWith", "$set", "$unset")
 _FIXED = ("_id", "operationType", "clusterTime", "ns", "to", "documentKey", "collectionUUID")
-_CONTENT = ("fullDocument", "updateDescription")  # parts of them may go, they themselves may not
-_FOLDED = (*_CONTENT, "fullDocumentBeforeChange")  # silver folds patches of these
+_CONTENT = ("fullDocument", "updateDescription")  # parts of them may be removed, but not the whole field
+_FOLDED = (*_CONTENT, "fullDocumentBeforeChange")  # silver needs these to fold patches
 _KEPT = {0, 1}
 
 
 @dataclass(frozen=True)
 class UserPipeline:
-    """Checked stages, and where they stand: after, before or instead of the ones that the settings make."""
+    """Validated stages, and their order: after, before or instead of the stages of the settings."""
 
     stages: tuple[Stage, ...] = ()
     order: Order = "internal_first"
 
     @property
     def passes_all(self) -> bool:
-        """Every event is known to pass, with its documents and its patch as the source sent them."""
+        """True if the stages certainly pass every event with its documents and its patch unchanged."""
         return all(_is_harmless(*next(iter(stage.items()))) for stage in self.stages)
 
 
@@ -51,19 +51,19 @@ def _is_harmless(name: str, content: Any) -> bool:
 
 
 def parse_user_pipeline(text: str | None, *, protects: bool = False) -> tuple[tuple[Stage, ...], list[str]]:
-    """Read ``capture.cursor_pipeline``.
+    """Parse ``capture.cursor_pipeline``.
 
     Args:
-        text: A JSON list of stages (Extended JSON), or None.
-        protects: Whether fields are excluded, masked or hashed: then no stage may compute a field, for it could be a
-            copy of one.
+        text: A JSON list of stages (Extended JSON), or None for no stages.
+        protects: True if fields are excluded, masked or hashed. Then a stage must not compute fields: it could copy
+            one.
 
     Returns:
-        The stages, and every problem (no value stands in one).
+        The stages, and the problems (without values).
     """
     try:
         return _parsed(text, protects)
-    except RecursionError:  # whichever step meets it
+    except RecursionError:  # any step may raise it
         return (), ["cursor_pipeline is nested too deeply"]
 
 
@@ -109,7 +109,7 @@ def _match_problems(content: Any) -> list[str]:
 
 
 def _admits(query: Any, operation: str) -> bool | None:
-    """Whether a query admits an operation by its ``operationType`` alone; None: that depends on something else."""
+    """Return True if *query* matches the operation, False if not. None: it depends on more than ``operationType``."""
     if not isinstance(query, Mapping):
         return None
     verdicts = []
@@ -170,7 +170,7 @@ def _not(verdict: bool | None) -> bool | None:
 
 
 def _removal_problems(names: list[Any]) -> list[str]:
-    """A name that may not go: a fixed one or a part of it, or the whole of what holds the change."""
+    """Return a problem if *names* holds a fixed field, a part of one, or a whole field with the change."""
     gone = [str(name) for name in names if str(name).partition(".")[0] in _FIXED or name in _CONTENT]
     return [f"would remove {', '.join(gone)}, without which no event can be landed"] if gone else []
 

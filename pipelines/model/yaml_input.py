@@ -1,6 +1,4 @@
-"""YAML as people mean it: the only booleans are true and false (the carrier NO and the state ON are text), a key may
-stand once.
-"""
+"""YAML parser with two stricter rules: only true and false are booleans (NO and ON are text); keys are unique."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
         },
     )
     assert isinstance(parsed, Execute)
-    assert [parsed.collections.mean(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
+    assert [parsed.collections.match(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
         True,
         False,
         True,

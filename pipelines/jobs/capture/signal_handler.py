@@ -187,7 +187,7 @@ class SignalHandler:
         if run is None:
             self._skip(signal, "no snapshot runs")
             return
-        discarded = run.progress.discard(lambda name: names is None or names.mean(name))
+        discarded = run.progress.discard(lambda name: names is None or names.match(name))
         reason = json.dumps({"stopped_by": signal.key})
         rows = run.control_rows("discarded", reason, [chunk.number for chunk in discarded])
         if names is None:
@@ -199,9 +199,9 @@ class SignalHandler:
 
     def _execute_snapshot(self, signal: Signal, order: Execute) -> None:
         session, found = self._session, captured_collections(self._session.client, self._session.selection)
-        wanted = [each for each in found if order.collections.mean(str(each))]
+        wanted = [each for each in found if order.collections.match(str(each))]
         for pattern in order.collections.patterns:
-            if not any(Names((pattern,)).mean(str(each)) for each in found):
+            if not any(Names((pattern,)).match(str(each)) for each in found):
                 self._notify_skipped(signal, f"no captured collection matches {pattern}")
         if not wanted:
             self._skip(signal, "the signal matches no captured collection")

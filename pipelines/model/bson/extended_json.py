@@ -1,7 +1,7 @@
-"""Extended JSON in Debezium's four modes. Pure. The strict form (v1) is written here: libbson does not know it.
+"""Extended JSON in Debezium's four modes. Pure. Strict mode (v1) is written here, because libbson lacks it.
 
-Source: docs.mongodb.com, MongoDB Extended JSON v1, strict mode; spaces and commas are those of MongoDB's Java driver, so that keys can be
-compared as text.
+Source: docs.mongodb.com, MongoDB Extended JSON v1, strict mode. Spaces and commas are as in MongoDB's Java driver, so
+that keys can be compared as text.
 """
 
 from __future__ import annotations
@@ -26,28 +26,31 @@ _OLD_BINARY = 2
 
 
 class JsonWriters(NamedTuple):
-    """Writers of whole documents and of an update's changed fields. Both raise ValueError on text that is not UTF-8."""
+    """Functions that write whole documents, and the changed fields of an update.
+
+    Both raise ValueError on invalid UTF-8.
+    """
 
     document: Callable[[bytes], str]
     updated_fields: Callable[[bytes], str]
 
 
 def strict_json(document: bytes) -> str:
-    """Strict Extended JSON (v1) of a document.
+    """Return a document as strict Extended JSON (v1).
 
     Raises:
-        ValueError: Text that is not UTF-8, or bytes that are not BSON.
+        ValueError: Text is not UTF-8, or the bytes are not BSON.
     """
     return _document(document, 0, len(document))
 
 
 def strict_value(kind: int, raw: bytes, value: int, end: int) -> str:
-    """Strict Extended JSON (v1) of one value that stands in *raw* between *value* and *end*. Raises as `strict_json` does."""
+    """Return the value at *raw[value:end]* as strict Extended JSON (v1). Raises as `strict_json` does."""
     return _STRICT[kind](raw, value, end)
 
 
 def relaxed_json(document: bytes) -> str:
-    """Relaxed Extended JSON (v2) of a document. Raises as `strict_json` does."""
+    """Return a document as relaxed Extended JSON (v2). Raises as `strict_json` does."""
     dumped: str = bsonjs.dumps(document, mode=bsonjs.RELAXED)
     return dumped
 
@@ -69,7 +72,7 @@ def _quoted(text: str) -> str:
 
 
 def _document(raw: bytes, value: int, _end: int) -> str:
-    """One frame of Python's stack for each level: MongoDB stores documents of 180 levels."""
+    """Use only one Python stack frame per level: MongoDB stores documents of 180 levels."""
     members = []
     for kind, name, at, stop in rb.elements(raw, value):
         members.append(f"{_quoted(name.decode())}: {_STRICT[kind](raw, at, stop)}")
@@ -88,7 +91,7 @@ def _string(raw: bytes, value: int, end: int) -> str:
 
 
 def _double(raw: bytes, value: int, _end: int) -> str:
-    """The shortest digits, with an exponent outside 0.001 to 10,000,000, as Java writes numbers."""
+    """Return the shortest digits; with an exponent outside 0.001 to 10,000,000, as Java does."""
     (number,) = _double_at(raw, value)
     if number != number or number in (float("inf"), float("-inf")):  # no JSON number; v1 has no form for it, v2 has
         text = "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"

@@ -1,7 +1,7 @@
-"""The order in which MongoDB sorts `_id`s across BSON types, as a key that Python can compare.
+"""MongoDB's sort order of `_id`s across BSON types, as a key that Python can compare.
 
-It decides only which range a document is counted in. Where it errs, as under a collation, two ranges are looked at more closely than they
-need be, and no answer is wrong.
+The order only assigns documents to ranges. If it is wrong, as with a collation, two ranges are compared in more detail
+than needed. The result stays correct.
 
 Source: https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/
 """
@@ -43,12 +43,12 @@ _BRACKETS = {
 
 
 def id_order(document: bytes) -> tuple[Any, ...]:
-    """What a document sorts by: its `_id`. Raises MalformedBson where there is none."""
+    """Return the sort key of a document: its `_id`. Raises MalformedBson if it has none."""
     return _order(document, *_id_of(document))
 
 
 def identifier_of(document: bytes) -> bytes:
-    """The document ``{_id: value}`` of a document's `_id`. Raises MalformedBson where there is none."""
+    """Return the document ``{_id: value}`` with a document's `_id`. Raises MalformedBson if it has none."""
     kind, value, end = _id_of(document)
     return rb.as_document(kind, document[value:end], b"_id")
 
@@ -61,7 +61,7 @@ def _id_of(document: bytes) -> tuple[int, int, int]:
 
 
 def _order(raw: bytes, kind: int, value: int, end: int) -> tuple[Any, ...]:
-    """Comparable with the same of any other value: the bracket of its type, then whatever values of that bracket compare by."""
+    """Return the sort key of a value: the rank of its type, then its comparable content."""
     bracket = _BRACKETS[kind]
     if bracket == _NUMBER:
         number = _number(raw, kind, value)
@@ -78,7 +78,7 @@ def _order(raw: bytes, kind: int, value: int, end: int) -> tuple[Any, ...]:
 
 
 def _element(raw: bytes, kind: int, name: bytes, value: int, end: int) -> tuple[Any, ...]:
-    """Fields of embedded documents compare by type, then by name, then by value."""
+    """Return the sort key of a field. Fields of embedded documents compare by type, then by name, then by value."""
     order = _order(raw, kind, value, end)
     return (order[0], name, order)
 
@@ -94,15 +94,15 @@ def _number(raw: bytes, kind: int, value: int) -> Decimal:
 
 
 class RangeFinder:
-    """Tells in which of the ranges that tile a collection a document lies.
+    """Finder of a document's range, among the ranges that cover a collection.
 
     Args:
-        bounds: The bounds between the ranges, as documents ``{_id: value}``, in the server's order.
+        bounds: Bounds between the ranges, as documents ``{_id: value}``, in the server's order.
     """
 
     def __init__(self, bounds: Sequence[bytes]) -> None:
         self._bounds = [id_order(bound) for bound in bounds]
 
     def number(self, document: bytes) -> int:
-        """From 0. A lower bound belongs to its range, an upper one does not."""
+        """Return the number of the document's range, from 0. A range includes its lower bound, not its upper bound."""
         return bisect_right(self._bounds, id_order(document))

@@ -1,8 +1,9 @@
-"""The MERGE key: two `_id`s have equal keys exactly where MongoDB calls them equal.
+"""The MERGE key: two `_id`s have equal keys if and only if MongoDB treats them as equal.
 
-`1`, `1.0`, `NumberLong(1)` and `Decimal128("1.00")` are one `_id` (a replace may even change which is stored), `-0.0` is `0`, every NaN
-is NaN, also inside embedded documents, whose field order counts. The text is made for reading: `"abc"`, `17`, `{"$oid": "…"}`,
-`{"a": 1}`. A field name that begins with a dollar is doubled (`$$oid`), so that no document can pose as a type.
+`1`, `1.0`, `NumberLong(1)` and `Decimal128("1.00")` are one `_id` (a replace may change the stored type). `-0.0` is
+`0`, and every NaN is NaN, also inside embedded documents. The order of fields counts. The text is readable: `"abc"`,
+`17`, `{"$oid": "…"}`, `{"a": 1}`. A dollar at the start of a field name is doubled (`$$oid`), so that no document looks
+like a type.
 
 Measured on mongod 6.0 (unique index on `_id`): see tests/integration/test_merge_key_server.py.
 """
@@ -26,7 +27,7 @@ _int32 = struct.Struct("<i").unpack_from
 
 
 def merge_key(raw: bytes, kind: int, value: int, end: int) -> str:
-    """Normalise one value that stands in *raw* from *value* to *end*.
+    """Return the normalised text of the value at *raw[value:end]*.
 
     Raises:
         MalformedBson: A nested document is damaged.
@@ -46,10 +47,14 @@ def merge_key(raw: bytes, kind: int, value: int, end: int) -> str:
 
 
 def key_name(key: str, *, show: bool = False) -> str:
-    """A key as errors and logs name it: ``key #`` and 12 digits of its SHA-256, for it may be personal. SQL: ``sha2(key, 256)``.
+    """Return the name of a key for errors and logs.
+
+    ``key #`` and 12 digits of its SHA-256. The key may be personal data.
+
+    In SQL: ``sha2(key, 256)``.
 
     Args:
-        show: The key itself, cut where it is long.
+        show: Return the key itself, cut to 300 characters.
     """
     return (
         f"key {key[:_LONGEST_SHOWN]}"
@@ -59,10 +64,10 @@ def key_name(key: str, *, show: bool = False) -> str:
 
 
 def document_merge_key(document: bytes) -> str:
-    """Key of a whole document by its `_id` (the server keeps it first).
+    """Return the MERGE key of a document, from its `_id` (the server stores it first).
 
     Raises:
-        MalformedBson: There is no `_id`.
+        MalformedBson: The document has no `_id`.
     """
     if document.startswith(_OBJECT_ID_FIRST, 4) and 21 < _int32(document, 0)[0] <= len(document):
         return _object_id(document, 9, 21)
@@ -77,7 +82,7 @@ def _name(name: bytes) -> str:
     try:
         return json.dumps(escaped.decode(), ensure_ascii=False)
     except UnicodeDecodeError:
-        return f'"$invalid {name.hex()}"'  # with one dollar, which no other name has
+        return f'"$invalid {name.hex()}"'  # a single dollar cannot occur in a valid name
 
 
 def _object_id(raw: bytes, value: int, end: int) -> str:
@@ -92,7 +97,7 @@ def _text(raw: bytes, value: int, end: int) -> str:
 
 
 def _decimal(number: Decimal) -> str:
-    """One text for one number: no exponent games, no trailing zeros, no negative zero."""
+    """Return one text per number, whatever its exponent, trailing zeros or sign of zero."""
     if number.is_nan():
         return "NaN"
     if number.is_infinite():
@@ -114,7 +119,7 @@ def _decimal(number: Decimal) -> str:
 
 
 def _digits(number: Decimal) -> str:
-    """Without zeros in front."""
+    """Return the digits without leading zeros."""
     return "".join(map(str, number.as_tuple().digits)).lstrip("0")
 
 
@@ -122,7 +127,7 @@ def _from_double(raw: bytes, value: int, _end: int) -> str:
     number: float = _double(raw, value)[0]
     exact = Decimal(number)
     if exact.is_finite() and len(_digits(exact).rstrip("0")) > _DECIMAL128_DIGITS:
-        return f'{{"$double": "{number!r}"}}'  # no integer and no Decimal128 can equal it: the short text tells doubles apart
+        return f'{{"$double": "{number!r}"}}'  # no integer or Decimal128 equals it
     return _decimal(exact)
 
 

@@ -1,4 +1,4 @@
-"""Documents that MongoDB stores and JSON cannot show. They land as the bytes they are; ``dead_letters`` says why. Pure."""
+"""Poison documents: MongoDB stores them, but JSON cannot show them. Bronze keeps their bytes. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from pipelines.model.bson import raw as rb
 
 LARGEST_JSON: Final = 16 * 1024 * 1024
-"""Characters of JSON that Spark's `parse_json` is given at most."""
+"""Maximum characters of JSON text for Spark's `parse_json`."""
 LONGEST_NAME: Final = 50_000
-"""Jackson, with which Spark parses, refuses longer names."""
+"""Maximum bytes of a field name. Jackson, Spark's JSON parser, refuses longer names."""
 
 
 def why_not_json(document: bytes) -> str | None:
-    """Why no JSON text says the same as *document*, without a word of its content; None: there is one."""
+    """Return the reason why JSON cannot show *document*, without its content. None: JSON can."""
     try:
         text = rb.canonical_json(document)
     except ValueError:
@@ -24,7 +24,7 @@ def why_not_json(document: bytes) -> str | None:
 
 
 def trouble_with_names(raw: bytes, start: int = 0) -> str | None:
-    """What is wrong with a name in the document at *start*, or in one inside it."""
+    """Return the first problem of a field name in the document at *start*, at any level. None: no problem."""
     names: set[bytes] = set()
     for kind, name, value, _ in rb.elements(raw, start):
         if name in names:

@@ -1,7 +1,8 @@
-"""Raw BSON, walked without decoding it.
+"""Reader of raw BSON that walks the bytes without decoding them.
 
-A driver's decoder raises on what MongoDB stores without a word (invalid UTF-8, dates outside years 1 to 9999), loses types (symbol,
-undefined, DBPointer) and the second of two equal names. A walk over the bytes does none of that, and skips a subtree for free.
+A driver's decoder raises on values that MongoDB stores (invalid UTF-8, dates outside years 1 to 9999). It also loses
+types (symbol, undefined, DBPointer) and the second of two equal names. A walk over the bytes does not, and it skips a
+subtree without cost.
 
 Source: bsonspec.org, version 1.1.
 """
@@ -42,7 +43,7 @@ TYPE_NAMES = {
     MAX_KEY: "maxKey",
     MIN_KEY: "minKey",
 }
-"""MongoDB's own aliases (``$type``)."""
+"""MongoDB's type names, as ``$type`` uses them."""
 
 FIXED_SIZES = {
     DOUBLE: 8,
@@ -58,7 +59,7 @@ FIXED_SIZES = {
     MAX_KEY: 0,
     MIN_KEY: 0,
 }
-"""Bytes of a value, by type; of the other types the value itself tells."""
+"""Size of a value in bytes, by type. Values of other types hold their own length."""
 _SIZES = [FIXED_SIZES.get(kind, -1) for kind in range(256)]
 # Bytes that follow the leading int32 length and are not counted by it.
 _BEYOND_LENGTH = {STRING: 4, CODE: 4, SYMBOL: 4, DOCUMENT: 0, ARRAY: 0, CODE_WITH_SCOPE: 0, BINARY: 5, DB_POINTER: 16}
@@ -72,7 +73,7 @@ _uint64_pair = struct.Struct("<QQ").unpack_from
 _NO_COEFFICIENT = 10**34
 
 LEFT_OUT = b"_leftOut"
-"""Field of an event that landed without its heavy parts: their names."""
+"""Field of an event that was stored without its large fields: the names of those fields."""
 
 
 class MalformedBson(ValueError):
@@ -88,33 +89,33 @@ def int64_at(raw: bytes, at: int) -> int:
 
 
 def timestamp_at(raw: bytes, at: int) -> tuple[int, int]:
-    """Seconds and increment of a BSON timestamp (stored increment first)."""
+    """Return seconds and increment of a BSON timestamp (the increment is stored first)."""
     increment, seconds = _uint32_pair(raw, at)
     return seconds, increment
 
 
 def decimal_at(raw: bytes, at: int) -> Decimal:
-    """The number of a Decimal128, with all of its digits.
+    """Return the number of a Decimal128, with all of its digits.
 
     Source: IEEE 754-2008, binary integer decimal. The driver's own class takes ten times as long for the same.
     """
     low, high = _uint64_pair(raw, at)
     coefficient, exponent = (high & 0x1FFFFFFFFFFFF) << 64 | low, (high >> 49 & 0x3FFF) - 6176
-    if high >> 61 & 3 == 3 or coefficient >= _NO_COEFFICIENT:  # no number, or one that is written as nobody writes them
+    if high >> 61 & 3 == 3 or coefficient >= _NO_COEFFICIENT:  # NaN, Infinity or a non-canonical encoding
         return Decimal128.from_bid(raw[at : at + 16]).to_decimal()
     return Decimal(f"{'-' if high >> 63 else ''}{coefficient}E{exponent}")
 
 
 def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
-    """Walk one document: ``(type, name, value start, value end)`` in stored order, duplicates included.
+    """Yield ``(type, name, value start, value end)`` of each field, in stored order, duplicates included.
 
     Args:
         raw: Bytes that hold the document.
-        start: Where its leading length stands.
-        after: Where the last element ends that is not wanted; 0: all are.
+        start: Offset of the document's length.
+        after: Offset at which the walk starts: the end of the last field to skip. 0: all fields.
 
     Raises:
-        MalformedBson: A length, a type byte or a terminator does not fit.
+        MalformedBson: A length, a type byte or a terminator is wrong.
     """
     try:
         end = start + _int32(raw, start)[0] - 1
@@ -141,11 +142,11 @@ def _damage(error: Exception) -> MalformedBson:
 
 
 def value_end(raw: bytes, kind: int, value: int) -> int:
-    """Where the value of a type that has no fixed size ends.
+    """Return the end offset of a value whose type has no fixed size.
 
     Raises:
-        ValueError: It does not end, or nobody knows the type.
-        struct.error: There is no length.
+        ValueError: The value has no end, or its type is unknown.
+        struct.error: The length is missing.
     """
     if kind == REGEX:
         return raw.index(b"\0", raw.index(b"\0", value) + 1) + 1
@@ -159,9 +160,11 @@ def value_end(raw: bytes, kind: int, value: int) -> int:
 
 
 def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | None:
-    """The first field called *name*: ``(type, value start, value end)``, or None. Raises as `elements`.
+    """Return ``(type, value start, value end)`` of the first field called *name*.
 
-    A walk of its own, because `elements` takes half as long again: it hands over every field.
+    None: no such field. Raises as `elements`.
+
+    It does not use `elements`, which takes 50 % longer because it yields every field.
     """
     head, index, starts = name + b"\0", raw.index, raw.startswith
     try:
@@ -186,7 +189,7 @@ def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | Non
 
 
 def split_stream(raw: bytes) -> Iterator[bytes]:
-    """Documents that stand one after the other."""
+    """Yield the documents of *raw*, which are stored one after the other."""
     at = 0
     while at < len(raw):
         size = int32_at(raw, at)
@@ -195,36 +198,38 @@ def split_stream(raw: bytes) -> Iterator[bytes]:
 
 
 def text(raw: bytes, value: int, end: int) -> str:
-    """A BSON string's characters; invalid UTF-8 is kept recognisably (backslash escapes), because raising would lose the row."""
+    """Return the text of a BSON string. Invalid UTF-8 becomes backslash escapes, because raising would lose the row."""
     return raw[value + 4 : end - 1].decode("utf-8", "backslashreplace")
 
 
 def as_document(kind: int, payload: bytes, name: bytes = b"v") -> bytes:
-    """Wrap one value as the document ``{name: value}``."""
+    """Return the document ``{name: value}``."""
     return document_of((element(name, kind, payload),))
 
 
 def element(name: bytes, kind: int, payload: bytes) -> bytes:
-    """One element of a document: type, name, zero byte, value."""
+    """Return the bytes of one field: type, name, zero byte, value."""
     return bytes((kind,)) + name + b"\0" + payload
 
 
 def document_of(elements: Iterable[bytes]) -> bytes:
-    """A document (or an array) of whole elements, as `element` makes them."""
+    """Return a document (or an array) with the given fields, each as `element` returns it."""
     body = b"".join(elements)
     return _length(len(body) + 5) + body + b"\0"
 
 
 def string_value(text: bytes) -> bytes:
-    """The value of a BSON string."""
+    """Return the bytes of a BSON string value."""
     return _length(len(text) + 1) + text + b"\0"
 
 
 def canonical_json(document: bytes) -> str:
-    """Canonical Extended JSON (v2) by libbson; types survive as wrapper keys. One way only: JSON is never read back into BSON.
+    """Return a document as canonical Extended JSON (v2), written by libbson. Types become wrapper keys.
+
+    The text is never converted back into BSON.
 
     Raises:
-        ValueError: libbson refuses the document (invalid UTF-8, a bad boolean, an unknown type).
+        ValueError: libbson refuses the document (invalid UTF-8, an invalid boolean, an unknown type).
 
     Source: libbson is about ten times as fast as bson.json_util and keeps symbol, undefined and DBPointer.
     """
@@ -233,6 +238,6 @@ def canonical_json(document: bytes) -> str:
 
 
 def canonical_value(kind: int, payload: bytes) -> str:
-    """Canonical Extended JSON of one value. Raises as `canonical_json` does."""
+    """Return one value as canonical Extended JSON. Raises as `canonical_json` does."""
     wrapped = canonical_json(as_document(kind, payload))
     return wrapped[wrapped.index(":") + 2 : -2]

@@ -1,11 +1,11 @@
-"""Documents that are written alike, read by one regular expression. Pure.
+"""Templates: one regular expression that reads all documents with the same fields, types and field order. Pure.
 
-Most documents of a collection have the same fields of the same types in the same order. A walk in Python takes a microsecond for each
-value; an expression made of one such document finds all values of the next one in a tenth of that, because it is C that looks.
+Most documents of a collection are alike in this way. A walk in Python takes about 1 µs per value. A regular expression
+made from one document finds all values of the next one in a tenth of that time, because it runs in C.
 
-A match says what a walk would say, or nothing. An expression ends a text at its first zero byte, so a text that holds one, and behind it
-whatever looks like more fields, could be taken for something else: the length that stands before each text, document and array is held
-against what was found. What does not agree in every byte is left to the walk, and what holds a text that is not UTF-8.
+A match returns the values that a walk would return, or None. A text ends at the first zero byte for the expression, so
+a text with a zero byte could be mistaken for more fields. So the stored length of each text, document and array is
+checked against the match. Documents that differ, or that hold invalid UTF-8, are left to the walk.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from pipelines.model.bson import raw as rb
 
 Path = tuple[bytes, ...]
 Values = Sequence[Any]
-"""Of a document: the bytes of each value, of a text without its length but with its zero byte; of an array that has a layout, the `Values`
-of each element. Lengths stand among them."""
+"""Values of a document, as bytes.
+
+A text has no length prefix but ends with its zero byte. An array with a template is a list of the `Values` of its
+elements. Lengths are among the values.
+"""
 Into = Callable[[int, Path], bool]
-"""Whether a document or an array (type, path) is to be looked into; else it is handed over whole."""
+"""Return True if the document or array (type, path) is to be split into its values, False to return it whole."""
 
 ELEMENT: Final = b"\0"
-"""Any element of an array, in a path. No name has this byte."""
+"""Path component for any element of an array. No field name contains this byte."""
 
 _MOST_VALUES, _LONGEST_EXPRESSION = 500, 20_000
 
@@ -39,23 +42,26 @@ _int32 = struct.Struct("<i").unpack_from
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value that is handed over as bytes."""
+    """Value that is returned as bytes."""
 
     kind: int
     place: int
-    """Among the values of the document, or of the element."""
+    """Index among the values of the document or the array element."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """A document, at any level."""
+    """Document at any level."""
 
     fields: tuple[tuple[bytes, Node], ...]
 
 
 @dataclass(frozen=True)
 class Items:
-    """An array whose elements are alike. *item* has its places among the values of one element; None: there is no element."""
+    """Array whose elements are alike.
+
+    *item* is the node of one element, with indexes in its values. None: an empty array.
+    """
 
     place: int
     item: Node | None
@@ -65,10 +71,10 @@ Node = Leaf | Fields | Items
 
 
 class BsonTemplate:
-    """How one document is written: the names, types and order of its fields, and of those inside.
+    """Template of one document: names, types and order of its fields, at all levels.
 
     Raises:
-        ValueError: It has too many values or too long names; or it is damaged.
+        ValueError: The document has too many values or too long names, or it is damaged.
     """
 
     def __init__(self, document: bytes, into: Into) -> None:
@@ -80,7 +86,7 @@ class BsonTemplate:
         self._pack = _packer(len(parts.texts))
 
     def values(self, document: bytes) -> Values | None:
-        """Of a document that is written so; None: it is not."""
+        """Return the values of a document that matches the template. None: it does not match."""
         found: list[Any] = []
         beyond: list[int] = []
         at = 0
@@ -108,33 +114,33 @@ class BsonTemplate:
 
 
 _Beyond = Callable[[bytes, int], "tuple[Any, int]"]
-"""Reads the value that stands there: what it is, None where it is not as expected, and where it ends."""
+"""Function that reads one value: returns it (None: unexpected) and its end offset."""
 
 
 @dataclass(frozen=True)
 class _Document:
-    """What the length of a document must be."""
+    """Parts of a document's length, for the check of a match."""
 
     place: int
-    """Of that length."""
+    """Index of the length among the values."""
     texts: slice
     beyond: slice
-    """Which of all texts, and of all values that no expression can look into, are in it."""
+    """Texts and unmatched values inside the document, as slices of all of them."""
     beside: int
-    """Bytes beside them."""
+    """Remaining bytes of the document."""
 
 
 class _Parts:
-    """Puts a layout together: of one document, or of one element of an array, whose first value is its name (*named*)."""
+    """Builder of a template: of a document, or of an array element, whose first value is its name (*named*)."""
 
     def __init__(self, into: Into, *, named: bool = False) -> None:
         self._into, self._text = into, list[bytes]()
         self.count = 1 if named else 0
-        """Of values so far."""
+        """Number of values so far."""
         self.steps: list[tuple[Callable[[bytes, int], re.Match[bytes] | None], _Beyond | None]] = []
-        """Expressions, and what reads the value behind each that none can look into."""
+        """Regular expressions, each with the reader of the value after it, which no expression can match."""
         self.texts: list[int] = []
-        """Places of texts; the length of each is the value before."""
+        """Indexes of the texts. The value before each is its length."""
         self.text_sizes: list[int] = []
         self.beyond_sizes: list[int] = []
         self.documents: list[_Document] = []
@@ -174,7 +180,7 @@ class _Parts:
         self._text.clear()
 
     def expression(self, head: bytes = b"") -> re.Pattern[bytes]:
-        """Of all up to here, behind *head*."""
+        """Compile the expression collected so far, after *head*."""
         text = head + b"".join(self._text)
         if self.count > _MOST_VALUES or len(text) > _LONGEST_EXPRESSION:
             raise ValueError("too much for an expression")
@@ -187,10 +193,10 @@ class _Parts:
 
 
 class _Array:
-    """The elements of an array, each as the first one is; or no element.
+    """Reader of an array whose elements are all like the first one, or of an empty array.
 
     Args:
-        beside: Bytes of an element beside its name and its texts.
+        beside: Bytes of an element without its name and its texts.
     """
 
     def __init__(self, parts: _Parts, kind: int = 0, item: Node | None = None, beside: int = 0) -> None:
@@ -200,7 +206,7 @@ class _Array:
 
     @staticmethod
     def of(raw: bytes, start: int, into: Into, path: Path) -> _Array | None:
-        """None: its elements differ, or no expression can look into them."""
+        """Return a reader for the array at *start*. None: its elements differ, or an expression cannot match them."""
         for kind, _, value, stop in rb.elements(raw, start):
             parts = _Parts(into, named=True)
             item = parts.value(raw, kind, value, stop, path)
@@ -209,7 +215,10 @@ class _Array:
         return _Array(_Parts(into))
 
     def read(self, raw: bytes, at: int) -> tuple[list[Values] | None, int]:
-        """The values of each element, its name the first; None where not all of them are alike."""
+        """Return the values of each element (its name first) and the end offset.
+
+        The values are None if elements differ.
+        """
         if raw.startswith(_NO_ELEMENT, at):
             return [], at + len(_NO_ELEMENT)
         size = int.from_bytes(raw[at : at + 4], "little")
@@ -242,7 +251,7 @@ def _whole(kind: int) -> _Beyond:
 
 
 def is_text(text: bytes) -> bool:
-    """Whether it is UTF-8."""
+    """Return True if *text* is valid UTF-8."""
     if text.isascii():
         return True
     try:

@@ -1,4 +1,4 @@
-"""The layouts of documents that come one after the other: what is worth knowing of them. Pure."""
+"""Cache of the templates of a stream of documents, and the decision when a new template pays off. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ Plan = TypeVar("Plan")
 
 _AT_ONCE: Final = 8
 _WALKED_FIRST: Final = 20
-"""Documents. To make an expression takes as long as to walk over so many."""
+"""Documents to walk first. Compiling an expression takes as long as walking this many documents."""
 _FREE: Final = 4
 _PRICE: Final = 100
-"""Documents that were found, for each layout more than the first ones."""
+"""Matched documents required for each template beyond the first `_FREE`."""
 _PATIENCE: Final = 1_000
 
 
 class BsonTemplateCache(Generic[Plan]):
-    """The layouts of documents that come one after the other, the one that was met last first.
+    """Templates of recent documents, the last matched one first.
 
     Args:
-        plan: What a reader makes of a layout; None: nothing, its documents are left to the walk.
+        into: Selects the documents and arrays to split into values (`Into`).
+        plan: Builds the reader's plan for a template. None: no plan; such documents are left to the walk.
     """
 
     def __init__(self, into: Into, plan: Callable[[Fields], Plan | None]) -> None:
@@ -31,7 +32,7 @@ class BsonTemplateCache(Generic[Plan]):
         self._hits = self._misses = self._learned = 0
 
     def find(self, document: bytes) -> tuple[Plan, Values] | None:
-        """What to do with a document, and its values; None: it is to be walked."""
+        """Return plan and values of a document that matches a template. None: the document must be walked."""
         known = self._known
         for index, (template, plan) in enumerate(known):
             values = template.values(document)
@@ -44,9 +45,9 @@ class BsonTemplateCache(Generic[Plan]):
         return None
 
     def learn(self, document: bytes) -> None:
-        """From a document that was walked, unless what was learned so far has not been worth it."""
+        """Add a template of a walked document, unless earlier templates matched too few documents."""
         if self._misses > _PATIENCE and self._hits < self._misses:
-            self._known.clear()  # there are too many ways to write one
+            self._known.clear()  # too many different layouts
             return
         if self._misses < _WALKED_FIRST or self._hits < _PRICE * (self._learned - _FREE):
             return
