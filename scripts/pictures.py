@@ -1,4 +1,4 @@
-"""Makes docs/pictures: the demo's terminal as SVG, and the notebooks' charts as PNG, all from one run of the demo."""
+"""Generate docs/pictures from one run of the demo: its terminal as SVG, and the notebooks' charts as PNG."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ ROOT = Path(__file__).parent.parent
 NOTEBOOKS = tuple(sorted((ROOT / "notebooks").glob("*.py")))
 PICTURES = ROOT / "docs" / "pictures"
 
-# Which notebook's charts become which pictures, in order; those that come after are not for the documents.
+# Picture names of each notebook's charts, in order. Further charts are not used in the documentation.
 CHARTS = {
     "explore_bronze": ("operations",),
     "explore_gold": ("on-time", "weather", "fleet"),
 }
 
-_FORGET = "%reset -f"  # the next notebook must not live on what an earlier one named
+_FORGET = "%reset -f"  # the next notebook must not see variables of an earlier one
 _TERMINAL_WIDTH = 100
 _SIGNATURE, _PIXELS = b"\x89PNG\r\n\x1a\n", b"IDAT"
 
 
 def lake_environment(lake: Path) -> dict[str, str]:
-    """What leads the command and the notebooks to the demo's lake."""
+    """Return the environment variables that point the command and the notebooks to the demo's lake."""
     return {"STRANDLINE_CONF": str(lake / "conf")}
 
 
 def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cell: str = "") -> dict[str, NotebookNode]:
-    """Run notebooks one after the other in one kernel, and so with one Spark session; return them with their outputs, by name.
+    """Run notebooks one after the other in one kernel, with one Spark session. Return the executed notebooks by name.
 
-    I/O: starts a kernel in the notebooks' folder; a cell's error is raised.
+    I/O: starts a kernel in the notebooks' folder; writes nothing. Errors of a cell are raised.
 
     Args:
         notebooks: Databricks-source files of one folder.
-        environment: On top of the process's own.
-        last_cell: Code that is run at the end of each.
+        environment: Variables added to the environment of the process.
+        last_cell: Code that runs at the end of each notebook.
     """
     parts = [[*jupytext.read(file).cells, new_code_cell(last_cell), new_code_cell(_FORGET)] for file in notebooks]
     whole = new_notebook(cells=[cell for part in parts for cell in part])
@@ -66,7 +66,7 @@ def executed(notebooks: Sequence[Path], environment: Mapping[str, str], last_cel
 
 
 def outputs(notebook: NotebookNode, kind: str) -> list[Any]:
-    """What its cells show of one MIME type, in order."""
+    """Return the outputs of the notebook's cells with one MIME type, in order."""
     return [
         output["data"][kind]
         for cell in notebook.cells
@@ -76,12 +76,12 @@ def outputs(notebook: NotebookNode, kind: str) -> list[Any]:
 
 
 def drawn_charts(notebook: NotebookNode) -> list[bytes]:
-    """Its pictures as PNG files."""
+    """Return the notebook's charts as PNG files."""
     return [base64.b64decode(picture) for picture in outputs(notebook, "image/png")]
 
 
 def packed(png: bytes) -> bytes:
-    """The same picture with its pixels compressed as well as can be; the renderer is in more of a hurry. Pure."""
+    """Return the same PNG with maximum compression, which the renderer does not use. Pure."""
     chunks, at = [], len(_SIGNATURE)
     while at < len(png):
         (length,) = struct.unpack_from(">I", png, at)
@@ -97,7 +97,7 @@ def packed(png: bytes) -> bytes:
 
 
 class _Picture(Console):
-    """A terminal that is only looked at: long lines are folded, and paths begin in the checkout, wherever that is."""
+    """Recording terminal: long lines are wrapped, and paths are relative to the checkout."""
 
     def __init__(self) -> None:
         super().__init__(record=True, width=_TERMINAL_WIDTH, file=io.StringIO(), color_system="truecolor")
@@ -108,7 +108,7 @@ class _Picture(Console):
 
 
 def terminal(lake: Path, rows: int | None) -> str:
-    """Run the demo; return its terminal as SVG, which asks for no font from elsewhere."""
+    """Run the demo. Return its terminal as SVG, without fonts from the network."""
     console = _Picture()
     run_demo(Settings(), lake=lake, rows=rows, console=console)
     return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="strandline demo"), flags=re.DOTALL)
@@ -117,10 +117,13 @@ def terminal(lake: Path, rows: int | None) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument(
-        "--lake", type=Path, default=Path("lake/demo"), help="in this folder; an earlier demo's is replaced"
+        "--lake",
+        type=Path,
+        default=Path("lake/demo"),
+        help="Folder of the demo's lake. An existing demo lake in it is replaced.",
     )
-    options.add_argument("--rows", type=int, help="as of the demo")
-    options.add_argument("--charts", action="store_true", help="only those, from the lake as it is")
+    options.add_argument("--rows", type=int, help="Number of rows, as in `strandline demo --rows`.")
+    options.add_argument("--charts", action="store_true", help="Only generate the charts, from the existing lake.")
     given = options.parse_args()
     pictures = {} if given.charts else {"demo.svg": terminal(given.lake, given.rows).encode()}
     drawing = [file for file in NOTEBOOKS if file.stem in CHARTS]

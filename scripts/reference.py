@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code they describe: conf/README.md and, in docs, tables.md, commands.md and errors.md."""
+"""Generate the reference pages from the code: conf/README.md and, in docs, tables.md, commands.md and errors.md."""
 
 from __future__ import annotations
 
@@ -23,27 +23,35 @@ ROOT = Path(__file__).parent.parent
 
 _CONF_HEAD = """# Settings
 
-One file per target: `conf/base.yml` holds for all, `conf/<target>.yml` (chosen with `--target` or `STRANDLINE_TARGET`, `local` by default)
-goes over it. `conf` is looked for where the command is started; `--conf` or `STRANDLINE_CONF` names another folder. Values are text that
-the setting types: `no`, `1.10` or a time need no quotes; `null` unsets, in the environment as well. A list may be one of YAML (in the
-environment: of JSON), or text with commas between its entries; a comma in brackets, as in `salary_[0-9]{1,2}`, is part of its entry.
-The later wins: default, `conf/base.yml`, `conf/<target>.yml`, environment, command-line option. In the environment a key is spelt
-`STRANDLINE_` and the parts joined by two underscores: `source.uri` is `STRANDLINE_SOURCE__URI` (`MONGODB_URI` stands in for it).
-An unknown key is an error that names the file and the nearest valid key. No file may hold a password: give the URI in the environment.
+`conf/base.yml` applies to every target. `conf/<target>.yml` overrides it for one target. `--target` or
+`STRANDLINE_TARGET` chooses the target; the default is `local`. The folder `conf` is in the working directory;
+`--conf` or `STRANDLINE_CONF` names another folder.
 
-SQL of gold stands in `conf/gold`, expectations in `conf/quality`. This page is written by `make docs`.
+Order of precedence, lowest first: default, `conf/base.yml`, `conf/<target>.yml`, environment, command-line option.
+
+- **Environment:** the prefix `STRANDLINE_`, then the parts of the key, joined by two underscores. `source.uri` is
+  `STRANDLINE_SOURCE__URI`; `MONGODB_URI` is used if that variable is not set.
+- **Values:** text, which is converted to the type of the setting. `no`, `1.10` or a time need no quotes.
+- **null:** removes a value, also in the environment.
+- **Lists:** a YAML list (in the environment: a JSON list), or text with commas. A comma in brackets, as in
+  `salary_[0-9]{1,2}`, does not separate entries.
+- **Unknown keys:** an error that names the file and the nearest valid key.
+- **Passwords:** never in a file. Set the URI in the environment.
+
+Gold's SQL files are in `conf/gold`, the expectations in `conf/quality`. `make docs` generates this page.
 """
 
 _TABLES_HEAD = """# Tables
 
-Columns as Strandline creates them. `silver.<collection>` has a typed column for every field of the documents, before these. Gold's
-columns stand in its SQL files. This page is written by `make docs`.
+Columns that Strandline creates. In `silver.<collection>`, typed columns for the documents' fields come before these.
+Gold's columns are defined in its SQL files. `make docs` generates this page.
 """
 
 _COMMANDS_HEAD = """# Commands
 
-Every command and its options, as `--help` shows them. The options of `strandline` itself stand before the command:
-`strandline --target prod run --once`. Settings are in [conf/README.md](../conf/README.md). This page is written by `make docs`.
+All commands and options, as `--help` shows them. The options of `strandline` itself come before the command:
+`strandline --target prod run --once`. Settings are in [conf/README.md](../conf/README.md). `make docs` generates this
+page.
 
 | exit code | meaning |
 |---|---|
@@ -54,58 +62,58 @@ Every command and its options, as `--help` shows them. The options of `strandlin
 | 4 | A table or a row breaks its contract, or `reconcile` found a difference. |
 | 5 | A quality gate closed. Gold stays as it was. |
 | 6 | Another writer owns the source's bronze table. |
-| 75 | The source or the lake did not answer. The same command may succeed later. |
+| 75 | The source or the lake did not answer, or another process was faster. The same command may succeed later. |
 """
 
 _TABLES = (
     (
         "bronze.&lt;source&gt;",
-        "Append-only: one commit holds a batch of events and the token that ends it.",
+        "Append-only change events. One commit holds one batch and the resume token at its end.",
         columns.BRONZE_DDL,
     ),
     (
         "silver.&lt;collection&gt;",
-        "One row per document; deleted ones (`_deleted`) stay for days.",
+        "One row per document. Tombstones of deleted documents (`_deleted`) are purged after days.",
         columns.SILVER_BOOKKEEPING_DDL,
     ),
     (
         "silver.&lt;table&gt;_history",
-        "Every version of every document (`silver.history: scd2`).",
+        "All versions of all documents (`silver.history: scd2`).",
         columns.SILVER_HISTORY_DDL,
     ),
-    (str(columns.SCHEMA_CHANGES), "Every change of a silver table's columns.", columns.SCHEMA_CHANGES_DDL),
-    (str(columns.SOURCES), "What operators asked of the sources.", columns.SOURCES_DDL),
+    (str(columns.SCHEMA_CHANGES), "Changes of the columns of silver tables.", columns.SCHEMA_CHANGES_DDL),
+    (str(columns.SOURCES), "Requests of operators to run, pause, stop or delete a source.", columns.SOURCES_DDL),
     (
         str(columns.SIGNALS),
-        "What a running capture is asked to do; append rows, it acts upon each once.",
+        "Requests to a running capture. Append a row; capture processes each row once.",
         columns.SIGNALS_DDL,
     ),
-    (str(columns.NOTIFICATIONS), "What snapshots and signals did.", columns.NOTIFICATIONS_DDL),
+    (str(columns.NOTIFICATIONS), "Progress of snapshots and signals.", columns.NOTIFICATIONS_DDL),
     (
         str(columns.DEAD_LETTERS),
-        "What could not be taken as it is, and why; the stream went on.",
+        "Events and documents that could not be processed, with the reason. The stream continued.",
         columns.DEAD_LETTERS_DDL,
     ),
-    (str(columns.QUALITY), "Outcome of every expectation of every quality run.", columns.QUALITY_DDL),
+    (str(columns.QUALITY), "Result of every expectation in every quality run.", columns.QUALITY_DDL),
     (
         "silver.&lt;table&gt;_quarantine",
-        "For each suite exactly the rows that do not meet it; gold leaves them out.",
+        "Rows that fail a suite of expectations. Gold leaves them out.",
         QUARANTINE_DDL,
     ),
     (
         str(columns.RECONCILE),
-        "Documents in which silver and source differed, each time somebody looked.",
+        "Documents that differed between silver and the source, per run of `reconcile`.",
         columns.RECONCILE_DDL,
     ),
-    (str(columns.CUTS), "Versions of all silver tables that belong together, one row a silver run.", columns.CUTS_DDL),
+    (str(columns.CUTS), "Consistent versions of all silver tables, one row per silver run.", columns.CUTS_DDL),
 )
 
 _ERRORS_HEAD = """# Errors and exit codes
 
-A command that fails prints one line on standard error: what happened, why, and, after an arrow (`→`), what to do
-next. Its exit code gives the kind of failure to scripts. This page is written by `make docs`.
+A command that fails prints one line on standard error: what happened, why, and, after an arrow (`→`), the next step.
+The exit code tells scripts the kind of failure. `make docs` generates this page.
 
-| exit code | error | cause, and what is left | the same command again | next step |
+| exit code | error | cause and effect | running the command again | next step |
 |---|---|---|---|---|
 """
 
@@ -116,7 +124,7 @@ Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](sta
 [runbook](runbook.md).
 """
 
-_SAME_AGAIN: Final = "Safe. Fails in the same way until its cause is gone."
+_SAME_AGAIN: Final = "Safe. Fails in the same way until the cause is removed."
 _WITHOUT_CLASS: Final = (
     ("0", "–", "Done.", "–", "–"),
     (
@@ -124,13 +132,13 @@ _WITHOUT_CLASS: Final = (
         "–",
         "A view or table of gold was not built, or a case of `gold test` failed.",
         _SAME_AGAIN,
-        "The output names the piece and the reason. A stack trace is a defect of Strandline: report it.",
+        "The output names the view, table or case, and the reason. A stack trace is a defect of Strandline: report it.",
     ),
 )
 _NEXT_STEP: Final = {
     errors.ConfigurationError: (
         _SAME_AGAIN,
-        "Correct what the line names. `strandline doctor` checks everything at once.",
+        "Correct the setting that the line names. `strandline doctor` checks all settings.",
     ),
     errors.ResumePointLost: (
         _SAME_AGAIN,
@@ -150,7 +158,7 @@ _NEXT_STEP: Final = {
 
 
 def settings_page() -> str:
-    """The text of conf/README.md."""
+    """Return the text of conf/README.md."""
     page = _CONF_HEAD
     for name, section in _sections(Settings):
         page += f"\n## {name}\n\n{(section.__doc__ or '').strip()}\n\n| key | type | default | |\n|---|---|---|---|\n"
@@ -166,7 +174,7 @@ def settings_page() -> str:
 
 
 def tables_page() -> str:
-    """The text of docs/tables.md."""
+    """Return the text of docs/tables.md."""
     page = _TABLES_HEAD
     for name, meaning, ddl in _TABLES:
         page += f"\n## {name}\n\n{meaning}\n\n| column | type | |\n|---|---|---|\n"
@@ -175,13 +183,13 @@ def tables_page() -> str:
 
 
 def commands_page() -> str:
-    """The text of docs/commands.md."""
+    """Return the text of docs/commands.md."""
     root = typer.main.get_command(app)
     return _COMMANDS_HEAD + "".join(_command(path, command) for path, command in _commands(root, ("strandline",)))
 
 
 def errors_page() -> str:
-    """The text of docs/errors.md: one row for each error that a command ends with."""
+    """Return the text of docs/errors.md: one row per error with an exit code of its own."""
     leaves = [
         error for _, error in inspect.getmembers(errors, inspect.isclass) if issubclass(error, errors.StrandlineError)
     ]
@@ -195,14 +203,14 @@ def errors_page() -> str:
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The command and all below it, each with the words that call it."""
+    """Yield the command and its subcommands, each with its full name as words."""
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _commands(inner, (*path, name))
 
 
 def _command(path: tuple[str, ...], command: Any) -> str:
-    """One section: the help, then a row for each argument and option."""
+    """Return one section: the help text, then a row per argument and option."""
     context = click.Context(command)
     page = f"\n## {' '.join(path)}\n\n{' '.join((command.help or '').split())}\n"
     rows = [row for parameter in command.params if parameter.name != "help" and (row := _parameter(parameter, context))]
@@ -218,7 +226,7 @@ def _parameter(parameter: Any, context: click.Context) -> str:
 
 
 def columns_of(ddl: str) -> list[tuple[str, str, str]]:
-    """Name, type and comment of every column, in order. Commas in brackets or quotes do not end a column."""
+    """Return name, type and comment of every column, in order. Commas in brackets or quotes do not separate columns."""
     found, depth, start = [], 0, 0
     body = ddl.strip() + ","
     for token in re.finditer(r"'(?:[^']|'')*'|[<>,]", body):
@@ -243,7 +251,7 @@ def _sections(settings: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]
 
 
 def _type(annotation: Any) -> str:
-    """As a person writes it in YAML: `string or null`, `list of string`, `"soft" or "hard"`."""
+    """Return the type as YAML users name it: `string or null`, `list of string`, `"soft" or "hard"`."""
     names = {str: "string", int: "integer", bool: "boolean", float: "number", type(None): "null"}
     if annotation in names:
         return names[annotation]

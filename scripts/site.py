@@ -1,7 +1,7 @@
-"""Collects the pages of the documentation site in `.site`, where MkDocs builds it from.
+"""Copy the pages of the documentation site to `.site`, from which MkDocs builds it.
 
-Pages stand where readers of the repository look for them. Links between them are rewritten for the site. A link to a file that is no page
-becomes the file's path.
+Pages are in the repository folders where readers expect them. Links between pages are rewritten for the site. A link to
+a file that is not a page becomes the file's path.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\(([^)#:]
 
 
 def pages() -> dict[Path, Path]:
-    """Each page of the repository to its place on the site."""
+    """Return the path on the site for each page of the repository."""
     found = {file: SITE / file.relative_to(ROOT / "docs") for file in sorted((ROOT / "docs").rglob("*.md"))}
     return found | {ROOT / name: SITE / target for name, target in _ELSEWHERE.items()}
 
 
 def rewritten(text: str, file: Path, places: dict[Path, Path]) -> str:
-    """The page's text with its links as the site needs them."""
+    """Return the text of a page with its links rewritten for the site."""
 
     def link(match: re.Match[str]) -> str:
         image, shown, target, anchor = match[1], match[2], match[3], match[4] or ""

@@ -52,7 +52,7 @@ _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  
 
 @dataclass
 class Shape:
-    """Node of the tree. ``decimal`` has a *scale*, ``struct`` has *fields* (by column name), ``array`` has an *element*."""
+    """Node of the tree. *scale*: of ``decimal``. *fields* (by column name): of ``struct``. *element*: of ``array``."""
 
     kind: str = "null"
     scale: int = 0

@@ -145,10 +145,8 @@ def test_a_lake_that_is_opened_without_a_configuration_is_told(
     (tmp_path / "in_the_way").touch()
     monkeypatch.setenv("STRANDLINE_LAKE__ROOT", "in_the_way")  # refused before Spark starts
     shown = CliRunner().invoke(app, arguments).output
-    told = (
-        f"no conf/base.yml and no conf/local.yml in {tmp_path}:"
-        " settings come from the environment and the defaults alone"
-    )
+    files = "no conf/base.yml and no conf/local.yml"
+    told = f"{files} in {tmp_path}: settings come from the environment and the defaults alone"
     assert (told in shown) == is_told
 
 
