@@ -120,8 +120,8 @@ The exit code tells scripts the kind of failure. `make docs` generates this page
 _ERRORS_TAIL = """
 `reconcile` and `snapshot verify` also end with exit code 4 when they find a difference.
 
-Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](start.md#6-as-a-service)). Problems by symptom:
-[runbook](runbook.md).
+Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](start.md#6-as-a-service)). The
+[runbook](runbook.md) lists problems by symptom.
 """
 
 _SAME_AGAIN: Final = "Safe. Fails in the same way until the cause is removed."
