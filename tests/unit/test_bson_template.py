@@ -1,4 +1,4 @@
-"""What is read by an expression is what a walk over the bytes reads, or it is left to the walk."""
+"""A template reads the same values as a walk over the bytes, or leaves the document to the walk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.silver.schema.census import CensusTaker
 from pipelines.silver.schema.evolution import ColumnLimits, evolve
 
 ENOUGH = 30
-"""Documents after which a layout is looked for."""
+"""Documents walked before the cache learns a template."""
 
 _NAMES = st.sampled_from(["a", "b", "ä", "a.b", "$c", ""])
 _TEXTS = st.sampled_from(["", "x", "é🛫", "a\0b", "\0", "x\0\2b\0\2\0\0\0y"]) | st.text(max_size=5)
@@ -46,7 +46,7 @@ _DOCUMENTS = st.dictionaries(_NAMES, _VALUES, max_size=4)
 
 
 def _like(value: Any, data: st.DataObject) -> Any:
-    """Another value of the same layout, as a rule: other texts and numbers, longer and shorter arrays of the same."""
+    """Return another value, usually of the same layout: other texts and numbers, longer and shorter arrays."""
     if isinstance(value, dict):
         return {name: _like(inner, data) for name, inner in value.items()}
     if isinstance(value, list):
@@ -147,7 +147,7 @@ def test_what_is_written_otherwise_has_no_values(other: dict[str, Any]) -> None:
 
 
 def test_a_text_that_looks_like_the_rest_of_its_document_is_not_taken_for_it() -> None:
-    """By zero bytes alone the first text would end early, and what follows in it be the second field."""
+    """A zero byte alone would end the first text early, and its rest would look like the second field."""
     template = _layout({"a": "x", "b": bson.Int64(1)})
     hidden = "x\0\x12b\0" + "12345678"
     document = bson.encode({"a": hidden})

@@ -1,4 +1,4 @@
-"""What is written in a configuration file or variable, and what is read from it: YAML, lists, null."""
+"""Values read from configuration files and variables: YAML, lists, null."""
 
 from __future__ import annotations
 

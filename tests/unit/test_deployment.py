@@ -1,4 +1,4 @@
-"""A user who may ask less, or more, is no other deployment."""
+"""The deployment's identity does not change with the user's privileges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of a lake: what is pure about it."""
+"""Lake format: the pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two `_id`s have equal keys exactly where MongoDB calls them equal (held against a server in tests/integration)."""
+"""Two `_id`s have equal keys if and only if MongoDB treats them as equal (tests/integration compares with a server)."""
 
 from __future__ import annotations
 

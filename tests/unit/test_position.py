@@ -1,4 +1,4 @@
-"""Positions sort as the stream does, and a READ sorts between what it contains and what came later."""
+"""Positions sort in stream order. A READ sorts after the events that it contains, and before later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw BSON is walked without decoding it."""
+"""Walking raw BSON without decoding it."""
 
 from __future__ import annotations
 

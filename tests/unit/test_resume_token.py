@@ -1,4 +1,4 @@
-"""A stored resume token is read, or refused in one line."""
+"""A stored resume token is parsed or refused with an error of one line."""
 
 from __future__ import annotations
 

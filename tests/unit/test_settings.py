@@ -1,4 +1,4 @@
-"""Where a setting's value comes from, and what a wrong one says."""
+"""Sources of a setting's value, and errors of wrong values."""
 
 from __future__ import annotations
 

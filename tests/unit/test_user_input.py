@@ -1,4 +1,4 @@
-"""Whatever somebody writes is taken, or refused in one line; no other error comes of it."""
+"""User input is accepted or refused with an error of one line."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ TEXTS = JSON | st.text() | st.sampled_from(DEEP)
 
 
 class NoOplog:
-    """Stands for a source that is never asked: what is refused is refused before."""
+    """Source that fails on any use: input must be refused before a connection."""
 
     def present_time(self) -> tuple[int, int]:
         return 2**32 - 2, 1
