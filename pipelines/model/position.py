@@ -1,10 +1,10 @@
 """The position: a string that sorts in stream order. It orders and deduplicates all rows.
 
-    <16 hex digits: cluster time>:<token _data>     a streamed event <16 hex digits: cluster time>:~                 a
-    snapshot READ taken at that cluster time ("~" sorts after every token)
+    <16 hex digits: cluster time>:<token _data>     a streamed event
+    <16 hex digits: cluster time>:~                 a snapshot READ at that cluster time ("~" sorts after every token)
 
-So a READ at L is above every event up to L, which it contains, and below every later one: the larger position wins, in
-whatever order the two arrive.
+So a READ at cluster time L sorts after every event up to L, which it contains, and before every later event. The larger
+position wins, in any order of arrival.
 
 Source: token strings sort in stream order (mongodb DOCS-11616); the token stays opaque otherwise.
 """
