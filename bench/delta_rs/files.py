@@ -179,7 +179,7 @@ def _ends_with(file: Path, ending: bytes) -> bool:
 
 
 def _is_json(file: Path) -> bool:
-    """Whether it holds at least one line, each a value of JSON."""
+    """Return True if the text has at least one line, and every line is JSON."""
     try:
         return bool([json.loads(line) for line in file.read_text("utf-8").split("\n") if line])
     except ValueError:

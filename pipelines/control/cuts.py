@@ -31,7 +31,7 @@ class Cut:
     """Position of the newest change event. None: all rows come from a snapshot."""
     read_position: str | None
     """Newest position at which a snapshot read. None: no snapshot read."""
-    because: tuple[str, ...]
+    inexact_reasons: tuple[str, ...]
     """Reasons why the cut is not exact. Empty: it is exact."""
     tables: Mapping[str, int]
     """Version to read, by table name."""
@@ -41,7 +41,7 @@ class Cut:
     @property
     def exact(self) -> bool:
         """Return True if all tables show the same moment of the source."""
-        return not self.because
+        return not self.inexact_reasons
 
     @property
     def cluster_time(self) -> datetime | None:
@@ -77,7 +77,7 @@ def publish(tables: Tables, cut: Cut) -> None:
         cut.cluster_time,
         cut.published_at,
         cut.exact,
-        list(cut.because),
+        list(cut.inexact_reasons),
         sorted(cut.tables.items()),
     )
     tables.append(CUTS, tables.spark.createDataFrame([row], schema))

@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
-from pipelines.io.session_settings import pinned_values, refuse_own, settle, without_deprecation_warnings
+from pipelines.io.session_settings import check_session, pinned_values, refuse_own, without_deprecation_warnings
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -140,7 +140,7 @@ def build_session(
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` and *master* are both set; a worker process runs the main script again;
-            there is no JDK; a setting would damage tables (`refuse_own`, `settle`); or as `await_server`.
+            there is no JDK; a setting would damage tables (`refuse_own`, `check_session`); or as `await_server`.
         RetriableError: As `await_server`.
     """
     keep_values_out_of_the_log()
@@ -169,7 +169,7 @@ def build_session(
     session = _built(app_name, master, settings)
     if is_remote():
         know_remote_conflicts()
-    settle(session.conf)
+    check_session(session.conf)
     return session
 
 

@@ -193,7 +193,7 @@ def refuse_own(conf: Mapping[str, str]) -> None:
         raise ConfigurationError(f"spark.conf: {problem}", next_step="remove it from spark.conf")
 
 
-def settle(conf: RuntimeConfig) -> None:
+def check_session(conf: RuntimeConfig) -> None:
     """I/O: checks the settings of a session that was just built or joined with `pinned_values`.
 
     A platform such as serverless may refuse a change. That does no harm if the setting already has the required value.
@@ -220,7 +220,7 @@ def _try_to_unset(conf: RuntimeConfig, key: str) -> None:
 
 
 def _value(conf: RuntimeConfig, key: str) -> str | None:
-    """What a session says that did not take a setting; None of one that it does not have, or does not show."""
+    """Return the session's value of a setting. None: the session does not have or show it."""
     try:
         return conf.get(key, None)
     except PySparkException:

@@ -96,8 +96,8 @@ def run_demo(
                 client[DATABASE].create_collection(COLLECTIONS[0])
             shutil.rmtree(lake, ignore_errors=True)
             _write_conf(demo_settings, lake)
-            with ThreadPoolExecutor(max_workers=1) as beside:
-                starting = beside.submit(_start_spark, demo_settings)
+            with ThreadPoolExecutor(max_workers=1) as executor:
+                starting = executor.submit(_start_spark, demo_settings)
                 with stages.step("Loading the airline's database, while Spark starts"):
                     replay = _load_database(client, count)
                 with stages.step("Starting Spark"):

@@ -15,7 +15,14 @@ from pyspark.errors import PySparkException
 from pipelines.errors import ConfigurationError
 from pipelines.io.jvm import Quiet, _arguments, as_properties
 from pipelines.io.session import session_conf
-from pipelines.io.session_settings import PINNED, UNSET, pinned_values, refuse_own, settle, without_deprecation_warnings
+from pipelines.io.session_settings import (
+    PINNED,
+    UNSET,
+    check_session,
+    pinned_values,
+    refuse_own,
+    without_deprecation_warnings,
+)
 from pipelines.settings.configuration import SparkSettings
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
@@ -42,7 +49,7 @@ class Platform:
     "platform", [Platform({}), Platform({"spark.sql.ansi.enabled": "TRUE"}), Platform({}, {ESCAPED: "false"})]
 )
 def test_a_platform_that_refuses_harmless_settings_is_no_obstacle(platform: Any) -> None:
-    settle(platform)
+    check_session(platform)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,7 @@ def test_a_platform_with_a_harmful_setting_is_refused_in_one_line(platform: Any)
     with pytest.raises(
         ConfigurationError, match=r"does not let a setting be changed: spark\.\S+ (is true, and|must not)"
     ) as refused:
-        settle(platform)
+        check_session(platform)
     assert "\n" not in str(refused.value)
 
 

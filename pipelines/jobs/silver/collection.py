@@ -88,7 +88,7 @@ class CollectionRun:
         after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection
             return SilverResult(
-                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._doubts()
+                table.name, self.namespace, 0, 0, 0, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
             )
         after, increment = self.bronze.increment_for(self.namespace, opened.progress, after)
         shape, known = opened.shape, opened.incarnations
@@ -105,7 +105,7 @@ class CollectionRun:
         table.save_progress(through, incarnations)
         counts = merged.inserted, merged.updated + swept, schema_changes
         return SilverResult(
-            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._doubts()
+            table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()
         )
 
     def _changes(self, after: int, incarnations: Incarnations, known: Incarnations) -> DataFrame:
@@ -207,7 +207,7 @@ class CollectionRun:
             self._table.mark_has_patches()
         return profile.keys_to_fold(self.ctx.tables.read(self._table.name) if known else None)
 
-    def _doubts(self) -> tuple[str, ...]:
+    def _inexact_reasons(self) -> tuple[str, ...]:
         """I/O: reads why a cut with the table is not exact. With looked-up updates no cut is exact: nothing is read."""
         return () if self.ctx.settings.capture.update_kind == "lookup" else self._table.inexact_reasons()
 

@@ -63,7 +63,7 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> P
         bronze_version=index.complete_through,
         position=reach.position,
         read_position=reach.read_position,
-        because=tuple(_doubts(ctx, bronze.table, reach, index)),
+        inexact_reasons=tuple(_inexact_reasons(ctx, bronze.table, reach, index)),
         tables=index.versions,
         published_at=datetime.now(UTC),
     )
@@ -102,7 +102,7 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
             "position": cut.position,
             "bronze_version": cut.bronze_version,
             "exact": cut.exact,
-            "inexact_reasons": list(cut.because),
+            "inexact_reasons": list(cut.inexact_reasons),
             "tables": dict(cut.tables),
             "published_at": cut.published_at,
         }
@@ -110,7 +110,7 @@ def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:
+def _inexact_reasons(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:
     """Yield the reasons why the tables may differ from the source at the cut's position."""
     if reach.snapshot_runs or (reach.read_position or "") > (reach.position or ""):
         yield "snapshot"  # the snapshot has read documents at a later cluster time than the stream has reached

@@ -88,7 +88,7 @@ class BsonTemplate:
     def values(self, document: bytes) -> Values | None:
         """Return the values of a document that matches the template. None: it does not match."""
         found: list[Any] = []
-        beyond: list[int] = []
+        skipped: list[int] = []
         at = 0
         for match, read in self._steps:
             matched = match(document, at)
@@ -101,19 +101,19 @@ class BsonTemplate:
                 if value is None:
                     return None
                 found.append(value)
-                beyond.append(stop - at)
+                skipped.append(stop - at)
                 at = stop
         texts = self._texts(found)
         sizes = list(map(len, texts))
         if self._pack(*sizes) != b"".join(self._lengths(found)) or not is_text(b"".join(texts)):
             return None
         for one in self._documents:
-            if _int32(found[one.place])[0] != one.beside + sum(sizes[one.texts]) + sum(beyond[one.beyond]):
+            if _int32(found[one.place])[0] != one.own_bytes + sum(sizes[one.texts]) + sum(skipped[one.skipped]):
                 return None
         return found
 
 
-_Beyond = Callable[[bytes, int], "tuple[Any, int]"]
+_Skipped = Callable[[bytes, int], "tuple[Any, int]"]
 """Function that reads one value: returns it (None: unexpected) and its end offset."""
 
 
@@ -124,9 +124,9 @@ class _Document:
     place: int
     """Index of the length among the values."""
     texts: slice
-    beyond: slice
+    skipped: slice
     """Texts and unmatched values inside the document, as slices of all of them."""
-    beside: int
+    own_bytes: int
     """Remaining bytes of the document."""
 
 
@@ -137,24 +137,24 @@ class _Parts:
         self._into, self._text = into, list[bytes]()
         self.count = 1 if named else 0
         """Number of values so far."""
-        self.steps: list[tuple[Callable[[bytes, int], re.Match[bytes] | None], _Beyond | None]] = []
+        self.steps: list[tuple[Callable[[bytes, int], re.Match[bytes] | None], _Skipped | None]] = []
         """Regular expressions, each with the reader of the value after it, which no expression can match."""
         self.texts: list[int] = []
         """Indexes of the texts. The value before each is its length."""
         self.text_sizes: list[int] = []
-        self.beyond_sizes: list[int] = []
+        self.skipped_sizes: list[int] = []
         self.documents: list[_Document] = []
 
     def document(self, raw: bytes, start: int, path: Path) -> Fields:
-        place, texts, beyond = self._value(rb"(.{4})"), len(self.text_sizes), len(self.beyond_sizes)
+        place, texts, skipped = self._value(rb"(.{4})"), len(self.text_sizes), len(self.skipped_sizes)
         fields = []
         for kind, name, value, stop in rb.elements(raw, start):
             self._text.append(re.escape(rb.element(name, kind, b"")))
             fields.append((name, self.value(raw, kind, value, stop, (*path, name))))
         self._text.append(rb"\0")
-        beside = rb.int32_at(raw, start) - sum(self.text_sizes[texts:]) - sum(self.beyond_sizes[beyond:])
-        inside = slice(texts, len(self.text_sizes)), slice(beyond, len(self.beyond_sizes))
-        self.documents.append(_Document(place, *inside, beside))
+        own_bytes = rb.int32_at(raw, start) - sum(self.text_sizes[texts:]) - sum(self.skipped_sizes[skipped:])
+        inside = slice(texts, len(self.text_sizes)), slice(skipped, len(self.skipped_sizes))
+        self.documents.append(_Document(place, *inside, own_bytes))
         return Fields(tuple(fields))
 
     def value(self, raw: bytes, kind: int, value: int, stop: int, path: Path) -> Node:
@@ -171,12 +171,12 @@ class _Parts:
             _Array.of(raw, value, self._into, (*path, ELEMENT)) if kind == rb.ARRAY and self._into(kind, path) else None
         )
         self.end(_whole(kind) if array is None else array.read)
-        self.beyond_sizes.append(stop - value)
+        self.skipped_sizes.append(stop - value)
         self.count += 1
         return Leaf(kind, self.count - 1) if array is None else Items(self.count - 1, array.item)
 
-    def end(self, beyond: _Beyond | None) -> None:
-        self.steps.append((self.expression().match, beyond))
+    def end(self, skipped: _Skipped | None) -> None:
+        self.steps.append((self.expression().match, skipped))
         self._text.clear()
 
     def expression(self, head: bytes = b"") -> re.Pattern[bytes]:
@@ -196,11 +196,11 @@ class _Array:
     """Reader of an array whose elements are all like the first one, or of an empty array.
 
     Args:
-        beside: Bytes of an element without its name and its texts.
+        own_bytes: Bytes of an element without its name and its texts.
     """
 
-    def __init__(self, parts: _Parts, kind: int = 0, item: Node | None = None, beside: int = 0) -> None:
-        self.item, self._texts, self._documents, self._beside = item, parts.texts, parts.documents, beside
+    def __init__(self, parts: _Parts, kind: int = 0, item: Node | None = None, own_bytes: int = 0) -> None:
+        self.item, self._texts, self._documents, self._own_bytes = item, parts.texts, parts.documents, own_bytes
         self._told = [*(place - 1 for place in parts.texts), *(one.place for one in parts.documents)]
         self._find = None if item is None else parts.expression(re.escape(bytes((kind,))) + rb"([0-9]++)\0").findall
 
@@ -227,19 +227,19 @@ class _Array:
             return None, at
         columns = list(zip(*rows, strict=True))
         varying = [b"".join(columns[place]) for place in (0, *self._texts)]
-        if size != 5 + self._beside * len(rows) + sum(map(len, varying)):
+        if size != 5 + self._own_bytes * len(rows) + sum(map(len, varying)):
             return None, at  # something stands between them
         sizes = [tuple(map(len, columns[place])) for place in self._texts]
         lengths = list(sizes)
         for one in self._documents:
             inside = map(sum, zip(*sizes[one.texts], strict=True)) if sizes[one.texts] else repeat(0, len(rows))
-            lengths.append(tuple(one.beside + each for each in inside))
+            lengths.append(tuple(one.own_bytes + each for each in inside))
         told = b"".join([b"".join(columns[place]) for place in self._told])
         agree = told == _packer(len(lengths) * len(rows))(*chain.from_iterable(lengths)) and all(map(is_text, varying))
         return (rows, at + size) if agree else (None, at)
 
 
-def _whole(kind: int) -> _Beyond:
+def _whole(kind: int) -> _Skipped:
     def read(raw: bytes, at: int) -> tuple[bytes | None, int]:
         try:
             stop = rb.value_end(raw, kind, at)

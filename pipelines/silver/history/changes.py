@@ -139,9 +139,9 @@ def history_changes(
     if hard_deletes:
         since = F.when(F.max(F.col("op") == "d"), F.lit("")).otherwise(since)
     collected = F.collect_list(F.struct(*HISTORY_READS[1:]))
-    news = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), collected.alias("facts"))
+    new_facts = facts.groupBy(F.col("_key").alias("key")).agg(since.alias("since"), collected.alias("facts"))
     versions = current.select("_key", F.struct(*_VERSION_COLUMNS).alias("versions"), "_valid_to_position")
-    joined = news.join(versions, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
+    joined = new_facts.join(versions, F.expr(f"key <=> _key AND {reaches('_valid_to_position', 'since')}"), "left")
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("versions").alias("versions"))
     changing = _changing(ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
@@ -158,9 +158,9 @@ def _changing(
         for batch in batches:
             rows: list[dict[str, Any]] = []
             for entry in batch.to_pylist():
-                news = [_fact(stored, gaps) for stored in entry["facts"]]
+                new_facts = [_fact(stored, gaps) for stored in entry["facts"]]
                 versions = [_version(stored) for stored in entry["versions"]]
-                changes = changed_versions(versions, news, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+                changes = changed_versions(versions, new_facts, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
                 rows += [_row(entry["key"], change) for change in changes]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 

@@ -130,7 +130,7 @@ class Change(NamedTuple):
 
 def changed_versions(
     stored_versions: Iterable[Version],
-    news: Sequence[Fact],
+    new_facts: Sequence[Fact],
     *,
     ends: IncarnationEnds,
     gaps: Sequence[Gap] = (),
@@ -139,17 +139,17 @@ def changed_versions(
     """Return the changes that new facts make to the versions of one key.
 
     Args:
-        stored_versions: Stored versions, in any order; at least those in force at the oldest of *news* or later. All
-            versions if *news* contains a deletion and *hard_deletes* is set.
-        news: New facts of the key; at least one.
+        stored_versions: Stored versions, in any order; at least those in force at the oldest of *new_facts* or later.
+            All versions if *new_facts* contains a deletion and *hard_deletes* is set.
+        new_facts: New facts of the key; at least one.
         ends: Ends of the collection's incarnations.
         gaps: Gaps of bronze. No patch is folded across a gap.
         hard_deletes: True if a deletion removes all older versions.
     """
     before = sorted(stored_versions, key=lambda version: version.position)
-    reaches_back = hard_deletes and any(fact.op == "d" for fact in news)
-    settled, facts = _split(before, "" if reaches_back else min(fact.position for fact in news))
-    now = versions_of([*facts, *news], settled=settled, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
+    reaches_back = hard_deletes and any(fact.op == "d" for fact in new_facts)
+    settled, facts = _split(before, "" if reaches_back else min(fact.position for fact in new_facts))
+    now = versions_of([*facts, *new_facts], settled=settled, ends=ends, gaps=gaps, hard_deletes=hard_deletes)
     stored = {version.position: version for version in before}
     changes = []
     for version in now:
