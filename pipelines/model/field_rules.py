@@ -48,7 +48,7 @@ def _matches(pattern: str, name: str) -> bool:
     return pattern == name or ("*" in pattern and re.fullmatch(wildcard_regex(pattern), name, re.DOTALL) is not None)
 
 
-class NotedRule(NamedTuple):
+class StoredRule(NamedTuple):
     """Field rule as stored in the lake, without secrets."""
 
     database: str
@@ -82,11 +82,11 @@ class FieldPolicy:
         """Return the policy with only the rules of one collection."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.applies_to(database, collection)))
 
-    def noted(self) -> list[NotedRule]:
+    def stored(self) -> list[StoredRule]:
         """Return the rules without secrets. A later run compares its own rules with them."""
         secrets = {"hash": _fingerprint_of_secret(self.salt), "mask": _fingerprint_of_secret(self.mask.encode())}
         return [
-            NotedRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, "")))
+            StoredRule(rule.database, rule.collection, _fingerprint(rule, secrets.get(rule.action, "")))
             for rule in self.rules
         ]
 

@@ -41,7 +41,7 @@ class Gap:
         """Return the gap with *before* as its end."""
         return replace(self, before=before)
 
-    def concerns(self, collection: str) -> bool:
+    def affects(self, collection: str) -> bool:
         return self.collection in (None, collection)
 
     def parts(self, base: str, patch: str) -> bool:
@@ -52,7 +52,7 @@ class Gap:
         is_behind = _own(patch) > self.after if self.again_from is None else _own(patch) >= self.before
         return _own(base) < self.before and is_behind
 
-    def blurs(self, position: str) -> bool:
+    def may_have_altered(self, position: str) -> bool:
         """Return True if an event at *position* may be incomplete."""
         return bool(self.hides) and self.after < _own(position) < self.before
 

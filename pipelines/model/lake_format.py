@@ -40,7 +40,7 @@ class ColumnRename:
     ddl: str
     rewritten: bool
 
-    def concerns(self, table: TableName) -> bool:
+    def affects(self, table: TableName) -> bool:
         return table.layer == self.layer and self.table in (None, table.name)
 
 
@@ -115,7 +115,7 @@ def pending(properties: Mapping[str, str]) -> tuple[Migration, ...]:
 
 def renames(table: TableName, migrations: tuple[Migration, ...] = MIGRATIONS) -> Iterator[ColumnRename]:
     """Yield the column renames of *table*, oldest first."""
-    return (column for migration in migrations for column in migration.columns if column.concerns(table))
+    return (column for migration in migrations for column in migration.columns if column.affects(table))
 
 
 def current_names(properties: Mapping[str, str]) -> dict[str, str]:

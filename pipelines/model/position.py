@@ -38,7 +38,7 @@ def cluster_time_of(position: str) -> tuple[int, int]:
     return int(position[:8], 16), int(position[8:16], 16)
 
 
-def earlier(position: str, by_seconds: int) -> str:
+def position_before(position: str, by_seconds: int) -> str:
     """Return the lower bound of all positions at most *by_seconds* seconds older than *position*.
 
     Every position with an older cluster time sorts before the bound.

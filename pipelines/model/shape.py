@@ -86,7 +86,7 @@ class Shape:
         """Return the fields of a struct that have a column, in order."""
         return ((name, inner) for name, inner in self.fields.items() if inner.has_column)
 
-    def field_of(self, column: str) -> str:
+    def field_name_of(self, column: str) -> str:
         """Return the name of the field behind a column of this struct."""
         return self.fields[column].source or column
 
@@ -149,8 +149,8 @@ def declared_columns(said: Mapping[str, Any]) -> dict[str, Shape]:
     Raises:
         ValueError: The declaration is invalid. The message names the path and the problem.
     """
-    folded = [caseless(name) for name in said]
-    twins = [name for name in said if folded.count(caseless(name)) > 1]
+    folded = [fold_case(name) for name in said]
+    twins = [name for name in said if folded.count(fold_case(name)) > 1]
     if twins:
         raise ValueError(f"{' and '.join(twins)} differ in case alone")
     return _declared_fields(said, ())
@@ -177,7 +177,7 @@ def _declared(said: Any, path: tuple[str, ...]) -> Shape:
     )
 
 
-def caseless(name: str) -> str:
+def fold_case(name: str) -> str:
     """Fold *name* as Spark does: equal results mean one column (``µ`` and ``μ``, ``ı`` and ``i``).
 
     Follows Java's case rules.
@@ -213,7 +213,7 @@ def _utf16(character: str) -> tuple[int, ...]:
 
 def is_reserved(name: str) -> bool:
     """Return True if a top-level field *name* would collide with a column of Strandline or Delta."""
-    return caseless(name) in _RESERVED
+    return fold_case(name) in _RESERVED
 
 
 def can_be_column(name: str, *, top: bool) -> bool:

@@ -52,7 +52,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Names:
+class CollectionPatterns:
     """Patterns of collections: regular expressions for ``database.collection``, anchored and case-sensitive.
 
     ``"database"."collection"`` in double quotes is a plain name.
@@ -66,95 +66,97 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Execute:
+class ExecuteSnapshot:
     """Request to read *collections* now.
 
     *conditions*: pairs of a collection pattern and a query (JSON) for its documents.
     """
 
     type: SnapshotType
-    collections: Names
+    collections: CollectionPatterns
     conditions: tuple[tuple[str, str], ...] = ()
 
     def query_of(self, name: str) -> str | None:
         """Return the query for the collection *name*. None: read all documents."""
-        return next((query for pattern, query in self.conditions if Names((pattern,)).match(name)), None)
+        return next((query for pattern, query in self.conditions if CollectionPatterns((pattern,)).match(name)), None)
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopSnapshot:
     """Request to end the running snapshot, or its unread part of *collections*. None: all collections."""
 
-    collections: Names | None
+    collections: CollectionPatterns | None
 
 
 @dataclass(frozen=True)
-class Hold:
+class SetPaused:
     """Request to pause (*paused* True) or resume the running snapshot."""
 
     paused: bool
 
 
 @dataclass(frozen=True)
-class Log:
+class LogMessage:
     """Request to write *message* to the log."""
 
     message: str
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectedSignal:
     """Invalid signal, with the reason."""
 
     reason: str
 
 
-Order = Execute | Stop | Hold | Log | Refused
+Order = ExecuteSnapshot | StopSnapshot | SetPaused | LogMessage | RejectedSignal
 
 
-def order_of(signal: Signal) -> Order:
+def parse_signal(signal: Signal) -> Order:
     """Return the request of *signal*."""
     try:
         return _order(signal)
     except RecursionError:  # JSON can be parsed at a depth at which it cannot be written or walked
-        return Refused("data is nested too deeply")
+        return RejectedSignal("data is nested too deeply")
 
 
 def _order(signal: Signal) -> Order:
     if signal.type is None or signal.type not in _FIELDS:
-        return Refused(f"unknown type {signal.type!r} (known: {', '.join(_FIELDS)})")
+        return RejectedSignal(f"unknown type {signal.type!r} (known: {', '.join(_FIELDS)})")
     try:
         data = json.loads(signal.data or "{}")
     except ValueError:
-        return Refused("data is no JSON")
+        return RejectedSignal("data is no JSON")
     if not isinstance(data, dict):
-        return Refused("data is no JSON object")
+        return RejectedSignal("data is no JSON object")
     unknown = sorted(set(data) - _FIELDS[signal.type])
     if unknown:  # a misspelt data-collections would stop everything instead of one
-        return Refused(f"unknown fields in data: {', '.join(unknown)}")
+        return RejectedSignal(f"unknown fields in data: {', '.join(unknown)}")
     if signal.type == "log":
-        return Log(str(data.get("message", "")))
+        return LogMessage(str(data.get("message", "")))
     return _snapshot_order(signal.type, data)
 
 
 def _snapshot_order(word: str, data: Mapping[str, Any]) -> Order:
     kind, names = data.get("type"), data.get("data-collections", [])
     if kind is None and word == "stop-snapshot":
-        return Refused("stop-snapshot needs a type: incremental or blocking")
+        return RejectedSignal("stop-snapshot needs a type: incremental or blocking")
     kind = "incremental" if kind is None else str(kind).lower()
     conditions, problems = _conditions(data.get("additional-conditions") or [])
     if kind not in get_args(SnapshotType):
         problems.append(f"unknown snapshot type {kind!r} (incremental, blocking)")
     problems += _name_problems(names)
     if problems:
-        return Refused("; ".join(problems))
+        return RejectedSignal("; ".join(problems))
     if word in ("pause-snapshot", "resume-snapshot"):
-        return Hold(paused=word == "pause-snapshot")
+        return SetPaused(paused=word == "pause-snapshot")
     if word == "stop-snapshot":
-        return Stop(Names(tuple(names)) if names else None)
+        return StopSnapshot(CollectionPatterns(tuple(names)) if names else None)
     if not names:
-        return Refused("data-collections is empty: there is nothing to read")
-    return Execute("blocking" if kind == "blocking" else "incremental", Names(tuple(names)), conditions)
+        return RejectedSignal("data-collections is empty: there is nothing to read")
+    return ExecuteSnapshot(
+        "blocking" if kind == "blocking" else "incremental", CollectionPatterns(tuple(names)), conditions
+    )
 
 
 def _conditions(entries: Any) -> tuple[tuple[tuple[str, str], ...], list[str]]:

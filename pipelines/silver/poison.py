@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.bson.poison import why_not_json
+from pipelines.model.bson.poison import json_problem
 from pipelines.silver.decode.document import document_in
 
 _DDL = "key STRING, position STRING, message STRING, raw BINARY"
@@ -33,7 +33,7 @@ def _find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = []
         for row in batch.to_pylist():
             document = document_in(row["base_op"], row["envelope"])
-            why = None if document is None else why_not_json(document)
+            why = None if document is None else json_problem(document)
             if why is not None:
                 found.append({"key": row["_key"], "position": row["_base_position"], "message": why, "raw": document})
         yield pa.RecordBatch.from_pylist(found, schema=_SCHEMA)

@@ -46,7 +46,7 @@ def gap_bounds(
         (position for snapshot in snapshots if (position := snapshot.sweep_position(namespace)) is not None), default=""
     )
     for gap in gaps:
-        if gap.concerns(str(namespace)) and gap.before > healed and not gap.is_open:
+        if gap.affects(str(namespace)) and gap.before > healed and not gap.is_open:
             yield WatermarkBound(gap.after, f"a snapshot of {namespace}, which has a gap: strandline snapshot start")
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.bson.id_order import RangeFinder, identifier_of
+from pipelines.model.bson.id_order import RangeFinder, id_document
 from pipelines.model.range_digest import RangeDigest, digest
 
 SUMS_DDL: Final = "number INT, documents BIGINT, total STRING"
@@ -99,7 +99,7 @@ def _listing(bounds: tuple[bytes, ...], numbers: frozenset[int], through: str) -
                 document, moved = row["_document"], row["_position"] > through
                 if moved or document is None or finder.number(document) in numbers:
                     known = (
-                        {"identifier": identifier_of(document), "digest": digest(document)}
+                        {"identifier": id_document(document), "digest": digest(document)}
                         if document is not None
                         else {}
                     )

@@ -16,7 +16,7 @@ from pipelines.io.conflicts import OvertakenError
 from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape, caseless
+from pipelines.model.shape import Shape, fold_case
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.schema.evolution import SchemaChange
 
@@ -176,7 +176,7 @@ class TypedTable:
         rows = self.tables.read(self.name)
         present, missing, dropped = _paths(rows.schema), [], []
         for change in added:
-            path, kind = present.get(tuple(map(caseless, change.path)), ((), None))
+            path, kind = present.get(tuple(map(fold_case, change.path)), ((), None))
             if kind is None:
                 missing.append(change)
             elif (
@@ -250,7 +250,7 @@ def _dotted(path: Sequence[str]) -> str:
 def _paths(
     schema: T.DataType, prefix: tuple[str, ...] = ()
 ) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
-    """Return path (as in `SchemaChange`) and type of every column, by the `caseless` path."""
+    """Return path (as in `SchemaChange`) and type of every column, by the `fold_case` path."""
     if isinstance(schema, T.ArrayType):
         return _paths(schema.elementType, (*prefix, "element"))
     if not isinstance(schema, T.StructType):
@@ -258,7 +258,7 @@ def _paths(
     found: dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]] = {}
     for column in schema.fields:
         path = (*prefix, column.name)
-        found |= {tuple(map(caseless, path)): (path, column.dataType)} | _paths(column.dataType, path)
+        found |= {tuple(map(fold_case, path)): (path, column.dataType)} | _paths(column.dataType, path)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from pipelines.errors import ContractError
 from pipelines.model.bson import raw as rb
 from pipelines.model.bson.merge_key import key_name, merge_key
-from pipelines.model.bson.poison import why_not_json
+from pipelines.model.bson.poison import json_problem
 from pipelines.source.oversize_events import Fragments, OversizeEvent, without_large_documents
 
 _DOCUMENTS: Final = (b"documentKey", b"fullDocument", b"fullDocumentBeforeChange", b"updateDescription")
@@ -79,7 +79,7 @@ def document_label(event: bytes, *, show_keys: bool) -> str:
 
 def _refuse_poison(event: bytes, *, show_keys: bool) -> None:
     for kind, name, value, end in rb.elements(event):
-        if kind == rb.DOCUMENT and name in _DOCUMENTS and (why := why_not_json(event[value:end])) is not None:
+        if kind == rb.DOCUMENT and name in _DOCUMENTS and (why := json_problem(event[value:end])) is not None:
             raise ContractError(
                 f"{document_label(event, show_keys=show_keys)} cannot be shown as JSON ({name.decode()}: {why}); "
                 "no event from this one on has landed",

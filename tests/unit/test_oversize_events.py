@@ -13,7 +13,7 @@ from pymongo import errors as mongo
 from pipelines.bronze.event import parse_event
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture.oversize_events import check_oversize
-from pipelines.model.bson.poison import why_not_json
+from pipelines.model.bson.poison import json_problem
 from pipelines.settings.capture import CaptureSettings
 from pipelines.silver.schema.census import Census, CensusTaker
 from pipelines.source.deployment import Deployment
@@ -165,7 +165,7 @@ FINE: list[dict[str, Any]] = [
 # scenario: K03, K05, K07, K08, K09
 def test_documents_that_json_can_represent_are_no_poison() -> None:
     documents = [bson.encode(document) for document in FINE]
-    assert [why_not_json(document) for document in documents] == [None] * len(FINE)
+    assert [json_problem(document) for document in documents] == [None] * len(FINE)
     assert not CensusTaker(8).count(documents).holds_poison
 
 
@@ -182,7 +182,7 @@ def test_documents_that_json_can_represent_are_no_poison() -> None:
 )
 @pytest.mark.parametrize("depth", [1, 8])
 def test_the_census_notices_poison_wherever_it_is(document: bytes, depth: int) -> None:
-    assert why_not_json(document) is not None
+    assert json_problem(document) is not None
     census = CensusTaker(depth).count([document])
     assert census.holds_poison
     merged = CensusTaker(depth).count([bson.encode({"_id": 1})])

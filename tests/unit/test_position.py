@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.model.position import cluster_seconds, earlier, snapshot_position, streamed_position
+from pipelines.model.position import cluster_seconds, position_before, snapshot_position, streamed_position
 
 _times = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**31))
 _tokens = st.text("0123456789ABCDEF", min_size=1, max_size=40)
@@ -30,7 +30,7 @@ def test_a_read_wins_over_every_event_up_to_it_and_loses_to_every_later_one(
 def test_earlier_parts_what_is_older_than_a_span_from_what_is_not(
     event: tuple[int, int], other: tuple[int, int], token: str, span: int
 ) -> None:
-    bound = earlier(streamed_position(*event, token), span)
+    bound = position_before(streamed_position(*event, token), span)
     is_older = (max(0, event[0] - span), event[1]) > other
     assert (streamed_position(*other, token) < bound) == (snapshot_position(*other) < bound) == is_older
     assert cluster_seconds(bound) == max(0, event[0] - span)

@@ -18,7 +18,7 @@ from bson.timestamp import Timestamp
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table
 from pipelines.bronze.envelope import Stamp
 from pipelines.jobs.reconcile.repair import portions
-from pipelines.model.bson.id_order import RangeFinder, id_order, identifier_of
+from pipelines.model.bson.id_order import RangeFinder, id_document, id_order
 from pipelines.model.bson.raw import MalformedBson
 from pipelines.model.range_digest import RangeDigest, digest
 
@@ -107,6 +107,6 @@ def test_portions_fit_into_a_command() -> None:
 
 def test_an_absent_document_is_a_delete_at_the_cluster_time_of_the_read() -> None:
     chunk = ChunkStamp(Stamp("shop", "run", 1), "reconcile", 0, "shop", "orders", "ab", 1000, 5)
-    (row,) = absent_table([identifier_of(document(7, a=1)).hex()], chunk).to_pylist()
+    (row,) = absent_table([id_document(document(7, a=1)).hex()], chunk).to_pylist()
     assert (row["op"], row["operation_type"], row["position"], row["envelope"]) == ("d", "absent", chunk.position, None)
-    assert identifier_of(document(7, a=1)) == document(7)
+    assert id_document(document(7, a=1)) == document(7)

@@ -15,29 +15,39 @@ from pipelines.control.signal_inbox import SignalFile, from_document, signal_of_
 from pipelines.jobs.capture.filter_changes import earlier_selection, filters_to_json
 from pipelines.jobs.capture.source_signals import is_signal, signal_of
 from pipelines.model.namespaces import Namespace
-from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
+from pipelines.model.signal import (
+    CollectionPatterns,
+    ExecuteSnapshot,
+    LogMessage,
+    Order,
+    RejectedSignal,
+    SetPaused,
+    Signal,
+    StopSnapshot,
+    parse_signal,
+)
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.stages import Selection, stream_stages
 
 
 def order(kind: str | None, data: Any) -> Order:
-    return order_of(Signal("1", kind, data if isinstance(data, str | None) else json.dumps(data)))
+    return parse_signal(Signal("1", kind, data if isinstance(data, str | None) else json.dumps(data)))
 
 
-ALL = Names(("shop\\..*",))
+ALL = CollectionPatterns(("shop\\..*",))
 DEEP = '{"a":' * 600 + "1" + "}" * 600
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "expected"),
     [
-        ("execute-snapshot", {"data-collections": ["shop\\..*"]}, Execute("incremental", ALL)),
-        ("execute-snapshot", {"data-collections": ["shop\\..*"], "type": "BLOCKING"}, Execute("blocking", ALL)),
-        ("stop-snapshot", {"type": "incremental"}, Stop(None)),
-        ("stop-snapshot", {"type": "INCREMENTAL", "data-collections": ["shop\\..*"]}, Stop(ALL)),
-        ("pause-snapshot", None, Hold(paused=True)),
-        ("resume-snapshot", {"type": "incremental"}, Hold(paused=False)),
-        ("log", {"message": "hello"}, Log("hello")),
+        ("execute-snapshot", {"data-collections": ["shop\\..*"]}, ExecuteSnapshot("incremental", ALL)),
+        ("execute-snapshot", {"data-collections": ["shop\\..*"], "type": "BLOCKING"}, ExecuteSnapshot("blocking", ALL)),
+        ("stop-snapshot", {"type": "incremental"}, StopSnapshot(None)),
+        ("stop-snapshot", {"type": "INCREMENTAL", "data-collections": ["shop\\..*"]}, StopSnapshot(ALL)),
+        ("pause-snapshot", None, SetPaused(paused=True)),
+        ("resume-snapshot", {"type": "incremental"}, SetPaused(paused=False)),
+        ("log", {"message": "hello"}, LogMessage("hello")),
     ],
 )
 def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected: Order) -> None:
@@ -105,7 +115,7 @@ def test_a_signal_means_what_debezium_means_by_it(kind: str, data: Any, expected
 )
 def test_an_invalid_signal_is_refused_with_a_reason(kind: str, data: Any, reason: str) -> None:
     refused = order(kind, data)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RejectedSignal)
     assert reason in refused.reason
 
 
@@ -113,7 +123,7 @@ def test_an_invalid_signal_is_refused_with_a_reason(kind: str, data: Any, reason
     "line", ["[" * 100_000, f'{{"type": "log", "data": {DEEP}}}', '{"id": "\\u00', "[]", "7", "\\"]
 )
 def test_an_unreadable_line_is_a_refused_signal(line: str) -> None:
-    assert isinstance(order_of(signal_of_line(line.encode(), Path("signals.jsonl"))), Refused)
+    assert isinstance(parse_signal(signal_of_line(line.encode(), Path("signals.jsonl"))), RejectedSignal)
 
 
 # scenario: M09
@@ -154,7 +164,7 @@ def test_names_are_anchored_patterns_and_quoted_ones_are_names() -> None:
             "additional-conditions": [{"data-collection": "shop\\.a", "filter": {"n": {"$gt": {"$numberLong": "4"}}}}],
         },
     )
-    assert isinstance(parsed, Execute)
+    assert isinstance(parsed, ExecuteSnapshot)
     assert [parsed.collections.match(name) for name in ("shop.a", "shop.aa", "shop.my.b(1)", "shop.myxb(1)")] == [
         True,
         False,

@@ -128,9 +128,12 @@ def test_a_patch_behind_a_gap_waits_for_a_document_from_behind_it() -> None:
     assert list(fold_pending(behind, {"7": empty}, still_open).pending) == ["7"]
     (closed,) = [gap.closed("6") for gap in still_open]
     assert list(fold_pending(behind, {"7": empty}, [closed]).pending) == []
-    assert [(gap.is_open, gap.blurs("5"), gap.blurs("3"), gap.blurs("7")) for gap in (*still_open, closed)] == [
+    assert [
+        (gap.is_open, gap.may_have_altered("5"), gap.may_have_altered("3"), gap.may_have_altered("7"))
+        for gap in (*still_open, closed)
+    ] == [
         (True, True, False, True),
         (False, True, False, False),
     ]
-    assert not Gap("3", "6").blurs("5"), "what comes out of a gap that hides nothing came whole"
-    assert [Gap("3", "6", only).concerns("shop.a") for only in (None, "shop.a", "shop.b")] == [True, True, False]
+    assert not Gap("3", "6").may_have_altered("5"), "what comes out of a gap that hides nothing came whole"
+    assert [Gap("3", "6", only).affects("shop.a") for only in (None, "shop.a", "shop.b")] == [True, True, False]

@@ -21,7 +21,7 @@ from pipelines.jobs.capture.source_signals import signal_of
 from pipelines.jobs.offset_target import offset_target, seconds_of
 from pipelines.jobs.snapshot.send_signal import conditions_of
 from pipelines.model.json_input import parse_extended_json
-from pipelines.model.signal import Execute, Signal, order_of
+from pipelines.model.signal import ExecuteSnapshot, Signal, parse_signal
 from pipelines.model.snapshot_policy import query_document, query_problems
 from pipelines.model.timestamps import parse_time
 from pipelines.model.user_pipeline import parse_user_pipeline
@@ -135,12 +135,12 @@ def test_a_filter_is_used_or_has_a_problem(name: str, query: str) -> None:
         bson.encode(query_document(query))
     with suppress(ConfigurationError):
         conditions = conditions_of([f"{name}={query}"])
-        order = order_of(
+        order = parse_signal(
             Signal(
                 "1", "execute-snapshot", json.dumps({"data-collections": ["a"], "additional-conditions": conditions})
             )
         )
-        if isinstance(order, Execute):
+        if isinstance(order, ExecuteSnapshot):
             query_document(order.query_of("a"))
 
 
@@ -149,13 +149,13 @@ def test_a_filter_is_used_or_has_a_problem(name: str, query: str) -> None:
     TEXTS,
 )
 def test_a_signal_is_an_order_or_a_refusal(kind: str, data: str) -> None:
-    order_of(Signal(None, kind, data))
-    order_of(
+    parse_signal(Signal(None, kind, data))
+    parse_signal(
         signal_of_line(
             json.dumps({"id": data, "type": kind, "data": data}).encode("utf-8", "surrogatepass"), Path("signals")
         )
     )
-    order_of(signal_of_line(data.encode("utf-8", "surrogatepass"), Path("signals")))
+    parse_signal(signal_of_line(data.encode("utf-8", "surrogatepass"), Path("signals")))
 
 
 @given(_VALUES, _VALUES)
@@ -164,7 +164,7 @@ def test_a_signal_of_the_source_is_an_order_or_a_refusal(identifier: Any, data: 
         event = bson.encode(
             {"operationType": "insert", "fullDocument": {"_id": identifier, "type": "execute-snapshot", "data": data}}
         )
-        order_of(signal_of(event))
+        parse_signal(signal_of(event))
         return
     assert not _is_storable({"_id": identifier, "data": data})
 

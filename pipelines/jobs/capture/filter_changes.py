@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.bronze.gaps import commit_absence, commit_hiding
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import captured_for_snapshots
-from pipelines.model.field_rules import NotedRule
+from pipelines.model.field_rules import StoredRule
 from pipelines.model.namespaces import Namespace
 from pipelines.source.client import Collection, captured_collections, operation_time
 from pipelines.source.stages import Selection
@@ -34,7 +34,7 @@ def filters_to_json(selection: Selection) -> str:
     The next run compares it.
     """
     filters = {name: getattr(selection, name) for name in _FILTERS}
-    return json.dumps(filters | {_FIELDS: selection.fields.noted(), _HIDING: _stages_fingerprint(selection)})
+    return json.dumps(filters | {_FIELDS: selection.fields.stored(), _HIDING: _stages_fingerprint(selection)})
 
 
 def _stages_fingerprint(selection: Selection) -> str | None:
@@ -89,12 +89,12 @@ class _EarlierFilters:
         return fingerprint is not None and fingerprint != _stages_fingerprint(self.session.selection)
 
     @staticmethod
-    def _stored_rules(stored: list[list[str]]) -> list[NotedRule]:
-        return [NotedRule(*entry) for entry in stored]
+    def _stored_rules(stored: list[list[str]]) -> list[StoredRule]:
+        return [StoredRule(*entry) for entry in stored]
 
     @cached_property
-    def _current_rules(self) -> list[NotedRule]:
-        return self.session.selection.fields.noted()
+    def _current_rules(self) -> list[StoredRule]:
+        return self.session.selection.fields.stored()
 
     def may_lack_events(self, db: str, name: str) -> bool:
         """Return True if bronze may lack events or fields of the collection."""

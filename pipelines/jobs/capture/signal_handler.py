@@ -27,7 +27,17 @@ from pipelines.jobs.capture.filter_changes import commit_filter_gaps, filters_to
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Plan, make_plan
 from pipelines.jobs.snapshot.run import SnapshotRun
-from pipelines.model.signal import Execute, Hold, Log, Names, Order, Refused, Signal, Stop, order_of
+from pipelines.model.signal import (
+    CollectionPatterns,
+    ExecuteSnapshot,
+    LogMessage,
+    Order,
+    RejectedSignal,
+    SetPaused,
+    Signal,
+    StopSnapshot,
+    parse_signal,
+)
 from pipelines.source.client import captured_collections
 
 _log = logging.getLogger("strandline.signals")
@@ -93,9 +103,11 @@ class SignalHandler:
         known = acted_upon(
             self._session.writer.tables, self._session.writer.table, [signal.key for signal in new_signals]
         )
-        self._waiting += [_WaitingSignal(signal, order_of(signal)) for signal in new_signals if signal.key not in known]
+        self._waiting += [
+            _WaitingSignal(signal, parse_signal(signal)) for signal in new_signals if signal.key not in known
+        ]
         for waiting in list(self._waiting):
-            if waiting in self._waiting and not (isinstance(waiting.order, Execute) and self._is_busy):
+            if waiting in self._waiting and not (isinstance(waiting.order, ExecuteSnapshot) and self._is_busy):
                 try:
                     if not self._execute_order(waiting):
                         break  # later signals wait, too
@@ -141,17 +153,17 @@ class SignalHandler:
         """Execute the order of one signal. Return False if the signal must wait."""
         signal = waiting.signal
         match waiting.order:
-            case Refused(reason):
+            case RejectedSignal(reason):
                 self._skip(signal, reason)
-            case Log(message):
+            case LogMessage(message):
                 line = " ".join(message.split())  # a message from outside makes one line
                 _log.info("signal %s: %s", signal.key, line)
                 self._add_signal_row(signal, "logged")
-            case Hold(paused):
+            case SetPaused(paused):
                 return self._pause_or_resume(signal, paused)
-            case Stop() as order:
+            case StopSnapshot() as order:
                 self._stop_snapshot(waiting, order)
-            case Execute() as order:
+            case ExecuteSnapshot() as order:
                 self._execute_snapshot(signal, order)
         return True
 
@@ -174,14 +186,14 @@ class SignalHandler:
         self._add_signal_row(signal, outcome, run.control_rows(outcome, json.dumps({"signal": signal.key})))
         return True
 
-    def _stop_snapshot(self, waiting: _WaitingSignal, order: Stop) -> None:
+    def _stop_snapshot(self, waiting: _WaitingSignal, order: StopSnapshot) -> None:
         """Stop the current snapshot, or some of its collections.
 
         A full stop also cancels earlier requests that still wait.
         """
         signal, run, names = waiting.signal, self._snapshot.run, order.collections
         before = self._waiting[: self._waiting.index(waiting)] if names is None else []
-        for earlier in [each for each in before if isinstance(each.order, Execute)]:
+        for earlier in [each for each in before if isinstance(each.order, ExecuteSnapshot)]:
             self._skip(earlier.signal, f"stopped by signal {signal.key} before it began")
             self._waiting.remove(earlier)
         if run is None:
@@ -197,11 +209,11 @@ class SignalHandler:
             run.notify_end("ABORTED", signal=signal.key, paused_seconds=paused)
         self._add_signal_row(signal, "stopped", rows, chunks=len(discarded))
 
-    def _execute_snapshot(self, signal: Signal, order: Execute) -> None:
+    def _execute_snapshot(self, signal: Signal, order: ExecuteSnapshot) -> None:
         session, found = self._session, captured_collections(self._session.client, self._session.selection)
         wanted = [each for each in found if order.collections.match(str(each))]
         for pattern in order.collections.patterns:
-            if not any(Names((pattern,)).match(str(each)) for each in found):
+            if not any(CollectionPatterns((pattern,)).match(str(each)) for each in found):
                 self._notify_skipped(signal, f"no captured collection matches {pattern}")
         if not wanted:
             self._skip(signal, "the signal matches no captured collection")

@@ -19,7 +19,7 @@ from pipelines.jobs.silver.history import known_collections
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
-from pipelines.model.position import BEFORE_ALL, earlier, snapshot_position
+from pipelines.model.position import BEFORE_ALL, position_before, snapshot_position
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.silver.progress_index import ProgressIndex
@@ -116,7 +116,7 @@ def _stream_bound(ctx: JobContext, bronze: TableName, last: Committed, seconds: 
         return WatermarkBound(BEFORE_ALL, "the first capture after bronze was restored")
     if last.last_event is None:  # an operator moved the offset
         return WatermarkBound(BEFORE_ALL, "the next event of the stream")
-    return WatermarkBound(earlier(last.last_event, seconds))
+    return WatermarkBound(position_before(last.last_event, seconds))
 
 
 def _snapshot_bounds(ctx: JobContext, bronze: TableName, last: Committed) -> Iterator[WatermarkBound]:

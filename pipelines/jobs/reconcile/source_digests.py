@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import RetriableError
-from pipelines.model.bson.id_order import identifier_of
+from pipelines.model.bson.id_order import id_document
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.position import snapshot_position
 from pipelines.model.range_digest import RangeDigest, digest
@@ -140,7 +140,7 @@ class SourceDigests:
                         yield pa.RecordBatch.from_arrays(
                             [
                                 pa.array([document_merge_key(document) for document in documents], pa.string()),
-                                pa.array([identifier_of(document) for document in documents], pa.binary()),
+                                pa.array([id_document(document) for document in documents], pa.binary()),
                                 pa.array([digest(document) for document in documents], pa.binary()),
                             ],
                             schema=_DOCUMENTS,

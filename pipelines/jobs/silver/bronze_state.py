@@ -91,7 +91,7 @@ class BronzeState:
 
     def gaps_of(self, namespace: Namespace) -> tuple[Gap, ...]:
         """Return the gaps across which no patch of the collection may be folded. I/O: reads bronze once per run."""
-        return tuple(gap for gap in self._gaps if gap.concerns(str(namespace)))
+        return tuple(gap for gap in self._gaps if gap.affects(str(namespace)))
 
     def certificates(self) -> list[SnapshotCertificate]:
         """I/O: reads the certificates of all snapshots in bronze."""

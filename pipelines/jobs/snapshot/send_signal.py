@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.control.signal_inbox import send
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.context import JobContext
-from pipelines.model.signal import Refused, Signal, order_of
+from pipelines.model.signal import RejectedSignal, Signal, parse_signal
 
 
 def send_signal(ctx: JobContext, kind: str, data: Mapping[str, Any], *, by: str) -> Signal:
@@ -27,8 +27,8 @@ def send_signal(ctx: JobContext, kind: str, data: Mapping[str, Any], *, by: str)
         ConfigurationError: The signal is invalid, or capture does not read this channel. No row was written.
     """
     signal = Signal(uuid.uuid4().hex, kind, json.dumps(data), datetime.now(UTC), by)
-    order = order_of(signal)
-    if isinstance(order, Refused):
+    order = parse_signal(signal)
+    if isinstance(order, RejectedSignal):
         raise ConfigurationError(
             f"{kind}: {order.reason}", next_step="strandline snapshot --help; docs/capture.md shows every signal"
         )

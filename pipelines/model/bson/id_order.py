@@ -47,7 +47,7 @@ def id_order(document: bytes) -> tuple[Any, ...]:
     return _order(document, *_id_of(document))
 
 
-def identifier_of(document: bytes) -> bytes:
+def id_document(document: bytes) -> bytes:
     """Return the document ``{_id: value}`` with a document's `_id`. Raises MalformedBson if it has none."""
     kind, value, end = _id_of(document)
     return rb.as_document(kind, document[value:end], b"_id")

@@ -12,7 +12,7 @@ LONGEST_NAME: Final = 50_000
 """Maximum bytes of a field name. Jackson, Spark's JSON parser, refuses longer names."""
 
 
-def why_not_json(document: bytes) -> str | None:
+def json_problem(document: bytes) -> str | None:
     """Return the reason why JSON cannot show *document*, without its content. None: JSON can."""
     try:
         text = rb.canonical_json(document)
@@ -20,10 +20,10 @@ def why_not_json(document: bytes) -> str | None:
         return "libbson refuses it: a text or a name is no UTF-8, as a rule"
     if len(text) > LARGEST_JSON:
         return "its JSON text exceeds 16 MiB"
-    return trouble_with_names(document)
+    return name_problem(document)
 
 
-def trouble_with_names(raw: bytes, start: int = 0) -> str | None:
+def name_problem(raw: bytes, start: int = 0) -> str | None:
     """Return the first problem of a field name in the document at *start*, at any level. None: no problem."""
     names: set[bytes] = set()
     for kind, name, value, _ in rb.elements(raw, start):
@@ -31,7 +31,7 @@ def trouble_with_names(raw: bytes, start: int = 0) -> str | None:
             return "a name stands twice in one document"
         if len(name) > LONGEST_NAME:
             return f"a name has more than {LONGEST_NAME:,} bytes"
-        if kind in (rb.DOCUMENT, rb.ARRAY) and (trouble := trouble_with_names(raw, value)) is not None:
+        if kind in (rb.DOCUMENT, rb.ARRAY) and (trouble := name_problem(raw, value)) is not None:
             return trouble
         names.add(name)
     return None

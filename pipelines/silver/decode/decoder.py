@@ -119,7 +119,7 @@ class _Fields:
     kind = rb.DOCUMENT
 
     def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
-        known = ((shape.field_of(name), name, inner) for name, inner in shape.columns() if inner.kind != "whole")
+        known = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if inner.kind != "whole")
         self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in known}
         self._keeps_unknown = keeps_unknown
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from pipelines.model.bson import raw as rb
-from pipelines.model.bson.poison import LARGEST_JSON, trouble_with_names
+from pipelines.model.bson.poison import LARGEST_JSON, name_problem
 from pipelines.model.shape import Shape
 from pipelines.silver.schema.census import binary_kind
 
@@ -41,7 +41,7 @@ def variant_text(raw: bytes, kind: int, value: int, end: int) -> str:
     """
     payload = raw[value:end]
     try:
-        if kind not in (rb.DOCUMENT, rb.ARRAY) or trouble_with_names(raw, value) is None:
+        if kind not in (rb.DOCUMENT, rb.ARRAY) or name_problem(raw, value) is None:
             text = rb.canonical_value(kind, payload)
             if len(text) <= LARGEST_JSON:
                 return text

@@ -81,7 +81,7 @@ def fact_of(
         return Fact(position, op, uuid, captured_at, document, exact, before=before)
     if op != "u" or envelope is None:
         return Fact(position, op, uuid, captured_at, before=before)
-    patch, is_blurred = patch_in(envelope), any(gap.blurs(position) for gap in gaps)
+    patch, is_blurred = patch_in(envelope), any(gap.may_have_altered(position) for gap in gaps)
     folded = None if before is None or is_blurred else fold_next(Base(position, before), position, patch)
     if folded is None:
         return Fact(position, op, uuid, captured_at, patch=patch, before=before)

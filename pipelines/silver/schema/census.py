@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.model.bson import raw as rb
-from pipelines.model.bson.poison import why_not_json
+from pipelines.model.bson.poison import json_problem
 from pipelines.model.bson.template import Fields, Items, Node, Values, is_text
 from pipelines.model.bson.template_cache import BsonTemplateCache
 
@@ -30,7 +30,7 @@ class Census:
     fields: dict[str, Census] = field(default_factory=dict)
     element: Census | None = None
     poisoned: bool = False
-    """True if a value here cannot be represented in JSON. `why_not_json` should then check the documents."""
+    """True if a value here cannot be represented in JSON. `json_problem` should then check the documents."""
 
     def merge(self, other: Census) -> None:
         """Add the counts of *other* to this census."""
@@ -185,7 +185,7 @@ def _count_value(node: Census, raw: bytes, kind: int, value: int, end: int, dept
         _count_decimal(node, raw, value)
     else:
         node.types.add(rb.TYPE_NAMES[kind])
-        node.poisoned = node.poisoned or why_not_json(rb.as_document(kind, raw[value:end])) is not None
+        node.poisoned = node.poisoned or json_problem(rb.as_document(kind, raw[value:end])) is not None
 
 
 _SIMPLE = {
@@ -202,7 +202,7 @@ _SIMPLE = {
 def _count_nested(node: Census, raw: bytes, kind: int, value: int, end: int, depth: int) -> None:
     if depth <= 0:
         node.types.add("too deep")
-        node.poisoned = node.poisoned or why_not_json(rb.as_document(kind, raw[value:end])) is not None
+        node.poisoned = node.poisoned or json_problem(rb.as_document(kind, raw[value:end])) is not None
         return
     if kind == rb.DOCUMENT:
         node.types.add("struct")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, adjusted, can_be_column, caseless, is_reserved
+from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, adjusted, can_be_column, fold_case, is_reserved
 from pipelines.silver.schema.census import Census
 from pipelines.silver.schema.column_limit import bounded
 
@@ -119,9 +119,9 @@ def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
     ) - {"_id"}:
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
-    names = {caseless(name): name for name, inner in fields.items() if inner.has_column}
+    names = {fold_case(name): name for name, inner in fields.items() if inner.has_column}
     for name, wanted in plan.columns.items():
-        known = names.get(caseless(name))
+        known = names.get(fold_case(name))
         if known is not None and (
             known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind) != wanted)
         ):
@@ -134,18 +134,18 @@ def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
 
 def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, ...], limits: ColumnLimits) -> Shape:
     fields = dict(shape.fields)
-    taken = {caseless(name) for name in fields}
-    columns = {shape.field_of(name): name for name in fields}
+    taken = {fold_case(name) for name in fields}
+    columns = {shape.field_name_of(name): name for name in fields}
     for field_name, census in found.items():
         name = columns.get(field_name) or limits.column(field_name, path)
         known = fields.get(name) if field_name in columns else None
-        if known is None and (not can_be_column(name, top=not path) or caseless(name) in taken):
+        if known is None and (not can_be_column(name, top=not path) or fold_case(name) in taken):
             continue
         evolved = _evolve(known or Shape(), census, (*path, name), limits)
         if known is None and evolved.kind == "null":
             continue  # nothing but nulls so far
         fields[name] = replace(evolved, source=None if name == field_name else field_name)
-        taken.add(caseless(name))
+        taken.add(fold_case(name))
     return Shape("struct", fields=fields)
 
 
