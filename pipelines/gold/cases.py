@@ -20,6 +20,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.gold.statement import LAYERS, suggestion
 from pipelines.model.tables import TableName, quoted
 from pipelines.model.yaml_input import parse_yaml
+from pipelines.plain_text import printable
 
 _KEYS = ("name", "given", "expect")
 _TABLE_KEYS = ("columns", "rows")
@@ -102,14 +103,18 @@ def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None
     ):
         problems.append(f"case {number}: a mapping with given (tables) and expect (a list of rows) is expected")
         return None
-    problems += [f"case {number}: unknown key {key}{suggestion(str(key), _KEYS)}" for key in item if key not in _KEYS]
+    problems += [
+        f"case {number}: unknown key {printable(str(key))}{suggestion(str(key), _KEYS)}"
+        for key in item
+        if key not in _KEYS
+    ]
     given = {}
     for name, rows in item["given"].items():
         layer, _, table = str(name).partition(".")
         if layer not in LAYERS or not table:
-            problems.append(f"case {number}: {name} is not layer.name")
+            problems.append(f"case {number}: {printable(str(name))} is not layer.name")
             continue
-        given[TableName(layer, table)] = _given(f"case {number}, {name}", rows, problems)  # type: ignore[arg-type]  # why: checked above
+        given[TableName(layer, table)] = _given(f"case {number}, {printable(str(name))}", rows, problems)  # type: ignore[arg-type]  # why: checked above
     if not all(isinstance(row, dict) for row in item["expect"]):
         problems.append(f"case {number}, expect: each row is a mapping")
         return None
@@ -120,7 +125,7 @@ def _given(where: str, content: Any, problems: list[str]) -> Given:
     columns = None
     if isinstance(content, dict):
         problems += [
-            f"{where}: unknown key {key}{suggestion(str(key), _TABLE_KEYS)}"
+            f"{where}: unknown key {printable(str(key))}{suggestion(str(key), _TABLE_KEYS)}"
             for key in content
             if key not in _TABLE_KEYS
         ]

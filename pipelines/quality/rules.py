@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Layer, TableName
 from pipelines.model.yaml_input import parse_yaml
+from pipelines.plain_text import printable
 
 OnFailure = Literal["warn", "quarantine", "block"]
 Rows = Literal["all", "changed"]
@@ -123,7 +124,9 @@ def _suite(file: str, text: str, known: Mapping[str, ExpectationKind], problems:
     if not isinstance(content, dict):
         problems.append("a mapping with table and expectations is expected")
         return None
-    problems += [f"unknown key {key}{_suggestion(str(key), _KEYS)}" for key in content if key not in _KEYS]
+    problems += [
+        f"unknown key {printable(str(key))}{_suggestion(str(key), _KEYS)}" for key in content if key not in _KEYS
+    ]
     table = _table(content.get("table"), problems)
     where = content.get("where")
     if where is not None and not (isinstance(where, str) and where.strip()):

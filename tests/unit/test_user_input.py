@@ -255,6 +255,7 @@ def test_suites_are_read_or_refused(text: str) -> None:
 
 
 @given(YAML | st.sampled_from(EVIL) | YAML.map(lambda text: f"- given: {{silver.a: {text}}}\n  expect: []"))
+@example('- given: {silver.a: {"\\n": 1}, "silver.\\n": 1, "\\n": 1}\n  expect: []\n  "\\n": 1')
 def test_cases_of_gold_are_read_or_have_problems(text: str) -> None:
     problems: list[str] = []
     parse_cases("a.yml", text, problems)
