@@ -204,7 +204,7 @@ def _warn_of_password(file: Path, content: dict[str, Any]) -> None:
 
 
 def _files(target: str, conf: Path, problems: list[str]) -> list[Path]:
-    """Those that exist, the later over the earlier. ``local`` needs none: an installed command has no conf folder."""
+    """Return the configuration files that exist. Later files override earlier ones. Target ``local`` needs none."""
     if conf != DEFAULT_CONF and not conf.is_dir():
         problems.append(f"no folder {conf}")
     known = sorted(path.stem for path in conf.glob("*.yml") if path.stem != "base")

@@ -125,3 +125,33 @@ def test_every_locked_package_has_a_hash() -> None:
 def test_test_modules_have_unique_names() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+# Names of the preview versions. Their replacements are in docs/decisions/0039-packages-and-names.md and the glossary.
+_OLD_NAMES = """
+    Means Patience Beside Head Arrivals newcomers SignalDesk SourceLook CaughtUp on_each SetAside SetAsides HEAVY
+    Narrowing Intake Filling Landed Taken Contended News Ledger Survey survey halves Half Completed Driving Layouts
+    patiently unseen_arrivals light_event merge_by_halves halves_of survey_of safe_floor having_met keep_for bring_up
+"""
+_RIDDLE = re.compile(r"(?:I/O: )?(?:What|Whether|Of|How far|Who|By what|With what|The same|Those)\b")
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_no_name_of_the_preview_versions_is_left(path: Path) -> None:
+    names = {
+        value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for field in ("name", "id", "attr", "arg")
+        if isinstance(value := getattr(node, field, None), str)
+    }
+    assert names & set(_OLD_NAMES.split()) == set()
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=_name)
+def test_docstrings_begin_with_a_noun_phrase_or_an_imperative(path: Path) -> None:
+    texts = (
+        node.value.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+    assert [text.splitlines()[0] for text in texts if _RIDDLE.match(text)] == []
