@@ -30,6 +30,7 @@ _GUIDES = (
     "docs/debezium.md",
     "docs/capture.md",
     "docs/history.md",
+    "docs/upgrades.md",
 )
 _RUNBOOK = "docs/runbook.md"
 _START = "docs/start.md"

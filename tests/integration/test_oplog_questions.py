@@ -30,7 +30,7 @@ def test_what_the_server_cannot_read_is_a_stage_unless_it_was_given_a_token(
     with pytest.raises(
         ConfigurationError, match="code 9"
     ) as refused:  # what every start asks first, with a position and without
-        staged.present()
+        staged.present_token_data()
     assert "cursor_pipeline" in refused.value.next_step
     plain, garbled = Selection("database", database.name), ResumePoint(token='{"_data": "zz"}')
     with pytest.raises(ResumePointLost, match="code 9"):

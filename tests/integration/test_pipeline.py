@@ -204,7 +204,7 @@ def test_rows_without_a_position_are_no_fresh_start(
     table = bronze_table("test")
     ctx.tables.set_properties(table, {"delta.appendOnly": "false"})
     ctx.tables.delete(table, "batch IS NOT NULL")
-    with pytest.raises(ContractError, match="holds rows and none that ends a batch"):
+    with pytest.raises(ContractError, match="has rows, but none that ends a batch"):
         run_capture(ctx, once=True)
 
 

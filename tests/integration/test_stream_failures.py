@@ -302,6 +302,6 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(
         oplog, last = Oplog(found.client, found.selection, expanded_events=False), Committed(1, token, None)
         database.a.delete_one({"_id": 1})
         with failing(mongo, "aggregate", times=5, errorCode=11602):
-            assert HistoryLossHandler(session, oplog).usable(last, token) == last
+            assert HistoryLossHandler(session, oplog).check_token(last, token) == last
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
             OversizeEvents(session)._read_instead(parse_event(event))  # the document is gone: there is nothing to land

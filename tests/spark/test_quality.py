@@ -107,7 +107,8 @@ def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(
 def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: JobContext) -> None:
     _flights(ctx.tables, [*GOOD, ("1", "UA", "EWR", 5, "arrived", False, "p4")])
     with pytest.raises(
-        QualityGateClosed, match=r"silver\.flights expect_column_values_to_be_unique\(_key\) failed for 2 rows: 1, 1"
+        QualityGateClosed,
+        match=r"silver\.flights expect_column_values_to_be_unique\(_key\) failed for 2 rows: key #6b86b273ff34, key #6b86b273ff34",
     ) as caught:
         run_quality(ctx, ["silver.flights"])
     assert caught.value.exit_code == 5
