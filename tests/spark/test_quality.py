@@ -108,7 +108,7 @@ def test_a_blocking_failure_closes_the_gate_after_everything_is_written(ctx: Job
     _flights(ctx.tables, [*GOOD, ("1", "UA", "EWR", 5, "arrived", False, "p4")])
     with pytest.raises(
         QualityGateClosed,
-        match=r"silver\.flights expect_column_values_to_be_unique\(_key\) failed for 2 rows: (key #6b86b273ff34(, )?){2}",
+        match=r"silver\.flights expect_column_values_to_be_unique\(_key\) failed for 2 rows: key #6b86b273ff34, key",
     ) as caught:
         run_quality(ctx, ["silver.flights"])
     assert caught.value.exit_code == 5
