@@ -304,4 +304,4 @@ def test_an_election_is_waited_for_whoever_asks_beside_the_stream(
         with failing(mongo, "aggregate", times=5, errorCode=11602):
             assert HistoryLossHandler(session, oplog).check_token(last, token) == last
         with failing(mongo, "listCollections find", times=5, errorCode=11602):
-            OversizeEvents(session)._append_document(parse_event(event))  # the document is gone: there is nothing to land
+            OversizeEvents(session)._append_document(parse_event(event))  # the document is gone: nothing to append
