@@ -47,7 +47,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class TableFolder:
-    """Where a table's files are; can be sent to a worker process.
+    """Folder and storage options of a table. It can be sent to a worker process.
 
     Args:
         uri: A folder, or an address of a store.

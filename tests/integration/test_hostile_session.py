@@ -81,7 +81,7 @@ def configured(folder: Path, mongo_uri: str, database: str) -> dict[str, str]:
 
 
 def command_lines(process: psutil.Process) -> str:
-    """Of a process and all that it has started, as every user of the machine may read them."""
+    """Return the command lines of a process and its children, as every user of the machine can read them."""
     lines = []
     for one in [process, *process.children(recursive=True)]:
         try:

@@ -166,7 +166,7 @@ def leave_pending(folder: Path, uri: str, shop: Db) -> None:
 
 
 def go_ahead(shop: Db) -> None:
-    """What the lake has not read: among it a newer document for each that it has in part."""
+    """Write changes that the lake has not read, with a newer document for each inexact one."""
     shop.orders.update_many({}, {"$inc": {"seen": 1}})
     shop.patched.update_many({"_id": {"$ne": 3}}, {"$inc": {"n": 10}})
     shop.patched.replace_one({"_id": 3}, {"n": 3})

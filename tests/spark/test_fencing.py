@@ -223,7 +223,7 @@ def test_a_commit_into_another_table_is_noticed(tables: Tables, native: bool, ma
 
 @dataclass(frozen=True)
 class FarTables(Tables):
-    """Only Spark sees the files, as in a catalog or an object store. Counts how often the table is asked for its id."""
+    """Tables whose files only Spark sees, as in a catalog or an object store. Counts reads of the table's id."""
 
     asked: list[TableName] = field(default_factory=list)
 

@@ -52,7 +52,7 @@ def tables_of(ctx: JobContext) -> list[TableName]:
 
 
 def shown(ctx: JobContext) -> dict[str, Any]:
-    """What readers see of the lake."""
+    """Return the rows of the lake that readers see."""
     bronze_id = ctx.tables.id(BRONZE)
     whole = BronzeIncrement.read(ctx.tables, BRONZE, -1, ctx.tables.version(BRONZE)).reach
     known = ProgressIndex.read(ctx.tables, bronze_id)

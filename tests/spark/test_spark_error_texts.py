@@ -1,4 +1,4 @@
-"""What is told of Spark's errors: condition and message, never a value of a row."""
+"""Texts of Spark's errors: condition and message, never a value of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from outside cannot forge a log line, command a terminal, or bring a document's values into either."""
+"""Text from outside forges no log line, controls no terminal, and shows no values of documents."""
 
 from __future__ import annotations
 

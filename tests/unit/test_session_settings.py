@@ -1,4 +1,4 @@
-"""What a session must say, whatever its surroundings say; and what a starting JVM may say."""
+"""Session settings that override the platform's, and the messages of a starting JVM."""
 
 from __future__ import annotations
 
