@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-_CLOSE_NOWRITE, _ISDIR = 0x10, 0x40000000
+# A task that was answered early closes its file late, so the read itself counts, too.
+_ACCESS, _CLOSE_NOWRITE, _OVERFLOW, _ISDIR = 0x1, 0x10, 0x4000, 0x40000000
 _EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _BUFFER = 1 << 20
 
@@ -35,7 +36,7 @@ class ReadWatch:
             raise OSError("reads are counted by inotify, which needs Linux")
         self._queue = _checked(libc.inotify_init1(os.O_NONBLOCK))
         self._watched = {
-            _checked(libc.inotify_add_watch(self._queue, bytes(folder), _CLOSE_NOWRITE)): folder
+            _checked(libc.inotify_add_watch(self._queue, bytes(folder), _ACCESS | _CLOSE_NOWRITE)): folder
             for folder in self._folders
         }
         return self
@@ -56,8 +57,10 @@ class ReadWatch:
         while start < len(events):
             watch, mask, _, length = _EVENT.unpack_from(events, start)
             start += _EVENT.size + length
+            if mask & _OVERFLOW:
+                raise OSError("inotify lost events: its queue was full")
             name = events[start - length : start].rstrip(b"\0").decode()
-            self.listings += not name and bool(mask & _ISDIR)
+            self.listings += not name and bool(mask & _ISDIR and mask & _CLOSE_NOWRITE)
             if name and not name.startswith(".") and not mask & _ISDIR:  # Hadoop's checksums are hidden files
                 yield self._watched[watch] / name
 
