@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
 # Runs every test that decides a release; -m long and -m sweep select the other tests.
-# Three processes share one JVM (tests/shared_jvm.py). Each has its own Spark session and mongod.
-cd "$(dirname "$0")/.." && exec .venv/bin/python -m pytest tests -m "not long and not sweep" -n 3 --dist worksteal "$@"
+# Four processes share one JVM (tests/shared_jvm.py). Each has its own Spark session and mongod.
+cd "$(dirname "$0")/.." && exec .venv/bin/python -m pytest tests -m "not long and not sweep" -n 4 --dist worksteal "$@"
