@@ -12,10 +12,9 @@ from dataclasses import asdict
 import altair as alt
 import pandas as pd
 
+from pipelines.jobs.offsets.position import offset_history, show_offset
 from pipelines.jobs.operations.notebook import open_notebook
-from pipelines.jobs.offsets.job import offset_history
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import show_offset
 from pipelines.model.table_schemas import bronze_table
 
 alt.renderers.enable("png", scale_factor=2)

@@ -14,10 +14,11 @@ import altair as alt
 import pandas as pd
 
 from pipelines.jobs.gold.quality import latest_checks
+from pipelines.jobs.offsets.position import show_offset
 from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
 from pipelines.jobs.operations.notebook import open_notebook
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import docs_page, quarantined_rows, show_offset, silver_status
+from pipelines.jobs.operations.status import docs_page, quarantined_rows, silver_status
 from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
 from pipelines.model.table_schemas import bronze_table
 

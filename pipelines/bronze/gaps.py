@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.offsets import Committed, newest_ends
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.gap import GAPS_PROPERTY, Gap, gaps_json, gaps_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex, snapshot_position
+from pipelines.model.query import Query
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.table_schemas import DOCUMENT_OPS
 from pipelines.model.tables import TableName
@@ -61,9 +59,9 @@ def commit_absence(writer: BronzeWriter, collections: Collection[Namespace], pre
     They were not captured completely until now. Call this before their first event is committed. Repeating is safe.
     """
     names = {collection.collection for collection in collections}
-    rows = writer.tables.read(writer.table).where(F.col("op").isin(*DOCUMENT_OPS) & F.col("collection").isin(*names))
-    newest = rows.groupBy("db", "collection").agg(F.max("position").alias("position")).collect()
-    last_seen = {Namespace(row["db"], row["collection"]): row["position"] for row in newest}
+    rows = Query(writer.table).where(("op", "in", DOCUMENT_OPS), ("collection", "in", names))
+    newest = writer.tables.query(rows.group("db", "collection").aggregate(newest=("max", "position")))
+    last_seen = {Namespace(row["db"], row["collection"]): row["newest"] for row in newest}
     before = snapshot_position(*present)
     gaps = [
         Gap(last_seen[collection], before, str(collection)) for collection in collections if collection in last_seen
@@ -106,15 +104,15 @@ def commit_way_back(writer: BronzeWriter, begins: tuple[int, int] | None, *, to_
     Args:
         begins: Cluster time at which the stream will start. None: unknown.
     """
-    row = writer.tables.read(writer.table).where(F.col("batch").isNotNull()).agg(F.min("position")).first()
-    oldest = row[0] if row is not None else None
+    (row,) = writer.tables.query(_streamed(writer.table).aggregate(oldest=("min", "position")))
+    oldest = row["oldest"]
     if oldest is None or ResumeToken.parse(to_token).data >= oldest.rpartition(":")[2]:
         return
     gap = Gap("" if begins is None else cluster_time_hex(*begins), oldest, again_from=batch)
     _store(writer, (*gaps_of(writer.tables.properties(writer.table)), gap))
 
 
-def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
+def standing_gaps(tables: TableStore, bronze: TableName, version: int | None = None) -> tuple[Gap, ...]:
     """I/O: gaps of a *version* (default: the newest), without those that a rewind has captured by then.
 
     Each gap of a rewind takes one short job.
@@ -122,11 +120,11 @@ def standing_gaps(tables: Tables, bronze: TableName, version: int | None = None)
     return tuple(gap for gap in gaps_of(tables.properties(bronze)) if not _is_captured(tables, bronze, gap, version))
 
 
-def _is_captured(tables: Tables, bronze: TableName, gap: Gap, version: int | None = None) -> bool:
+def _is_captured(tables: TableStore, bronze: TableName, gap: Gap, version: int | None = None) -> bool:
     if gap.again_from is None:
         return False
-    came_to_its_end = (F.col("batch") > gap.again_from) & (F.col("position") >= gap.before)
-    return not tables.read(bronze, version=version).where(came_to_its_end).isEmpty()
+    at_its_end = Query(bronze, version=version).where(("batch", ">", gap.again_from), ("position", ">=", gap.before))
+    return bool(tables.query(at_its_end.select("batch").limit(1)))
 
 
 def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
@@ -145,7 +143,7 @@ def consecutive_losses(writer: BronzeWriter) -> int:
     return losses_in_a_row(newest_ends(writer.tables, writer.table, _ENDS_LOOKED_AT))
 
 
-def losses_in_a_row(newest_first: Sequence[Row]) -> int:
+def losses_in_a_row(newest_first: Sequence[Mapping[str, Any]]) -> int:
     """Count the newest consecutive gaps of lost history among rows that end batches. Pure.
 
     The count ends at a batch that moved the token or completed a snapshot, and at a change of the offset.
@@ -161,7 +159,11 @@ def losses_in_a_row(newest_first: Sequence[Row]) -> int:
     return lost
 
 
-def newest_position(tables: Tables, bronze: TableName) -> str:
+def newest_position(tables: TableStore, bronze: TableName) -> str:
     """I/O: largest streamed position. Empty: nothing was streamed yet."""
-    row = tables.read(bronze).where(F.col("batch").isNotNull()).agg(F.max("position")).first()
-    return str(row[0]) if row is not None and row[0] is not None else ""
+    (row,) = tables.query(_streamed(bronze).aggregate(newest=("max", "position")))
+    return str(row["newest"] or "")
+
+
+def _streamed(bronze: TableName) -> Query:
+    return Query(bronze).where(("batch", "is not null", None))

@@ -6,24 +6,25 @@ snapshot has an application id of its own. Lanes end in the same way, before the
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from pipelines.bronze.engine import SparkEngine, TransactionId
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.native_engine import append_at_once
-from pipelines.bronze.offsets import ends, lineage_of_row
+from pipelines.bronze.offsets import ends
 from pipelines.bronze.stream_rows import one_file
 from pipelines.errors import ContractError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, LostRace
 from pipelines.io.commits import Commit
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.tables import TableName
 
 _log = logging.getLogger("strandline.capture")
@@ -75,7 +76,7 @@ def restored_at(commits: Iterable[Commit]) -> int | None:
 
 
 def lanes_at_work(
-    tables: Tables, bronze: TableName, lineage: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
+    tables: TableStore, bronze: TableName, lineage: int, *, version: int | None = None, before: int = _LAST_SEQUENCE
 ) -> set[Lane]:
     """I/O: lanes of incomplete snapshots that batches of *lineage* name. Reads all control rows.
 
@@ -83,22 +84,26 @@ def lanes_at_work(
         version: Version of the table. Default: the newest.
         before: Read only batches below this number.
     """
-    rows = tables.read(bronze, version=version)
-    is_named = ends() & (lineage_of_row() == lineage) & (F.col("batch") < before) & F.col("snapshot_id").isNotNull()
-    named = rows.where(is_named).select("snapshot_id").distinct()
-    control = rows.where((F.col("op") == "snapshot") & F.col("operation_type").isin("plan", "completed"))
-    lanes = F.get_json_object("after", "$.lanes").cast("INT")
-    found = (
-        control.join(F.broadcast(named), "snapshot_id")
-        .select("snapshot_id", "operation_type", lanes.alias("lanes"))
-        .collect()
-    )
-    completed = {row["snapshot_id"] for row in found if row["operation_type"] == "completed"}
-    plans = {row["snapshot_id"]: row["lanes"] for row in found if row["operation_type"] == "plan"}
-    return {(snapshot, lane) for snapshot, count in plans.items() if snapshot not in completed for lane in range(count)}
+    number = [("lineage", "=", lineage), *([("lineage", "is null", None)] if lineage == 1 else [])]
+    named = ends(bronze, version).where_any(*number).where(("batch", "<", before), ("snapshot_id", "is not null", None))
+    control = Query(bronze, version=version).where(("op", "=", "snapshot"))
+    completed = control.where(("operation_type", "=", "completed")).group("snapshot_id")
+    snapshots = _ids(tables.query(named.group("snapshot_id"))) - _ids(tables.query(completed))
+    if not snapshots:
+        return set()
+    plans = control.where(("operation_type", "=", "plan"), ("snapshot_id", "in", snapshots))
+    return {
+        (row["snapshot_id"], lane)
+        for row in tables.query(plans.select("snapshot_id", "after"))
+        for lane in range(json.loads(row["after"])["lanes"])
+    }
 
 
-def _lanes_before(tables: Tables, bronze: TableName, lineage: int, restored_at: int) -> set[Lane]:
+def _ids(rows: Iterable[dict[str, Any]]) -> set[str]:
+    return {row["snapshot_id"] for row in rows}
+
+
+def _lanes_before(tables: TableStore, bronze: TableName, lineage: int, restored_at: int) -> set[Lane]:
     """I/O: lanes at work in the version before a RESTORE. Empty if its files are gone."""
     try:
         return lanes_at_work(tables, bronze, lineage, version=restored_at - 1)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.tables import TableName
 
 
-def manifest_row(tables: Tables, bronze: TableName, snapshot_id: str, chunk: int, words: Collection[str]) -> Row | None:
+def manifest_row(
+    tables: TableStore, bronze: TableName, snapshot_id: str, chunk: int, words: Collection[str]
+) -> dict[str, Any] | None:
     """I/O: control row of a chunk (-1: of the snapshot) with one of *words* as ``operation_type``. None: missing."""
-    rows = tables.read(bronze).where(
-        (F.col("snapshot_id") == snapshot_id) & (F.col("op") == "snapshot") & (F.col("chunk") == chunk)
+    rows = control_rows(bronze).where(
+        ("snapshot_id", "=", snapshot_id), ("chunk", "=", chunk), ("operation_type", "in", words)
     )
-    return rows.where(F.col("operation_type").isin(*words)).select("operation_type", "after").first()
+    found = tables.query(rows.select("operation_type", "after").limit(1))
+    return found[0] if found else None
+
+
+def control_rows(bronze: TableName) -> Query:
+    """Return a query of the control rows of all snapshots."""
+    return Query(bronze).where(("op", "=", "snapshot"), ("snapshot_id", "is not null", None))

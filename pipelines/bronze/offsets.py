@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
-
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.tables import TableName
-from pipelines.model.timestamps import utc
 
-_RECENT_BATCHES = (1_000, 100_000)
+_RECENT_BATCHES: Final = (1_000, 100_000)
+_ENDS_AT_ONCE: Final = 50_000
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,12 @@ class Ended:
     writer: str
 
 
-def ends() -> Column:
-    """Return the condition that a bronze row ends a batch."""
-    return F.col("resume_token").isNotNull() | (F.col("op") == "offset")
+def ends(bronze: TableName, version: int | None = None) -> Query:
+    """Return a query of the bronze rows that end a batch."""
+    return Query(bronze, version=version).where_any(("resume_token", "is not null", None), ("op", "=", "offset"))
 
 
-def lineage_of_row() -> Column:
-    """Return the lineage of a bronze row that ends a batch."""
-    return F.coalesce("lineage", F.lit(1))
-
-
-def committed(tables: Tables, bronze: TableName, *, version: int | None = None) -> Committed | None:
+def committed(tables: TableStore, bronze: TableName, *, version: int | None = None) -> Committed | None:
     """I/O: reads file statistics of *bronze*, and the files of the newest batch. None before the first batch.
 
     Old versions and the change feed are not read, because Delta shows both for a limited time only. The newest batch
@@ -69,57 +63,69 @@ def committed(tables: Tables, bronze: TableName, *, version: int | None = None) 
     Raises:
         VersionGone: Delta no longer shows *version*.
     """
-    rows = tables.read(bronze, version=version)
-    # Delta answers this from statistics, without opening a file.
-    newest = rows.agg(F.max("batch").alias("batch"), F.max("lineage").alias("lineage")).first()
-    if newest is None or newest["batch"] is None:
+    # Answered from statistics, without opening a file.
+    bounds = Query(bronze, version=version).aggregate(batch=("max", "batch"), lineage=("max", "lineage"))
+    (newest,) = tables.query(bounds)
+    if newest["batch"] is None:
         return None
-    lineage, last = newest["lineage"] or 1, None
-    for among in (F.col("batch") == newest["batch"], F.col("lineage") == lineage, F.lit(True)):
-        last = _committed(_newest_first(rows.where(ends() & among))).first()
-        if last is not None and last["lineage"] == lineage:
+    lineage, rows, last = newest["lineage"] or 1, ends(bronze, version), None
+    among = (rows.where(("batch", "=", newest["batch"])), rows.where(("lineage", "=", lineage)), rows)
+    for found in (tables.query(_newest_first(query).limit(1)) for query in among):
+        last = _committed(found[0]) if found else last
+        if last is not None and last.lineage == lineage:
             break
-    return None if last is None else Committed(*last)
+    return last
 
 
-def newest_times(tables: Tables, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
+def has_rows(tables: TableStore, bronze: TableName) -> bool:
+    """I/O: returns True if *bronze* has a row."""
+    return bool(tables.query(Query(bronze).select("op").limit(1)))
+
+
+def newest_times(tables: TableStore, bronze: TableName, last: Committed) -> tuple[datetime | None, datetime | None]:
     """I/O: cluster time of the newest streamed event, and capture time of the newest batch, both UTC.
 
     Reads the newest batches first. Reads older ones only if the newest hold no event.
     """
-    rows = tables.read(bronze).where(F.col("batch").isNotNull())
+    rows = Query(bronze).aggregate(event=("max", "cluster_time"), captured=("max", "captured_at"))
+    newest: dict[str, Any] = {}
     for batches in (*_RECENT_BATCHES, last.batch):
-        (newest,) = (
-            rows.where(F.col("batch") > last.batch - batches).agg(F.max("cluster_time"), F.max("captured_at")).collect()
-        )
-        if newest[0] is not None:
+        (newest,) = tables.query(rows.where(("batch", ">", last.batch - batches)))
+        if newest["event"] is not None:
             break
-    return utc(newest[0]), utc(newest[1])
+    return newest["event"], newest["captured"]
 
 
-def history(tables: Tables, bronze: TableName, limit: int) -> list[Ended]:
+def history(tables: TableStore, bronze: TableName, limit: int) -> list[Ended]:
     """I/O: ends of the newest *limit* batches, newest first."""
     return [_ended(row) for row in newest_ends(tables, bronze, limit)]
 
 
-def newest_ends(tables: Tables, bronze: TableName, limit: int) -> list[Row]:
+def newest_ends(tables: TableStore, bronze: TableName, limit: int) -> list[dict[str, Any]]:
     """I/O: rows that end the newest *limit* batches, newest first."""
-    return _newest_first(tables.read(bronze).where(ends())).limit(limit).collect()
+    return tables.query(_newest_first(ends(bronze)).select("op", "operation_type", "after", *_TIMES).limit(limit))
 
 
-def last_token(tables: Tables, bronze: TableName) -> str | None:
+def last_token(tables: TableStore, bronze: TableName) -> str | None:
     """I/O: last streamed resume token, also after a reset. None: nothing was streamed. Reads all ends."""
-    row = _newest_first(tables.read(bronze).where(F.col("resume_token").isNotNull())).select("resume_token").first()
-    return None if row is None else str(row[0])
+    rows = tables.query(_newest_first(Query(bronze).where(("resume_token", "is not null", None))).limit(1))
+    return str(rows[0]["resume_token"]) if rows else None
 
 
-def last_before_hole(tables: Tables, bronze: TableName) -> Committed | None:
+def last_before_hole(tables: TableStore, bronze: TableName) -> Committed | None:
     """I/O: last batch before a hole, which a RESTORE under a running capture may have left. None: no first batch.
 
     Reads all ends.
     """
-    rows = _committed(tables.read(bronze).where(ends())).orderBy("batch", "lineage")
-    return whole_through(Committed(*row) for row in rows.toLocalIterator())
+    return whole_through(_all_ends(tables, bronze))
+
+
+def _all_ends(tables: TableStore, bronze: TableName) -> Iterator[Committed]:
+    """Yield all ends, sorted by batch, then by lineage, up to the first page without one."""
+    after, rows = 0, ends(bronze).select(*_FIELDS).order("batch", "lineage")
+    while page := tables.query(rows.where(("batch", ">", after), ("batch", "<=", after + _ENDS_AT_ONCE))):
+        yield from map(_committed, page)
+        after += _ENDS_AT_ONCE
 
 
 def whole_through(found: Iterable[Committed]) -> Committed | None:
@@ -139,23 +145,26 @@ def whole_through(found: Iterable[Committed]) -> Committed | None:
     return last
 
 
-def _committed(rows: DataFrame) -> DataFrame:
-    """Return the fields of `Committed` in their order."""
-    return rows.select("batch", "resume_token", "snapshot_id", lineage_of_row().alias("lineage"), "last_event")
+_FIELDS: Final = ("batch", "resume_token", "snapshot_id", "lineage", "last_event")
+_TIMES: Final = ("captured_at", "writer")
 
 
-def _newest_first(rows: DataFrame) -> DataFrame:
-    return rows.orderBy(lineage_of_row().desc(), F.col("batch").desc())
+def _newest_first(rows: Query) -> Query:
+    """Return the query with the fields of `Committed`, newest first. Rows of the first lineage may lack its number."""
+    return rows.select(*_FIELDS).order("-lineage", "-batch")
 
 
-def _ended(row: Row) -> Ended:
+def _committed(row: dict[str, Any]) -> Committed:
+    return Committed(row["batch"], row["resume_token"], row["snapshot_id"], row["lineage"] or 1, row["last_event"])
+
+
+def _ended(row: dict[str, Any]) -> Ended:
     control = row["op"] in ("heartbeat", "offset", "gap")
     kind = (row["operation_type"] if row["op"] == "offset" else row["op"]) if control else "events"
-    at = utc(row["captured_at"])
     return Ended(
         row["batch"],
         row["lineage"] or 1,
-        at,
+        row["captured_at"],
         kind,
         row["resume_token"],
         row["after"] if control else None,

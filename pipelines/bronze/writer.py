@@ -14,7 +14,7 @@ from pipelines.bronze.engine import Engine, Reader, SparkEngine, TransactionId
 from pipelines.bronze.envelope import Batch, BatchEnd, Note, control_table
 from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
 from pipelines.bronze.native_engine import NativeEngine
-from pipelines.bronze.offsets import Committed, committed, last_before_hole
+from pipelines.bronze.offsets import Committed, committed, has_rows, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
@@ -87,7 +87,7 @@ class BronzeWriter(BronzeAppender):
         if restored or restore is not None:
             return self._after_restore(restore)
         last = committed(self.tables, self.table)
-        if last is None and not self.tables.read(self.table).isEmpty():
+        if last is None and has_rows(self.tables, self.table):
             last = committed(self.tables, self.table)  # another writer may just have made the first commit
             if last is None:
                 raise ContractError(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
+from pipelines.commands.terminal import AsJson, open_lake_only, print_rows
 
 cuts = typer.Typer(
     name="cuts",
@@ -22,6 +22,6 @@ def list_all(
     as_json: AsJson = False,
 ) -> None:
     """List cuts, newest first: position, table versions, and whether the cut is exact."""
-    from pipelines.jobs.silver.cuts import list_cuts
+    from pipelines.jobs.operations.cuts import list_cuts
 
-    print_rows(list_cuts(open_pipeline(context), limit=limit), as_json=as_json)
+    print_rows(list_cuts(open_lake_only(context), limit=limit), as_json=as_json)

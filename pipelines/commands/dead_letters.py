@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_pipeline, out, print_record, print_rows
+from pipelines.commands.terminal import AsJson, open_lake_only, open_pipeline, out, print_record, print_rows
 from pipelines.errors import ConfigurationError
 from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
 
@@ -27,7 +27,7 @@ def list_(
     """List dead letters, newest first, without their documents."""
     from pipelines.jobs.operations.dead_letters import list_dead_letters
 
-    print_rows(list_dead_letters(open_pipeline(context), status=status), as_json=as_json)
+    print_rows(list_dead_letters(open_lake_only(context), status=status), as_json=as_json)
 
 
 @dead_letters.command("show")
@@ -40,7 +40,7 @@ def show(
     """Show one dead letter."""
     from pipelines.jobs.operations.dead_letters import show_dead_letter
 
-    print_record(show_dead_letter(open_pipeline(context), identifier, values=values), as_json=as_json)
+    print_record(show_dead_letter(open_lake_only(context), identifier, values=values), as_json=as_json)
 
 
 @dead_letters.command("replay")
@@ -52,7 +52,7 @@ def replay_(
     as_json: AsJson = False,
 ) -> None:
     """Read the documents again from the source and append them to bronze. Repeating this is safe."""
-    from pipelines.jobs.operations.dead_letters import replay
+    from pipelines.jobs.operations.dead_letter_replay import replay
 
     print_rows([asdict(letter) for letter in replay(open_pipeline(context), identifiers or ())], as_json=as_json)
 
@@ -73,4 +73,4 @@ def purge_(
         moment = None if before is None else parse_time(before)
     except ValueError:
         raise ConfigurationError(f"--before is no ISO 8601 time: {before!r}", next_step=TIME_EXAMPLE) from None
-    out.print(f"{purge(open_pipeline(context), before=moment, everything=everything):,} dead letters deleted")
+    out.print(f"{purge(open_lake_only(context), before=moment, everything=everything):,} dead letters deleted")

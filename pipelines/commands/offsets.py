@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_pipeline, out, print_json, print_record, print_rows
+from pipelines.commands.terminal import AsJson, open_lake_only, open_pipeline, out, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from pipelines.jobs.offsets.job import OffsetMove
@@ -32,9 +32,9 @@ DryRun = Annotated[
 @offsets.command("show")
 def show(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the committed position: token, batch, times, and how long the oplog still holds it."""
-    from pipelines.jobs.operations.status import show_offset
+    from pipelines.jobs.offsets.position import show_offset
 
-    print_record(asdict(show_offset(open_pipeline(context))), as_json=as_json)
+    print_record(asdict(show_offset(open_lake_only(context))), as_json=as_json)
 
 
 @offsets.command("history")
@@ -44,9 +44,9 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List committed positions, newest first: batch, time, lineage, and what moved the position."""
-    from pipelines.jobs.offsets.job import offset_history
+    from pipelines.jobs.offsets.position import offset_history
 
-    print_rows([asdict(ended) for ended in offset_history(open_pipeline(context), limit)], as_json=as_json)
+    print_rows([asdict(ended) for ended in offset_history(open_lake_only(context), limit)], as_json=as_json)
 
 
 @offsets.command("alter")

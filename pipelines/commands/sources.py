@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.commands.offsets import By, Why
-from pipelines.commands.terminal import open_pipeline, out
+from pipelines.commands.terminal import open_lake_only, open_pipeline, out
 
 if TYPE_CHECKING:
     from pipelines.control.sources import SourceState
@@ -49,7 +49,7 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
 def _order(context: typer.Context, state: str, by: str, why: str | None, force: bool, then: str = "") -> None:
     from pipelines.jobs.offsets.life_cycle import set_desired_state
 
-    now = set_desired_state(open_pipeline(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
+    now = set_desired_state(open_lake_only(context), state, by=by, why=why, force=force)  # type: ignore[arg-type]  # why: a state is a Literal
     out.print(told(now, then), highlight=False, markup=False)
 
 

@@ -102,8 +102,9 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
 
 
 def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
+    from pipelines.jobs.offsets.position import show_offset
     from pipelines.jobs.operations.dead_letters import error_metrics
-    from pipelines.jobs.operations.status import docs_page, quarantined_rows, show_offset, silver_status
+    from pipelines.jobs.operations.status import docs_page, quarantined_rows, silver_status
 
     held, pages = quarantined_rows(ctx), docs_page(ctx)
     return Look(

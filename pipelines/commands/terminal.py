@@ -22,6 +22,7 @@ from pipelines.settings.configuration import Settings, load_settings, missing_fi
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
+    from pipelines.jobs.lake_context import LakeContext
 
 
 class Terminal(Console):
@@ -67,6 +68,18 @@ def open_pipeline(context: typer.Context) -> JobContext:
     from pipelines.jobs.context import open_context  # imports Spark: only commands that need it wait for it
 
     return open_context(lake_settings(context))
+
+
+def open_lake_only(context: typer.Context) -> LakeContext:
+    """I/O: reads the configuration. Starts Spark only if the lake is not in a folder of this machine."""
+    from pipelines.jobs.lake_context import open_folder
+
+    settings = lake_settings(context)
+    if (folder := open_folder(settings)) is not None:
+        return folder
+    from pipelines.jobs.context import open_context
+
+    return open_context(settings)
 
 
 def print_json(value: Any) -> None:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.lake_format import column_names
 from pipelines.model.position import cluster_seconds
-from pipelines.model.table_schemas import CUTS, CUTS_DDL
-from pipelines.model.timestamps import utc
-
-_PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits per run, and few readers need them all
+from pipelines.model.query import Query
+from pipelines.model.table_schemas import CUTS
 
 
 @dataclass(frozen=True)
@@ -49,41 +43,20 @@ class Cut:
         return None if self.position is None else datetime.fromtimestamp(cluster_seconds(self.position), UTC)
 
 
-def cuts(tables: Tables, *, limit: int) -> list[Cut]:
+_REASONS: Final = "inexact_reasons"
+
+
+def cuts(tables: TableStore, *, limit: int) -> list[Cut]:
     """Return the newest *limit* cuts of all sources, newest first. I/O: reads ``control.cuts``."""
     if not tables.exists(CUTS):
         return []
-    newest_first = tables.read(CUTS).orderBy(F.col("published_at").desc(), F.col("cut").desc())
-    return [_cut(row) for row in newest_first.limit(limit).collect()]
+    reasons = next(name for name in column_names(CUTS, _REASONS) if name in tables.columns(CUTS))
+    columns = ("cut", "bronze", "bronze_version", "position", "read_position", reasons, "tables", "published_at")
+    newest_first = Query(CUTS).select(*columns).order("-published_at", "-cut").limit(limit)
+    return [_cut(row, reasons) for row in tables.query(newest_first)]
 
 
-def open_cuts(tables: Tables) -> None:
-    """Create the table if it does not exist. Idempotent."""
-    tables.create(
-        CUTS, schema_of(CUTS_DDL), properties=_PROPERTIES, comment="Versions of all silver tables that belong together"
-    )
-
-
-def publish(tables: Tables, cut: Cut) -> None:
-    """Append *cut* in one commit. Create the table if it does not exist."""
-    open_cuts(tables)
-    schema = schema_of(CUTS_DDL)
-    row = (
-        cut.number,
-        cut.bronze,
-        cut.bronze_version,
-        cut.position,
-        cut.read_position,
-        cut.cluster_time,
-        cut.published_at,
-        cut.exact,
-        list(cut.inexact_reasons),
-        sorted(cut.tables.items()),
-    )
-    tables.append(CUTS, tables.spark.createDataFrame([row], schema))
-
-
-def _cut(row: Row) -> Cut:
+def _cut(row: dict[str, Any], reasons: str) -> Cut:
     named = {table["name"]: table["version"] for table in row["tables"]}
     return Cut(
         row["cut"],
@@ -91,7 +64,7 @@ def _cut(row: Row) -> Cut:
         row["bronze_version"],
         row["position"],
         row["read_position"],
-        tuple(next(row[name] for name in column_names(CUTS, "inexact_reasons") if name in row)),
+        tuple(row[reasons]),
         named,
-        utc(row["published_at"]),
+        row["published_at"],
     )

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import Any, Final, Literal
 
 from pipelines.io import metrics
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Condition, Query
 from pipelines.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
-from pipelines.model.tables import TableName, literal
+from pipelines.model.tables import TableName
 
 Status = Literal["open", "replayed", "gone"]
 
-_IDENTITY: Final = ("source", "stage", "db", "collection", "key", "position")
-_SCHEMA_OF_NEW: Final = (
-    "source STRING, stage STRING, class STRING, message STRING, position STRING, db STRING, collection STRING, "
-    + ("collection_uuid STRING, key STRING, attempts INT, at TIMESTAMP, raw BINARY")
-)
+IDENTITY: Final = ("source", "stage", "db", "collection", "key", "position")
+"""Columns that identify a failure. `identifier` is a hash of them."""
 
 
 @dataclass(frozen=True)
@@ -42,55 +37,62 @@ class DeadLetter:
     at: datetime
     raw: bytes
 
+    def row(self) -> dict[str, Any]:
+        """Return the row of a new dead letter."""
+        found = dict(vars(self))
+        found["class"] = found.pop("error_class")
+        return found | {"id": identifier(found), "status": "open", "replayed_at": None}
+
+
+def identifier(row: Mapping[str, Any]) -> str:
+    """Return the id of a failure: the first 16 hex digits of a SHA-256. Pure."""
+    text = "\0".join(row[name] or "" for name in IDENTITY)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class DeadLetters:
     """Reader and writer of the table."""
 
-    tables: Tables
+    tables: TableStore
     table: TableName = DEAD_LETTERS
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert *letters* that are missing, in one commit; no commit without letters. Idempotent.
 
-        I/O: see `add_rows`.
-        """
-        if letters:
-            schema = schema_of(_SCHEMA_OF_NEW)
-            self.add_rows(self.tables.spark.createDataFrame([astuple(letter) for letter in letters], schema))
-            repeated = sum(letter.attempts - 1 for letter in letters)
-            metrics.count_failures(repeated, retries=repeated)
-            metrics.RECORDS_SKIPPED.inc(sum(letter.stage == "read" for letter in letters))
-
-    def add_rows(self, rows: DataFrame) -> None:
-        """Insert the *rows* that are missing. Idempotent.
-
         I/O: writes one commit to ``control.dead_letters``. Call it before the failed event is skipped: after a crash
         between the two the same failure occurs again, and its row already exists.
-
-        Args:
-            rows: Columns as the fields of `DeadLetter` (``class`` for *error_class*). Each failure at most once.
         """
-        schema = schema_of(DEAD_LETTERS_DDL)
-        self.tables.create(self.table, schema)
-        identity = F.concat_ws("\0", *(F.coalesce(F.col(name), F.lit("")) for name in _IDENTITY))
-        never = F.lit(None).cast("timestamp")
-        complete = {"id": F.substring(F.sha2(identity, 256), 1, 16), "status": F.lit("open"), "replayed_at": never}
+        if not letters:
+            return
+        rows = {row["id"]: row for row in (letter.row() for letter in letters)}
         with metrics.LETTER_FAILURES.count_exceptions():
-            inserted = self.tables.insert_missing(self.table, rows.withColumns(complete).select(*schema.names), "id")
-        metrics.LETTERS_PRODUCED.inc(inserted)
-        metrics.count_failures(inserted, logged=inserted)
+            inserted = self.tables.insert_rows(self.table, DEAD_LETTERS_DDL, list(rows.values()), "id")
+        count_added(inserted)
+        repeated = sum(letter.attempts - 1 for letter in letters)
+        metrics.count_failures(repeated, retries=repeated)
+        metrics.RECORDS_SKIPPED.inc(sum(letter.stage == "read" for letter in letters))
 
-    def read(self, source: str) -> DataFrame:
-        """Return all rows of *source*. Empty if nothing has failed or the table does not exist."""
+    def select(self, source: str, query: Query, *conditions: Condition) -> list[dict[str, Any]]:
+        """Return the result of *query* over the rows of *source*. Empty if nothing has failed.
+
+        I/O: reads the table.
+        """
         if not self.tables.exists(self.table):
-            return self.tables.spark.createDataFrame([], schema_of(DEAD_LETTERS_DDL))
-        return self.tables.read(self.table).where(F.col("source") == source)
+            return []
+        return self.tables.query(query.where(("source", "=", source), *conditions))
+
+    def find(self, source: str, identifier: str) -> dict[str, Any] | None:
+        """Return all columns of one dead letter. None: there is none. I/O: reads the table."""
+        if not self.tables.exists(self.table):
+            return None
+        rows = self.select(source, Query(self.table).select(*self.tables.columns(self.table)), ("id", "=", identifier))
+        return rows[0] if rows else None
 
     def resolve(self, identifier: str, status: Status, at: datetime) -> None:
         """Set status and time of an open dead letter, in one commit. Other letters stay unchanged. Idempotent."""
-        changes = {"status": literal(status), "replayed_at": literal(at)}
-        self.tables.update(self.table, changes, f"id = {literal(identifier)} AND status = 'open'")
+        changes = {"status": status, "replayed_at": at}
+        self.tables.update_rows(self.table, changes, ("id", "=", identifier), ("status", "=", "open"))
 
     def purge(self, source: str, *, before: datetime | None, everything: bool) -> int:
         """Delete dead letters of *source* that are replayed or gone, in one commit. Return their number.
@@ -101,5 +103,13 @@ class DeadLetters:
         """
         if not self.tables.exists(self.table):
             return 0
-        chosen = f"source = {literal(source)}" + ("" if everything else " AND status <> 'open'")
-        return self.tables.delete(self.table, chosen if before is None else f"{chosen} AND at < {literal(before)}")
+        chosen: list[Condition] = [("source", "=", source)]
+        chosen += [] if everything else [("status", "<>", "open")]
+        chosen += [] if before is None else [("at", "<", before)]
+        return self.tables.delete_rows(self.table, *chosen)
+
+
+def count_added(letters: int) -> None:
+    """Count new dead letters in the metrics of this process."""
+    metrics.LETTERS_PRODUCED.inc(letters)
+    metrics.count_failures(letters, logged=letters)

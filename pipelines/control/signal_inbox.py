@@ -12,30 +12,30 @@ from hashlib import sha256
 from pathlib import Path
 
 from bson import json_util
-from pyspark.sql import functions as F
 
 from pipelines.control.sources import deleted_at
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.signal import Channel, Signal
 from pipelines.model.table_schemas import SIGNALS, SIGNALS_DDL
-from pipelines.model.timestamps import utc
 
 
-def send(tables: Tables, source: str, signals: Iterable[Signal]) -> None:
+def send(tables: TableStore, source: str, signals: Iterable[Signal]) -> None:
     """Insert *signals* that are missing, in one commit. Idempotent: a signal's key is its idempotency key."""
-    schema = schema_of(SIGNALS_DDL)
-    rows = {each.key: (each.key, each.type, each.data, each.at, each.by, source, each.channel) for each in signals}
-    _create(tables)
-    tables.insert_missing(SIGNALS, tables.spark.createDataFrame(list(rows.values()), schema), "id")
+    rows = {each.key: {**_columns(each), "source": source} for each in signals}
+    comment = "What a running capture is asked to do: append rows, it acts upon each once"
+    tables.insert_rows(SIGNALS, SIGNALS_DDL, list(rows.values()), "id", comment=comment)
 
 
-def _create(tables: Tables) -> None:
-    tables.create(
-        SIGNALS,
-        schema_of(SIGNALS_DDL),
-        comment="What a running capture is asked to do: append rows, it acts upon each once",
-    )
+def _columns(signal: Signal) -> dict[str, object]:
+    return {
+        "id": signal.key,
+        "type": signal.type,
+        "data": signal.data,
+        "at": signal.at,
+        "by": signal.by,
+        "channel": signal.channel,
+    }
 
 
 @dataclass
@@ -49,7 +49,7 @@ class SignalInbox:
             the version has changed.
     """
 
-    tables: Tables
+    tables: TableStore
     source: str
     channels: Collection[Channel]
     file: SignalFile | None
@@ -82,7 +82,7 @@ class SignalInbox:
             send(self.tables, self.source, found)
         if not self.tables.exists(SIGNALS):
             if self._reads == 2:  # a run that lasts: create the table, so that SQL can insert signals
-                _create(self.tables)
+                send(self.tables, self.source, [])
             return []
         version = self.tables.version(SIGNALS)
         if version == self._version:
@@ -96,16 +96,19 @@ class SignalInbox:
         return list(new_signals.values())
 
     def _read(self) -> list[Signal]:
-        is_ours = (F.coalesce("source", F.lit(self.source)) == self.source) & F.coalesce(
-            "channel", F.lit("table")
-        ).isin(*self.channels)
+        without_channel = [("channel", "is null", None)] if "table" in self.channels else []
+        ours = (
+            Query(SIGNALS)
+            .select("id", "type", "data", "at", "by", "channel")
+            .where_any(("source", "is null", None), ("source", "=", self.source))
+            .where_any(("channel", "in", self.channels), *without_channel)
+        )
         # Bronze knew which signals were handled, and was deleted with the source.
         if (ended := deleted_at(self.tables, self.source)) is not None:
-            is_ours &= F.col("at") > F.lit(ended)
-        rows = self.tables.read(SIGNALS).where(is_ours).orderBy("at", "id").collect()
+            ours = ours.where(("at", ">", ended))
         return [
-            Signal(row["id"], row["type"], row["data"], utc(row["at"]), row["by"], row["channel"] or "table")
-            for row in rows
+            Signal(row["id"], row["type"], row["data"], row["at"], row["by"], row["channel"] or "table")
+            for row in self.tables.query(ours.order("at", "id"))
         ]
 
 

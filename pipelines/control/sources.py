@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from pyspark.sql import functions as F
-
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.table_schemas import SOURCES, SOURCES_DDL
-from pipelines.model.timestamps import utc
 
 State = Literal["running", "paused", "stopped", "deleted"]
 
@@ -32,42 +29,42 @@ class SourceState:
     """Number of the request: 1, 2, 3 … 0: no request."""
 
 
-def state_of(tables: Tables, source: str) -> SourceState:
+def state_of(tables: TableStore, source: str) -> SourceState:
     """Return the requested state of *source*. I/O: reads its newest row."""
     if not tables.exists(SOURCES):
         return SourceState(source)
-    row = tables.read(SOURCES).where(F.col("source") == source).orderBy(F.col("number").desc()).first()
-    if row is None:
-        return SourceState(source)
-    return SourceState(source, row["state"], utc(row["at"]), row["by"], row["why"], row["number"])
+    rows = _newest(tables, Query(SOURCES).where(("source", "=", source)))
+    return rows[0] if rows else SourceState(source)
 
 
-def deleted_at(tables: Tables, source: str) -> datetime | None:
+def deleted_at(tables: TableStore, source: str) -> datetime | None:
     """Return the time when *source* was last deleted, UTC; None: never. I/O: reads ``control.sources``."""
     if not tables.exists(SOURCES):
         return None
-    rows = tables.read(SOURCES).where((F.col("source") == source) & (F.col("state") == "deleted"))
-    row = rows.orderBy(F.col("number").desc()).first()
-    return None if row is None else utc(row["at"])
+    rows = _newest(tables, Query(SOURCES).where(("source", "=", source), ("state", "=", "deleted")))
+    return rows[0].at if rows else None
 
 
-def set_state(tables: Tables, source: str, state: State, *, by: str, why: str | None) -> SourceState:
+def _newest(tables: TableStore, requests: Query) -> list[SourceState]:
+    """Return the newest request. Empty: there is none."""
+    rows = tables.query(requests.select("source", "state", "at", "by", "why", "number").order("-number").limit(1))
+    return [SourceState(**row) for row in rows]
+
+
+def set_state(tables: TableStore, source: str, state: State, *, by: str, why: str | None) -> SourceState:
     """Request a state of *source* and return it.
 
     I/O: inserts one row in one commit; none if the source has that state already. Any state may follow any other (as in
     KIP-875). If two operators ask at the same time, the later commit wins.
     """
-    schema = schema_of(SOURCES_DDL)
     while True:
         before = state_of(tables, source)
         if before.state == state:
             return before
-        tables.create(SOURCES, schema, comment="What operators asked of the sources: running, paused or stopped")
         now = SourceState(source, state, datetime.now(UTC), by, why, before.number + 1)
-        row = (now.number, now.source, now.state, now.at, now.by, now.why)
-        rows = tables.spark.createDataFrame([row], schema)
-        if tables.insert_missing(SOURCES, rows, "source", "number"):  # False: another request took the number
-            return now
+        comment = "What operators asked of the sources: running, paused or stopped"
+        if tables.insert_rows(SOURCES, SOURCES_DDL, [asdict(now)], "source", "number", comment=comment):
+            return now  # otherwise another request took the number
 
 
 class SourceStateMonitor:
@@ -77,7 +74,7 @@ class SourceStateMonitor:
         seconds: Maximum age of the cached state, in seconds. A refresh costs a small read of a Delta table.
     """
 
-    def __init__(self, tables: Tables, source: str, seconds: float) -> None:
+    def __init__(self, tables: TableStore, source: str, seconds: float) -> None:
         self._tables, self._source, self._seconds = tables, source, seconds
         self._state: State = "running"
         self._read_at = float("-inf")

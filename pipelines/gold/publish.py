@@ -14,8 +14,9 @@ from pipelines.gold.build import build_rows, build_view
 from pipelines.gold.build_decision import Action, decide
 from pipelines.gold.graph import Graph, Node, parse
 from pipelines.gold.pinned_inputs import PinnedInputs
+from pipelines.io.table_store import VersionGone
 from pipelines.io.tables import Tables
-from pipelines.io.versions import VersionGone, reading_version
+from pipelines.io.versions import reading_version
 from pipelines.model.tables import TableName
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import Row
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import ContractError, one_line
+from pipelines.io.table_store import VersionGone
 from pipelines.io.tables import Tables
-from pipelines.io.versions import VersionGone
 from pipelines.model.tables import TableName
 
 _log = logging.getLogger("strandline.tables")

@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import properties_clause
+from pipelines.io.format_check import FIRST
 from pipelines.model.lake_format import (
     FORMAT,
     STAMP,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("strandline.migration")
 
-FIRST: Final = TableName("control", "cuts")
-"""The first table to be migrated; bronze is the last. These two show whether a newer release has begun."""
 _DELTAS_OWN: Final = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTracking.", "delta.min")
 
 
@@ -97,13 +96,6 @@ def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> 
 
 def _commit(tables: Tables, statement: str) -> None:
     tables.spark.sql(statement)
-
-
-def refuse_newer_lake(tables: Tables, bronze: TableName) -> None:
-    """I/O: reads properties of two tables. Raises ConfigurationError if a newer release has begun to write the lake."""
-    for table in (FIRST, bronze):
-        if tables.exists(table):
-            refuse_newer(table, tables.properties(table))
 
 
 def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName, int]]:

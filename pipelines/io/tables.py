@@ -23,6 +23,7 @@ from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
+from pipelines.io.spark_rows import SparkRows
 from pipelines.io.table_creation import create_beside_rivals
 from pipelines.io.table_listing import names_in_folder, names_under
 from pipelines.io.versions import reading_version
@@ -35,7 +36,7 @@ _FIRST_PAGE, _PAGE_GROWTH = 16, 8
 
 
 @dataclass(frozen=True)
-class Tables:
+class Tables(SparkRows):
     """Reads and writes the tables of one lake. Callers decide what; this class knows where and how."""
 
     spark: SparkSession
@@ -245,16 +246,6 @@ class Tables:
             return LostRace()
         since = after if anchor is None else min(after, anchor.version - 1)
         return find_commit(proof, self.commits_after(table, since), after=after, anchor=anchor)
-
-    def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
-        """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
-
-        Args:
-            rows: Unique by *key*.
-            key: One or more columns, not null.
-        """
-        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
-        return retrying()(self.merge(table, rows, on).insert_all().execute).inserted
 
     def replace(self, table: TableName, rows: DataFrame, *, comment: str = "") -> None:
         """I/O: one commit that replaces rows and schema. A reader sees the old table or the new one.

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from pyspark.errors import AnalysisException
 
-from pipelines.errors import RetriableError
+from pipelines.io.table_store import VersionGone
 
 R = TypeVar("R")
 
@@ -18,13 +18,6 @@ _GONE: Final = (
     "DELTA_VERSION_NOT_FOUND",
 )
 _log = logging.getLogger("strandline.tables")
-
-
-class VersionGone(RetriableError):
-    """Delta no longer shows a version, which is older than the table's log or ``delta.deletedFileRetentionDuration``.
-
-    Nothing was written. Reading the newest version succeeds.
-    """
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.filesystem_check import as_spark_sees_it, require_writable, unwritable
-from pipelines.io.migration import refuse_newer_lake
+from pipelines.io.format_check import refuse_newer_lake
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import bronze_table

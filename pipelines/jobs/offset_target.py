@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError, ResumePointLost
-from pipelines.io.versions import VersionGone
+from pipelines.io.table_store import VersionGone
 from pipelines.jobs.context import JobContext
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.table_schemas import bronze_table

@@ -255,3 +255,7 @@ on_failure STRING COMMENT 'warn, quarantine or block'
 
 def bronze_table(source: str) -> TableName:
     return TableName("bronze", source)
+
+
+CONTROL_TABLES: Final = (SOURCES, SIGNALS, NOTIFICATIONS, DEAD_LETTERS, CUTS)
+"""Control tables that commands without Spark read or write."""

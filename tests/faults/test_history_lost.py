@@ -22,8 +22,8 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
+from pipelines.jobs.offsets.position import show_offset
 from pipelines.jobs.operations.doctor import diagnose
-from pipelines.jobs.operations.status import show_offset
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import bronze_table
 from pipelines.source.mongod import EmbeddedMongod

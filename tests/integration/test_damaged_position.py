@@ -14,11 +14,11 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ResumePointLost, StrandlineError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.offsets.job import alter_offset, offset_history, reset_offset
+from pipelines.jobs.offsets.job import alter_offset, reset_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.offsets.position import offset_history, show_offset
 from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.operations.metrics import exposition
-from pipelines.jobs.operations.status import show_offset
 from pipelines.jobs.reconcile.job import run_reconcile
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import bronze_table

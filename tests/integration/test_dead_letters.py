@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture.oversize_events import reread_event_document
-from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, replay, show_dead_letter
+from pipelines.jobs.operations.dead_letter_replay import replay
+from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters, purge, show_dead_letter
 from pipelines.jobs.silver.job import run_silver
 from pipelines.source.client import AnyClient, Collection, find_collection
 from pipelines.source.stages import Selection

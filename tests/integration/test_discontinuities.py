@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.operations.dead_letters import replay
+from pipelines.jobs.operations.cuts import list_cuts
+from pipelines.jobs.operations.dead_letter_replay import replay
 from pipelines.jobs.operations.status import silver_status
-from pipelines.jobs.silver.cuts import list_cuts
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.gap import gaps_of
 from pipelines.model.table_schemas import bronze_table

@@ -30,7 +30,8 @@ from stream_reading import needs_failpoints
 
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.operations.status import show_offset, silver_status
+from pipelines.jobs.offsets.position import show_offset
+from pipelines.jobs.operations.status import silver_status
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import bronze_table
 from pipelines.silver.progress_index import ProgressIndex

@@ -15,8 +15,9 @@ from pipelines.bronze.offsets import committed
 from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
-from pipelines.jobs.offsets.job import alter_offset, offset_history
+from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.offsets.position import offset_history
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName

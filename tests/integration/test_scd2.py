@@ -18,9 +18,9 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.offsets.position import show_offset
+from pipelines.jobs.operations.cuts import list_cuts
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import show_offset
-from pipelines.jobs.silver.cuts import list_cuts
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.position import BEFORE_ALL, snapshot_position
 from pipelines.model.table_schemas import HISTORY_BOOKKEEPING

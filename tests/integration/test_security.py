@@ -18,8 +18,9 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import set_desired_state
+from pipelines.jobs.offsets.position import show_offset
 from pipelines.jobs.operations.sql import run_sql
-from pipelines.jobs.operations.status import show_offset, silver_status
+from pipelines.jobs.operations.status import silver_status
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import safe_name
 from pipelines.source.mongod import EmbeddedMongod

@@ -25,7 +25,7 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.offsets.position import show_offset
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.snapshot.send_signal import send_signal
 

@@ -8,8 +8,9 @@ import pytest
 from idle_lake import idle_copy
 
 from pipelines.io.increments import FeedLost, feed, inserted, is_readable
+from pipelines.io.table_store import VersionGone
 from pipelines.io.tables import Tables
-from pipelines.io.versions import VersionGone, with_fresh_versions
+from pipelines.io.versions import with_fresh_versions
 from pipelines.model.tables import Lake, TableName
 
 

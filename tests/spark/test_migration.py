@@ -18,7 +18,7 @@ from pipelines.control.cuts import cuts
 from pipelines.errors import ConfigurationError
 from pipelines.io import migration
 from pipelines.io.ddl import schema_of
-from pipelines.io.migration import refuse_newer_lake
+from pipelines.io.format_check import refuse_newer_lake
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.jobs.migration import describe_format, migrate

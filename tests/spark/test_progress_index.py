@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.control.cuts import open_cuts
+from pipelines.control.cut_publication import open_cuts
 from pipelines.control.sources import set_state
 from pipelines.errors import ContractError
 from pipelines.io.ddl import schema_of

@@ -18,14 +18,15 @@ from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.table_properties import PROPERTIES
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.control.cuts import Cut, open_cuts, publish
+from pipelines.control.cut_publication import open_cuts, publish
+from pipelines.control.cuts import Cut
 from pipelines.io.ddl import schema_of
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.job import run_maintain
-from pipelines.jobs.operations.status import show_offset
+from pipelines.jobs.offsets.position import show_offset
 from pipelines.model import table_schemas as C
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake, TableName

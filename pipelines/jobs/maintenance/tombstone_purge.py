@@ -13,7 +13,7 @@ from pipelines.bronze.gaps import standing_gaps
 from pipelines.bronze.lineage import restored_at
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.io.increments import inserted
-from pipelines.io.versions import VersionGone
+from pipelines.io.table_store import VersionGone
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.history import known_collections
 from pipelines.jobs.silver.table_names import table_of

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.gaps import commit_gap, commit_way_back, newest_position
-from pipelines.bronze.offsets import Committed, Ended, history, last_token
+from pipelines.bronze.offsets import Committed, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
@@ -73,18 +73,6 @@ class OffsetMove:
         what = "are captured again" if self.direction == "back" else "are skipped, and a gap is recorded"
         least = "at least " if self.events is not None and self.events >= _MAX_COUNT else ""
         return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
-
-
-def offset_history(ctx: JobContext, limit: int) -> list[Ended]:
-    """Return the newest *limit* committed offsets, newest first.
-
-    I/O: reads bronze.
-
-    Raises:
-        ConfigurationError: No batch of this source was ever committed.
-    """
-    required_offset(ctx)
-    return history(ctx.tables, bronze_table(ctx.settings.source.name), limit)
 
 
 def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.control.sources import SourceState, State, set_state
 from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import bronze_table
@@ -19,7 +19,7 @@ from pipelines.source.oplog import Oplog, OplogWindow
 _log = logging.getLogger("strandline.sources")
 
 
-def set_desired_state(ctx: JobContext, state: State, *, by: str, why: str | None, force: bool = False) -> SourceState:
+def set_desired_state(ctx: LakeContext, state: State, *, by: str, why: str | None, force: bool = False) -> SourceState:
     """Store the desired state of a source.
 
     I/O: reads the source and bronze; inserts one row into ``control.sources``, or none if the state is the same. A
@@ -39,7 +39,7 @@ def set_desired_state(ctx: JobContext, state: State, *, by: str, why: str | None
     return set_state(ctx.tables, name, state, by=by, why=why)
 
 
-def _refuse_if_history_expires_soon(ctx: JobContext) -> None:
+def _refuse_if_history_expires_soon(ctx: LakeContext) -> None:
     try:
         reach = oplog_reach(ctx, last_offset(ctx))
     except StrandlineError as error:
@@ -60,7 +60,7 @@ def _refuse_if_history_expires_soon(ctx: JobContext) -> None:
         )
 
 
-def last_offset(ctx: JobContext) -> Committed | None:
+def last_offset(ctx: LakeContext) -> Committed | None:
     """Return the last committed offset of the source. None: no batch was ever committed.
 
     I/O: reads bronze.
@@ -69,7 +69,7 @@ def last_offset(ctx: JobContext) -> Committed | None:
     return committed(ctx.tables, bronze) if ctx.tables.exists(bronze) else None
 
 
-def required_offset(ctx: JobContext) -> Committed:
+def required_offset(ctx: LakeContext) -> Committed:
     """Return the last committed offset of the source.
 
     I/O: reads bronze.
@@ -85,7 +85,7 @@ def required_offset(ctx: JobContext) -> Committed:
     return last
 
 
-def oplog_reach(ctx: JobContext, last: Committed | None) -> OplogWindow | None:
+def oplog_reach(ctx: LakeContext, last: Committed | None) -> OplogWindow | None:
     """Compare the source's history with the committed offset. None: no offset is committed.
 
     I/O: reads the source.

@@ -10,8 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets.position import Offset, show_offset
 from pipelines.jobs.operations.dead_letters import error_metrics
-from pipelines.jobs.operations.status import Offset, TableStatus, quarantined_rows, show_offset, silver_status
+from pipelines.jobs.operations.status import TableStatus, quarantined_rows, silver_status
 
 
 def exposition(ctx: JobContext) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pipelines.bronze.gaps import standing_gaps
-from pipelines.control.cuts import Cut, cuts, publish
+from pipelines.control.cut_publication import publish
+from pipelines.control.cuts import Cut
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState
@@ -91,23 +92,6 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
         return False
     commits = tables.commits_between(table, after, through)
     return commits is not None and all(commit.operation in _MAINTENANCE for commit in commits)
-
-
-def list_cuts(ctx: JobContext, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest *limit* cuts for display, newest first. I/O: reads ``control.cuts``."""
-    return [
-        {
-            "cut": cut.number,
-            "cluster_time": cut.cluster_time,
-            "position": cut.position,
-            "bronze_version": cut.bronze_version,
-            "exact": cut.exact,
-            "inexact_reasons": list(cut.inexact_reasons),
-            "tables": dict(cut.tables),
-            "published_at": cut.published_at,
-        }
-        for cut in cuts(ctx.tables, limit=limit)
-    ]
 
 
 def _inexact_reasons(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:

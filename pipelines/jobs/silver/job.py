@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pipelines.control.cuts import open_cuts
+from pipelines.control.cut_publication import open_cuts
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import schema_of

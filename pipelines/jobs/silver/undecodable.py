@@ -7,14 +7,18 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.control.dead_letters import DeadLetters
+from pipelines.control.dead_letters import IDENTITY, count_added
+from pipelines.io import metrics
+from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
 from pipelines.model.namespaces import Namespace
+from pipelines.model.table_schemas import DEAD_LETTERS, DEAD_LETTERS_DDL
 from pipelines.silver.poison import poisoned_documents
 
 
 def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> None:
     """I/O: writes a dead letter for each document of *state* that silver can store only as bytes. Idempotent."""
+    schema, identity = schema_of(DEAD_LETTERS_DDL), (F.coalesce(F.col(name), F.lit("")) for name in IDENTITY)
     found = poisoned_documents(state).withColumns(
         {
             "source": F.lit(ctx.settings.source.name),
@@ -25,6 +29,11 @@ def record_poison(ctx: JobContext, namespace: Namespace, state: DataFrame) -> No
             "collection_uuid": F.lit(None).cast("string"),
             "attempts": F.lit(1),
             "at": F.lit(datetime.now(UTC)),
+            "status": F.lit("open"),
+            "replayed_at": F.lit(None).cast("timestamp"),
         }
     )
-    DeadLetters(ctx.tables).add_rows(found)
+    found = found.withColumn("id", F.substring(F.sha2(F.concat_ws("\0", *identity), 256), 1, 16))
+    ctx.tables.create(DEAD_LETTERS, schema)
+    with metrics.LETTER_FAILURES.count_exceptions():
+        count_added(ctx.tables.insert_missing(DEAD_LETTERS, found.select(*schema.names), "id"))

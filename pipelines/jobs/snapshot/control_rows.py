@@ -6,14 +6,11 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import functions as F
-
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
-from pipelines.bronze.manifest_rows import manifest_row
+from pipelines.bronze.manifest_rows import control_rows, manifest_row
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.append_result import Appended
 from pipelines.jobs.snapshot.plan import Plan, is_paused
-from pipelines.model.timestamps import utc
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,8 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
 
     I/O: reads bronze.
     """
-    rows = writer.tables.read(writer.table).where((F.col("op") == "snapshot") & (F.col("snapshot_id") == snapshot_id))
-    found = rows.select("operation_type", "chunk", "after", "captured_at").orderBy("captured_at").collect()
+    rows = control_rows(writer.table).where(("snapshot_id", "=", snapshot_id))
+    found = writer.tables.query(rows.select("operation_type", "chunk", "after", "captured_at").order("captured_at"))
     plans = [row["after"] for row in found if row["operation_type"] == "plan"]
     if not plans:
         return None
@@ -47,7 +44,7 @@ def read_control_rows(writer: BronzeWriter, snapshot_id: str) -> StoredSnapshot 
         done={row["chunk"]: int(json.loads(row["after"]).get("documents", 0)) for row in finished},
         paused=is_paused(row_types),
         ended="completed" in row_types,
-        history=[(row["operation_type"], utc(row["captured_at"])) for row in found],
+        history=[(row["operation_type"], row["captured_at"]) for row in found],
     )
 
 

@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.capture_session import CaptureSession
 from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_error
 from pipelines.source.ranges import Range
+
+if TYPE_CHECKING:
+    from pipelines.jobs.capture_session import CaptureSession
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
 

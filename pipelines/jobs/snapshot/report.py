@@ -7,16 +7,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
-
+from pipelines.bronze.manifest_rows import control_rows
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.snapshot.plan import Plan, is_paused, paused_seconds
+from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
-from pipelines.model.timestamps import utc
 from pipelines.source.ranges import covers_all_ids
+
+_Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class CollectionCheck:
         return self.tiles and not self.missing and not self.stopped and self.documents == self.rows
 
 
-def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
+def list_snapshots(ctx: LakeContext) -> list[SnapshotState]:
     """Return all snapshots of the source, newest first.
 
     I/O: reads the snapshots' control rows in bronze.
@@ -74,7 +75,7 @@ def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
     Raises:
         ConfigurationError: Nothing has been captured from this source.
     """
-    by_id: dict[str, list[Row]] = defaultdict(list)
+    by_id: dict[str, list[_Row]] = defaultdict(list)
     for row in _control_rows(ctx):
         by_id[row["snapshot_id"]].append(row)
     planned = [(rows, plan) for rows in by_id.values() for plan in rows if plan["operation_type"] == "plan"]
@@ -82,7 +83,7 @@ def list_snapshots(ctx: JobContext) -> list[SnapshotState]:
     return [_state(rows, plan, newest=number == 0) for number, (rows, plan) in enumerate(planned)]
 
 
-def verify_snapshot(ctx: JobContext, snapshot_id: str | None = None) -> list[CollectionCheck]:
+def verify_snapshot(ctx: LakeContext, snapshot_id: str | None = None) -> list[CollectionCheck]:
     """Check the certificate of a snapshot, one result per collection.
 
     I/O: reads the snapshot's control rows and counts its READ rows in bronze.
@@ -98,14 +99,13 @@ def verify_snapshot(ctx: JobContext, snapshot_id: str | None = None) -> list[Col
     if wanted not in {state.snapshot_id for state in known}:
         raise ConfigurationError(f"there is no snapshot {wanted or 'yet'}", next_step="strandline snapshot list")
     control = [row for row in _control_rows(ctx) if row["snapshot_id"] == wanted]
-    reads = ctx.tables.read(bronze_table(ctx.settings.source.name)).where(
-        (F.col("snapshot_id") == wanted) & (F.col("op") == "r")
-    )
-    rows = {row["chunk"]: row["count"] for row in reads.groupBy("chunk").count().collect()}
+    reads = Query(bronze_table(ctx.settings.source.name)).where(("snapshot_id", "=", wanted), ("op", "=", "r"))
+    counted = ctx.tables.query(reads.group("chunk").aggregate(rows=("count", "op")))
+    rows = {row["chunk"]: row["rows"] for row in counted}
     return check_certificate(control, rows)
 
 
-def check_certificate(control: Sequence[Row], rows: dict[int, int]) -> list[CollectionCheck]:
+def check_certificate(control: Sequence[_Row], rows: dict[int, int]) -> list[CollectionCheck]:
     """Compare the plan and the manifests of a snapshot with its rows in bronze, by collection. Pure.
 
     Args:
@@ -138,21 +138,19 @@ def check_certificate(control: Sequence[Row], rows: dict[int, int]) -> list[Coll
     return results
 
 
-def _control_rows(ctx: JobContext) -> list[Row]:
+def _control_rows(ctx: LakeContext) -> list[_Row]:
     bronze = bronze_table(ctx.settings.source.name)
     if not ctx.tables.exists(bronze):
         raise ConfigurationError(
             f"source {ctx.settings.source.name} has no snapshots yet", next_step="strandline capture --once"
         )
-    rows = ctx.tables.read(bronze).where((F.col("op") == "snapshot") & F.col("snapshot_id").isNotNull())
-    return rows.select("snapshot_id", "operation_type", "chunk", "after", "captured_at").collect()
+    columns = ("snapshot_id", "operation_type", "chunk", "after", "captured_at")
+    return ctx.tables.query(control_rows(bronze).select(*columns))
 
 
-def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
+def _state(rows: Sequence[_Row], planned: _Row, *, newest: bool) -> SnapshotState:
     plan = Plan.from_json(planned["after"])
-    history = [
-        (row["operation_type"], utc(row["captured_at"])) for row in sorted(rows, key=lambda row: row["captured_at"])
-    ]
+    history = [(row["operation_type"], row["captured_at"]) for row in sorted(rows, key=lambda row: row["captured_at"])]
     row_types = [kind for kind, _ in history]
     unfinished = "paused" if is_paused(row_types) else "running"
     ended = next((kind for kind in ("completed", "stopped") if kind in row_types), None)
@@ -162,8 +160,8 @@ def _state(rows: Sequence[Row], planned: Row, *, newest: bool) -> SnapshotState:
         snapshot_id=planned["snapshot_id"],
         kind=plan.kind,
         state=ended or (unfinished if newest else "replaced"),
-        begun_at=utc(planned["captured_at"]),
-        completed_at=utc(completed),
+        begun_at=planned["captured_at"],
+        completed_at=completed,
         collections=len(plan.collections),
         chunks=len(plan.chunks),
         landed=len(landed),

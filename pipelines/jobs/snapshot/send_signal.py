@@ -10,11 +10,11 @@ from typing import Any
 
 from pipelines.control.signal_inbox import send
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.model.signal import RejectedSignal, Signal, parse_signal
 
 
-def send_signal(ctx: JobContext, kind: str, data: Mapping[str, Any], *, by: str) -> Signal:
+def send_signal(ctx: LakeContext, kind: str, data: Mapping[str, Any], *, by: str) -> Signal:
     """Send a signal, and return it.
 
     I/O: inserts one row into ``control.signals``.

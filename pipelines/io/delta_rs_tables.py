@@ -1,0 +1,172 @@
+"""Tables of a lake in a folder of this machine, through delta-rs: no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from pipelines.errors import RetriableError, one_line
+from pipelines.io.table_store import VersionGone
+from pipelines.model.lake_format import STAMP, current_names, refuse_newer
+from pipelines.model.query import DATAFUSION, Condition, Query
+from pipelines.model.tables import Lake, TableName
+
+R = TypeVar("R")
+
+_ATTEMPTS: Final = 20
+_AT_ONCE: Final = CommitProperties(max_commit_retries=0)
+"""A commit fails if another one came after the version that was read."""
+_READABLE: Final = frozenset({"changeDataFeed", "appendOnly", "invariants", "domainMetadata", "clustering"})
+_WRITABLE: Final = frozenset({"changeDataFeed", "appendOnly", "invariants"})
+
+
+@dataclass(frozen=True)
+class DeltaRsTables:
+    """`TableStore` on a folder of this machine. Every call opens the table: a few milliseconds."""
+
+    lake: Lake
+
+    def exists(self, table: TableName) -> bool:
+        return DeltaTable.is_deltatable(self.lake.path(table))
+
+    def can_use(self, bronze: TableName, control: Sequence[TableName]) -> bool:
+        """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, as far as they are there."""
+        return all(
+            _features(self._opened(table)) <= (_READABLE if table == bronze else _WRITABLE)
+            for table in (bronze, *control)
+            if self.exists(table)
+        )
+
+    def columns(self, table: TableName) -> list[str]:
+        return [field.name for field in self._opened(table).schema().fields]
+
+    def version(self, table: TableName) -> int:
+        return int(self._opened(table).version())
+
+    def properties(self, table: TableName) -> dict[str, str]:
+        return current_names(dict(self._opened(table).metadata().configuration))
+
+    def query(self, query: Query) -> list[dict[str, Any]]:
+        try:
+            return _result(self._opened(query.table, query.version), query)
+        except DeltaError as error:
+            if query.version is None:
+                raise _no_answer(query.table, error) from error
+            raise VersionGone(
+                f"version {query.version} of {query.table} cannot be read", next_step="choose a newer version"
+            ) from error
+
+    def insert_rows(
+        self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
+    ) -> int:
+        self._create(table, ddl, comment)
+        if not rows:
+            return 0
+
+        def insert() -> int:
+            opened = self._opened(table)
+            refuse_newer(table, opened.metadata().configuration)
+            schema = pa.schema(opened.schema().to_arrow())
+            known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
+            missing = [row for row in rows if tuple(row[name] for name in key) not in known]
+            if missing:
+                new = pa.Table.from_pylist([dict(row) for row in missing], schema=schema)
+                write_deltalake(opened, new, mode="append", commit_properties=_AT_ONCE)
+            return len(missing)
+
+        return _unless_overtaken(table, insert)
+
+    def _keys(self, opened: DeltaTable, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the keys of *opened* that may be keys of *rows*."""
+        among = [(name, "in", {row[name] for row in rows}) for name in key]
+        query = Query(TableName("control", "t")).select(*key).where(*among)
+        return _result(opened, query)
+
+    def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
+        sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}
+        where = DATAFUSION.where((condition,) for condition in conditions)
+
+        def update() -> None:
+            self._opened(table).update(updates=sql, predicate=where, commit_properties=_AT_ONCE)
+
+        _unless_overtaken(table, update)
+
+    def delete_rows(self, table: TableName, *conditions: Condition) -> int:
+        where = DATAFUSION.where((condition,) for condition in conditions)
+
+        def delete() -> int:
+            return int(self._opened(table).delete(where, commit_properties=_AT_ONCE)["num_deleted_rows"])
+
+        return _unless_overtaken(table, delete)
+
+    def _create(self, table: TableName, ddl: str, comment: str) -> None:
+        """I/O: creates *table* if it is missing, with this release's format."""
+        path = self.lake.path(table)
+        if DeltaTable.is_deltatable(path):
+            return
+        from pipelines.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
+
+        try:
+            DeltaTable.create(
+                path,
+                delta_schema(ddl),
+                description=comment or None,
+                configuration=STAMP,
+                raise_if_key_not_exists=False,
+            )
+        except DeltaError as error:
+            if not DeltaTable.is_deltatable(path):  # otherwise another process has created it
+                raise _no_answer(table, error) from error
+
+    def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
+        try:
+            return DeltaTable(self.lake.path(table), version=version)
+        except DeltaError as error:
+            if version is not None:
+                raise
+            raise _no_answer(table, error) from error
+
+
+def _result(opened: DeltaTable, query: Query) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pa.table(
+        QueryBuilder().register("t", opened).execute(query.sql(DATAFUSION, "t")).read_all()
+    ).to_pylist()
+    return rows
+
+
+def _features(opened: DeltaTable) -> frozenset[str]:
+    """Return the features of a table's protocol. An old protocol with column mapping names none."""
+    protocol = opened.protocol()
+    named = frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
+    return named | ({"columnMapping"} if protocol.min_reader_version == 2 else set())
+
+
+def _unless_overtaken(table: TableName, commit: Callable[[], R]) -> R:
+    """Return the result of *commit*. Repeat it if another commit came in between.
+
+    Raises:
+        RetriableError: Other commits came in between every time, or the table cannot be written.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(CommitFailedError),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random(0, 0.1),
+        reraise=True,
+    )
+    try:
+        return attempts(commit)
+    except (DeltaError, OSError) as error:
+        raise _no_answer(table, error) from error
+
+
+def _no_answer(table: TableName, error: Exception) -> RetriableError:
+    return RetriableError(
+        f"{table} cannot be read or written ({one_line(error)})",
+        next_step="strandline doctor shows where the lake is; then repeat the command",
+    )

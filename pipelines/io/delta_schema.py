@@ -1,0 +1,47 @@
+"""Schema of a Delta table from DDL text, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import sqlglot
+from deltalake import Schema
+from sqlglot import exp
+
+_TYPES: Final = {
+    "BIGINT": "long",
+    "INT": "integer",
+    "BOOLEAN": "boolean",
+    "TEXT": "string",
+    "VARBINARY": "binary",
+    "BINARY": "binary",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMP": "timestamp",
+    "DATE": "date",
+}
+"""Delta's names by sqlglot's names of types."""
+
+
+def delta_schema(ddl: str) -> Schema:
+    """Return the schema that *ddl* (columns, separated by commas) describes. Comments are kept."""
+    one_quote = ddl.replace("''", "\\'")  # sqlglot's Spark knows the backslash only
+    statement = sqlglot.parse_one(f"CREATE TABLE t ({one_quote})", read="databricks")
+    fields = [_field(column) for column in statement.this.expressions]
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+
+
+def _field(column: exp.ColumnDef) -> dict[str, Any]:
+    comment = next(
+        (each.kind for each in column.constraints if isinstance(each.kind, exp.CommentColumnConstraint)), None
+    )
+    metadata = {} if comment is None else {"comment": comment.this.this}
+    return {"name": column.name, "type": _type(column.kind), "nullable": True, "metadata": metadata}
+
+
+def _type(kind: Any) -> Any:
+    if kind.is_type("struct"):
+        return {"type": "struct", "fields": [_field(column) for column in kind.expressions]}
+    if kind.is_type("array"):
+        return {"type": "array", "elementType": _type(kind.expressions[0]), "containsNull": True}
+    return _TYPES[kind.this.name]

@@ -1,0 +1,73 @@
+"""Few rows of a table through Spark: the part of `TableStore` that reads and writes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from pipelines.io.conflicts import retrying
+from pipelines.io.ddl import schema_of
+from pipelines.io.versions import reading_version
+from pipelines.model.query import SPARK, Condition, Query
+from pipelines.model.tables import TableName, quoted
+from pipelines.model.timestamps import utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipelines.io.tables import Tables
+
+
+class SparkRows:
+    """Base of `Tables`, which has the other methods."""
+
+    @property
+    def _tables(self) -> Tables:
+        return cast("Tables", self)
+
+    def columns(self, table: TableName) -> list[str]:
+        return self._tables.read(table).columns
+
+    def query(self, query: Query) -> list[dict[str, Any]]:
+        table, version = self._tables.lake.sql(query.table), query.version
+        source = table if version is None else f"{table} VERSION AS OF {version:d}"
+        with reading_version(f"version {version} of {query.table}") if version is not None else nullcontext():
+            found = self._tables.spark.sql(query.sql(SPARK, source)).collect()
+        return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in found]
+
+    def insert_rows(
+        self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
+    ) -> int:
+        schema = schema_of(ddl)
+        self._tables.create(table, schema, comment=comment)
+        if not rows:
+            return 0
+        values = [tuple(row[name] for name in schema.names) for row in rows]
+        return self.insert_missing(table, self._tables.spark.createDataFrame(values, schema), *key)
+
+    def insert_missing(self, table: TableName, rows: DataFrame, *key: str) -> int:
+        """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
+
+        Args:
+            rows: Unique by *key*.
+            key: One or more columns, not null.
+        """
+        on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in key)
+        return retrying()(self._tables.merge(table, rows, on).insert_all().execute).inserted
+
+    def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
+        changes = ", ".join(f"{quoted(name)} = {SPARK.value(value)}" for name, value in values.items())
+        where = SPARK.where((condition,) for condition in conditions)
+        self._tables.spark.sql(f"UPDATE {self._tables.lake.sql(table)} SET {changes} WHERE {where}")
+
+    def delete_rows(self, table: TableName, *conditions: Condition) -> int:
+        return self._tables.delete(table, SPARK.where((condition,) for condition in conditions))
+
+
+def _plain(value: Any) -> Any:
+    """Return a time in UTC, and bytes. Spark returns times without a zone, and mutable bytes."""
+    if isinstance(value, datetime):
+        return utc(value)
+    return bytes(value) if isinstance(value, bytearray) else value

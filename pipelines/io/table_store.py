@@ -1,0 +1,65 @@
+"""Port to the tables of a lake, for capture and for the commands of operators. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pipelines.errors import RetriableError
+from pipelines.model.query import Condition, Query
+from pipelines.model.tables import Lake, TableName
+
+
+class VersionGone(RetriableError):
+    """A version can no longer be read: it is older than the table's log or ``delta.deletedFileRetentionDuration``.
+
+    Nothing was written. Reading the newest version succeeds.
+    """
+
+
+class TableStore(Protocol):
+    """Tables of a lake with few rows, and queries with few results.
+
+    `Tables` implements it with Spark, `DeltaRsTables` with delta-rs. Each sees the other's commits at once.
+    """
+
+    @property
+    def lake(self) -> Lake: ...
+
+    def exists(self, table: TableName) -> bool:
+        """I/O: returns True if there is a table."""
+
+    def version(self, table: TableName) -> int:
+        """I/O: newest version of *table*."""
+
+    def properties(self, table: TableName) -> dict[str, str]:
+        """I/O: table properties under their present names."""
+
+    def columns(self, table: TableName) -> list[str]:
+        """I/O: names of the table's columns."""
+
+    def query(self, query: Query) -> list[dict[str, Any]]:
+        """I/O: result of *query*, one dictionary per row. Times are UTC.
+
+        Raises:
+            VersionGone: The query names a version that can no longer be read.
+        """
+
+    def insert_rows(
+        self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
+    ) -> int:
+        """I/O: one commit with the *rows* whose *key* is not in the table. Returns their number. Idempotent.
+
+        Creates the table if it is missing.
+
+        Args:
+            ddl: Columns of the table.
+            rows: Unique by *key*. They have all columns.
+            key: One or more columns, not null.
+        """
+
+    def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
+        """I/O: one commit that sets *values* in the rows for which all *conditions* hold. None if no row matches."""
+
+    def delete_rows(self, table: TableName, *conditions: Condition) -> int:
+        """I/O: one commit that deletes the rows for which all *conditions* hold. Returns their number."""

@@ -1,0 +1,64 @@
+"""Context of commands that need no Spark: settings, and the tables of the lake through delta-rs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.format_check import refuse_newer_lake
+from pipelines.io.table_store import TableStore
+from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
+from pipelines.model.tables import Lake
+from pipelines.settings.configuration import Settings
+
+_HADOOP_CONF: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
+"""Environment variables of a Spark whose files may name another file system than this machine's."""
+
+
+class LakeContext(Protocol):
+    """Settings and tables of one process. `JobContext` has a Spark session, too."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def tables(self) -> TableStore: ...
+
+
+@dataclass(frozen=True)
+class FolderContext:
+    """Context of a lake in a folder of this machine, without Spark."""
+
+    settings: Settings
+    tables: DeltaRsTables
+
+
+def open_folder(settings: Settings) -> FolderContext | None:
+    """Open the lake without Spark. None: it is not in a folder of this machine, or a table has features of Spark's.
+
+    I/O: reads the protocols of bronze and the control tables.
+
+    Raises:
+        ConfigurationError: A newer release has written the lake.
+    """
+    folder, bronze = folder_here(settings), bronze_table(settings.source.name)
+    if folder is None or not (tables := DeltaRsTables(folder)).can_use(bronze, CONTROL_TABLES):
+        return None
+    refuse_newer_lake(tables, bronze)
+    return FolderContext(settings, tables)
+
+
+def folder_here(settings: Settings) -> Lake | None:
+    """Return the lake as a folder of this machine. None: it is in a catalog or in another file system. Pure.
+
+    A folder counts only if Spark sees the same one: with a local master, and no setting of another file system.
+    """
+    lake, spark = settings.lake_location, settings.spark
+    root = (lake.root or "lake").removeprefix("file://") if lake.by_path else ""
+    elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _HADOOP_CONF)
+    here = replace(lake, root=root)
+    is_here = lake.by_path and not here.in_object_store and (spark.master or "").startswith("local")
+    return None if elsewhere or not is_here else replace(lake, root=str(Path(root).absolute()))
