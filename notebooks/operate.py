@@ -103,7 +103,7 @@ pd.Series(quarantined_rows(ctx), name="rows in quarantine", dtype="int64").to_fr
 
 # COMMAND ----------
 
-docs_page(ctx)
+docs_page(ctx.settings)
 
 # COMMAND ----------
 

@@ -20,10 +20,10 @@ from pipelines.bronze.engine import Reader, SparkEngine, TransactionId
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
+from pipelines.io.checkpoint import CheckpointWriter, checkpoint_interval
 from pipelines.io.delta_log import DeltaLog, require_known_features
 from pipelines.io.parquet_file import DataFile
 
-_DELTAS_INTERVAL = 10
 _WRITTEN_HERE = 2_000
 """Maximum events of a batch that this process writes itself: faster than sending them to a worker."""
 
@@ -40,14 +40,12 @@ class NativeEngine:
     """Appends for several threads. Must be closed.
 
     Args:
-        spark: Makes each commit that writes a checkpoint.
         workers: Worker processes. They end with this process.
     """
 
-    spark: SparkEngine
     log: DeltaLog
+    checkpoints: CheckpointWriter
     workers: ProcessPoolExecutor
-    checkpoint_interval: int
     _committing: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
@@ -61,25 +59,21 @@ class NativeEngine:
             ConfigurationError: The table is not in a folder of this machine, or needs other writer features.
         """
         log = _log_of(spark, version)
-        interval = int(spark.tables.properties(spark.table).get("delta.checkpointInterval", _DELTAS_INTERVAL))
+        interval = checkpoint_interval(spark.tables.properties(spark.table))
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
-        return NativeEngine(spark, log, pool, interval)
+        return NativeEngine(log, CheckpointWriter(log.folder, interval), pool)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
-        def written() -> DataFile:
-            if len(batch.events) <= _WRITTEN_HERE:
-                return write_batch(self.log.folder, batch)
-            return self._worked(write_batch, self.log.folder, batch)
-
-        return self._append(written, once, lambda: self.spark.append_batch(batch, once))
+        if len(batch.events) <= _WRITTEN_HERE:
+            return self._commit(write_batch(self.log.folder, batch), once)
+        return self._commit(self._worked(write_batch, self.log.folder, batch), once)
 
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
-        return self._append(lambda: write_rows(self.log.folder, rows), once, lambda: self.spark.append_rows(rows, once))
+        return self._commit(write_rows(self.log.folder, rows), once)
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
-        # Never through Spark: the stream would wait for the read. A checkpoint that is due waits for a later commit.
         try:
             file = self._worked(write_read, self.log.folder, read)
         except (RetriableError, ConfigurationError):  # no answer or a refusal of the source, or the worker is gone
@@ -98,18 +92,11 @@ class NativeEngine:
                 next_step="strandline capture",
             ) from None
 
-    def _append(
-        self, written: Callable[[], DataFile], once: TransactionId, by_spark: Callable[[], Appended | AlreadyAppended]
-    ) -> Appended | AlreadyAppended:
-        with self._committing:
-            self.log.follow()
-            if (self.log.version + 1) % self.checkpoint_interval == 0:  # Delta writes a checkpoint after this commit
-                return by_spark()
-        return self._commit(written(), once)
-
     def _commit(self, file: DataFile, once: TransactionId) -> Appended | AlreadyAppended:
         with self._committing:
-            return self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+            landed = self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
+            self.checkpoints.write_if_due(self.log.version)
+            return landed
 
     def alone(self) -> AbstractContextManager[object]:
         return self._committing
@@ -117,6 +104,7 @@ class NativeEngine:
     def close(self) -> None:
         """Raise WriterEnded if the last commit was replaced."""
         self.workers.shutdown(cancel_futures=True)
+        self.checkpoints.close()
         self.log.check()
 
 

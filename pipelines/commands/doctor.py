@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from pipelines.commands.terminal import open_pipeline, print_record
+from pipelines.commands.terminal import lake_settings, open_briefly, print_record
+from pipelines.errors import ConfigurationError
 
 
-def doctor(context: typer.Context) -> None:
+def doctor(
+    context: typer.Context,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Do not start Spark. Only for a lake in a folder of this machine.")
+    ] = False,
+) -> None:
     """Check source, position, lake and configuration. Nothing is written."""
+    from pipelines.jobs.lake_context import open_without_spark
     from pipelines.jobs.operations.doctor import diagnose
 
-    print_record(diagnose(open_pipeline(context)))
+    if not no_spark:
+        print_record(diagnose(open_briefly(context)))
+        return
+    folder = open_without_spark(lake_settings(context))
+    if folder is None:
+        raise ConfigurationError(
+            "--no-spark needs a lake in a folder of this machine, a local spark.master, no other Spark in the"
+            " environment (SPARK_HOME, HADOOP_CONF_DIR), and tables that delta-rs can read",
+            next_step="strandline doctor",
+        )
+    print_record(diagnose(folder))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.commands.terminal import open_pipeline
+from pipelines.commands.terminal import open_briefly
 
 
 def metrics(context: typer.Context) -> None:
     """Print the figures of `status` in Prometheus' text format."""
     from pipelines.jobs.operations.metrics import exposition
 
-    typer.echo(exposition(open_pipeline(context)), nl=False)
+    typer.echo(exposition(open_briefly(context)), nl=False)

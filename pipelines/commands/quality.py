@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
+from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows, settings_of
 from pipelines.errors import ConfigurationError
 
 quality = typer.Typer(name="quality", help="Data quality: expectations, quarantine, Data Docs.", no_args_is_help=True)
@@ -63,7 +63,7 @@ def docs(
     """Print the path of the Data Docs."""
     from pipelines.jobs.operations.status import docs_page
 
-    page = docs_page(open_pipeline(context))
+    page = docs_page(settings_of(context))
     if page is None:
         raise ConfigurationError("no page has been written yet", next_step="strandline quality run")
     out.print(str(page), soft_wrap=True, highlight=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_pipeline, print_rows
+from pipelines.commands.terminal import AsJson, open_briefly, open_lake_only, print_rows
 
 schema = typer.Typer(name="schema", help="The columns of silver tables, and their changes.", no_args_is_help=True)
 Table = Annotated[
@@ -20,7 +20,7 @@ def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -
     """List the columns from documents and declarations, with their types."""
     from pipelines.jobs.operations.status import silver_columns
 
-    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_pipeline(context))]
+    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_briefly(context))]
     print_rows([column for column in columns if table in (None, column["table"])], as_json=as_json)
 
 
@@ -32,6 +32,6 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List added and widened columns, newest first: type before and after, and the bronze version that caused it."""
-    from pipelines.jobs.operations.status import schema_history
+    from pipelines.jobs.operations.schema_changes import schema_history
 
-    print_rows(schema_history(open_pipeline(context), table, limit=limit), as_json=as_json)
+    print_rows(schema_history(open_lake_only(context), table, limit=limit), as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.commands.offsets import By, Why
-from pipelines.commands.terminal import open_lake_only, open_pipeline, out
+from pipelines.commands.terminal import open_briefly, open_lake_only, out
 
 if TYPE_CHECKING:
     from pipelines.control.sources import SourceState
@@ -40,7 +40,7 @@ def delete(context: typer.Context, by: By, why: Why = None, yes: Yes = False) ->
     """Drop the bronze and silver tables of a stopped source. Gold, control rows and MongoDB stay."""
     from pipelines.jobs.maintenance.delete_source import delete_source
 
-    for table in delete_source(open_pipeline(context), by=by, why=why, dry_run=not yes):
+    for table in delete_source(open_briefly(context), by=by, why=why, dry_run=not yes):
         out.print(f"{'dropped' if yes else 'would be dropped'}: {table}", highlight=False, markup=False)
     if not yes:
         out.print("nothing was dropped → add --yes")

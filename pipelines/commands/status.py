@@ -13,7 +13,16 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from pipelines.commands.terminal import AsJson, as_lines, as_table, open_pipeline, out, print_json, stop_on_signal
+from pipelines.commands.terminal import (
+    AsJson,
+    as_lines,
+    as_table,
+    open_briefly,
+    open_pipeline,
+    out,
+    print_json,
+    stop_on_signal,
+)
 from pipelines.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -68,7 +77,7 @@ def status(
 ) -> None:
     """Show the position and lag of bronze, and the state of every silver table."""
     stop = stop_on_signal() if watch else threading.Event()
-    ctx = open_pipeline(context)
+    ctx = open_pipeline(context) if watch else open_briefly(context)
     if watch:
         show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
     elif as_json:
@@ -106,7 +115,7 @@ def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
     from pipelines.jobs.operations.dead_letters import error_metrics
     from pipelines.jobs.operations.status import docs_page, quarantined_rows, silver_status
 
-    held, pages = quarantined_rows(ctx), docs_page(ctx)
+    held, pages = quarantined_rows(ctx), docs_page(ctx.settings)
     return Look(
         at=datetime.now(UTC),
         offset=asdict(show_offset(ctx)),

@@ -70,16 +70,25 @@ def open_pipeline(context: typer.Context) -> JobContext:
     return open_context(lake_settings(context))
 
 
-def open_lake_only(context: typer.Context) -> LakeContext:
-    """I/O: reads the configuration. Starts Spark only if the lake is not in a folder of this machine."""
-    from pipelines.jobs.lake_context import open_folder
-
-    settings = lake_settings(context)
-    if (folder := open_folder(settings)) is not None:
-        return folder
+def open_briefly(context: typer.Context) -> JobContext:
+    """I/O: as `open_pipeline`, for a command of a few queries: its JVM uses its first compiler (C1) only."""
+    from pipelines.io.session import SHORT_LIVED
     from pipelines.jobs.context import open_context
 
-    return open_context(settings)
+    return open_context(lake_settings(context), java_options=SHORT_LIVED)
+
+
+def open_lake_only(context: typer.Context) -> LakeContext:
+    """I/O: reads the configuration. Starts Spark only if the lake cannot be opened without it."""
+    from pipelines.jobs.lake_context import open_without_spark
+
+    settings = lake_settings(context)
+    if (folder := open_without_spark(settings)) is not None:
+        return folder
+    from pipelines.io.session import SHORT_LIVED
+    from pipelines.jobs.context import open_context
+
+    return open_context(settings, java_options=SHORT_LIVED)
 
 
 def print_json(value: Any) -> None:

@@ -134,3 +134,8 @@ class LogFolder:
             if actions is None:
                 return
             yield Commit.of_actions(version, actions)
+
+
+def names_in_folder(folder: Path) -> list[str]:
+    """I/O: names of the Delta tables in a *folder* of this machine, which may be missing."""
+    return [entry.name for entry in folder.iterdir() if (entry / "_delta_log").is_dir()] if folder.is_dir() else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalak
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from pipelines.errors import RetriableError, one_line
+from pipelines.errors import RetriableError, StrandlineError, one_line
+from pipelines.io.commits import names_in_folder
 from pipelines.io.table_store import VersionGone
 from pipelines.model.lake_format import STAMP, current_names, refuse_newer
 from pipelines.model.query import DATAFUSION, Condition, Query
@@ -20,10 +22,10 @@ from pipelines.model.tables import Lake, TableName
 R = TypeVar("R")
 
 _ATTEMPTS: Final = 20
-_AT_ONCE: Final = CommitProperties(max_commit_retries=0)
+_NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
-_READABLE: Final = frozenset({"changeDataFeed", "appendOnly", "invariants", "domainMetadata", "clustering"})
-_WRITABLE: Final = frozenset({"changeDataFeed", "appendOnly", "invariants"})
+_READABLE_FEATURES: Final = frozenset({"changeDataFeed", "appendOnly", "invariants", "domainMetadata", "clustering"})
+_WRITABLE_FEATURES: Final = frozenset({"changeDataFeed", "appendOnly", "invariants"})
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,20 @@ class DeltaRsTables:
     def exists(self, table: TableName) -> bool:
         return DeltaTable.is_deltatable(self.lake.path(table))
 
+    def names(self, layer: str) -> list[TableName]:
+        found = names_in_folder(Path(self.lake.folder(layer)))
+        return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal
+
     def can_use(self, bronze: TableName, control: Sequence[TableName]) -> bool:
-        """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, as far as they are there."""
-        return all(
-            _features(self._opened(table)) <= (_READABLE if table == bronze else _WRITABLE)
-            for table in (bronze, *control)
-            if self.exists(table)
-        )
+        """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, if these tables exist."""
+        try:
+            return all(
+                _features(self._opened(table)) <= (_READABLE_FEATURES if table == bronze else _WRITABLE_FEATURES)
+                for table in (bronze, *control)
+                if self.exists(table)
+            )
+        except RetriableError:  # delta-rs cannot even open it: Spark says what is wrong, if anything is
+            return False
 
     def columns(self, table: TableName) -> list[str]:
         return [field.name for field in self._opened(table).schema().fields]
@@ -55,9 +64,11 @@ class DeltaRsTables:
     def query(self, query: Query) -> list[dict[str, Any]]:
         try:
             return _result(self._opened(query.table, query.version), query)
-        except DeltaError as error:
+        except StrandlineError:
+            raise
+        except Exception as error:  # the library raises a bare Exception for a file that it cannot read
             if query.version is None:
-                raise _no_answer(query.table, error) from error
+                raise _table_error(query.table, error) from error
             raise VersionGone(
                 f"version {query.version} of {query.table} cannot be read", next_step="choose a newer version"
             ) from error
@@ -77,10 +88,10 @@ class DeltaRsTables:
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
             if missing:
                 new = pa.Table.from_pylist([dict(row) for row in missing], schema=schema)
-                write_deltalake(opened, new, mode="append", commit_properties=_AT_ONCE)
+                write_deltalake(opened, new, mode="append", commit_properties=_NO_COMMIT_RETRY)
             return len(missing)
 
-        return _unless_overtaken(table, insert)
+        return _retry_on_conflict(table, insert)
 
     def _keys(self, opened: DeltaTable, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the keys of *opened* that may be keys of *rows*."""
@@ -93,17 +104,17 @@ class DeltaRsTables:
         where = DATAFUSION.where((condition,) for condition in conditions)
 
         def update() -> None:
-            self._opened(table).update(updates=sql, predicate=where, commit_properties=_AT_ONCE)
+            self._opened(table).update(updates=sql, predicate=where, commit_properties=_NO_COMMIT_RETRY)
 
-        _unless_overtaken(table, update)
+        _retry_on_conflict(table, update)
 
     def delete_rows(self, table: TableName, *conditions: Condition) -> int:
         where = DATAFUSION.where((condition,) for condition in conditions)
 
         def delete() -> int:
-            return int(self._opened(table).delete(where, commit_properties=_AT_ONCE)["num_deleted_rows"])
+            return int(self._opened(table).delete(where, commit_properties=_NO_COMMIT_RETRY)["num_deleted_rows"])
 
-        return _unless_overtaken(table, delete)
+        return _retry_on_conflict(table, delete)
 
     def _create(self, table: TableName, ddl: str, comment: str) -> None:
         """I/O: creates *table* if it is missing, with this release's format."""
@@ -122,7 +133,7 @@ class DeltaRsTables:
             )
         except DeltaError as error:
             if not DeltaTable.is_deltatable(path):  # otherwise another process has created it
-                raise _no_answer(table, error) from error
+                raise _table_error(table, error) from error
 
     def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
         try:
@@ -130,7 +141,7 @@ class DeltaRsTables:
         except DeltaError as error:
             if version is not None:
                 raise
-            raise _no_answer(table, error) from error
+            raise _table_error(table, error) from error
 
 
 def _result(opened: DeltaTable, query: Query) -> list[dict[str, Any]]:
@@ -141,17 +152,18 @@ def _result(opened: DeltaTable, query: Query) -> list[dict[str, Any]]:
 
 
 def _features(opened: DeltaTable) -> frozenset[str]:
-    """Return the features of a table's protocol. An old protocol with column mapping names none."""
+    """Return the features of a table's protocol. An old protocol names none, and may mean column mapping."""
     protocol = opened.protocol()
     named = frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
-    return named | ({"columnMapping"} if protocol.min_reader_version == 2 else set())
+    may_be_mapped = protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6)
+    return named | ({"columnMapping"} if may_be_mapped else set())
 
 
-def _unless_overtaken(table: TableName, commit: Callable[[], R]) -> R:
-    """Return the result of *commit*. Repeat it if another commit came in between.
+def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
+    """Return the result of *commit*. Repeat it if another commit came first.
 
     Raises:
-        RetriableError: Other commits came in between every time, or the table cannot be written.
+        RetriableError: Other commits came first every time, or the table cannot be read or written.
     """
     attempts = Retrying(
         retry=retry_if_exception_type(CommitFailedError),
@@ -161,12 +173,14 @@ def _unless_overtaken(table: TableName, commit: Callable[[], R]) -> R:
     )
     try:
         return attempts(commit)
-    except (DeltaError, OSError) as error:
-        raise _no_answer(table, error) from error
+    except StrandlineError:
+        raise
+    except Exception as error:  # as in `query`
+        raise _table_error(table, error) from error
 
 
-def _no_answer(table: TableName, error: Exception) -> RetriableError:
+def _table_error(table: TableName, error: Exception) -> RetriableError:
     return RetriableError(
         f"{table} cannot be read or written ({one_line(error)})",
-        next_step="strandline doctor shows where the lake is; then repeat the command",
+        next_step="check the lake's folder and its permissions, then repeat the command",
     )

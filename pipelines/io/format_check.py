@@ -1,11 +1,12 @@
-"""Check that no newer release has written a lake. No Spark."""
+"""Format of a lake: tables of an older or a newer release. No Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pipelines.io.table_store import TableStore
-from pipelines.model.lake_format import refuse_newer
+from pipelines.model.lake_format import FORMAT, format_of, is_ours, pending, refuse_newer, renames
 from pipelines.model.tables import TableName
 
 FIRST: Final = TableName("control", "cuts")
@@ -17,3 +18,29 @@ def refuse_newer_lake(tables: TableStore, bronze: TableName) -> None:
     for table in (FIRST, bronze):
         if tables.exists(table):
             refuse_newer(table, tables.properties(table))
+
+
+def older_tables(tables: TableStore, bronze: TableName) -> Iterator[tuple[TableName, int]]:
+    """I/O: yields each table of an older format with its format, in the order of migration.
+
+    Bronze of this source is last: if it has the present format, all other tables have it.
+    """
+    others = [table for layer in ("control", "silver", "gold") for table in tables.names(layer)]
+    for table in [*sorted(others, key=lambda name: name != FIRST), bronze]:
+        if not tables.exists(table):
+            continue
+        found = tables.properties(table)
+        refuse_newer(table, found)
+        if is_ours(table, found) and format_of(found) < FORMAT:
+            yield table, format_of(found)
+
+
+def words_for(tables: TableStore, table: TableName) -> str:
+    """I/O: describes the migration of a table in words."""
+    columns = set(tables.columns(table))
+    told = [
+        f"{column.old} becomes {column.new}"
+        for column in renames(table, pending(tables.properties(table)))
+        if column.old in columns
+    ]
+    return f"{table} ({', '.join(told)})" if told else str(table)

@@ -6,20 +6,17 @@ Each change is one commit. The format version is stored with the last change, or
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import properties_clause
-from pipelines.io.format_check import FIRST
 from pipelines.model.lake_format import (
     FORMAT,
     STAMP,
     ColumnRename,
     format_of,
-    is_ours,
     pending,
     refuse_newer,
     renames,
@@ -96,29 +93,3 @@ def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> 
 
 def _commit(tables: Tables, statement: str) -> None:
     tables.spark.sql(statement)
-
-
-def older_tables(tables: Tables, bronze: TableName) -> Iterator[tuple[TableName, int]]:
-    """I/O: yields each table of an older format with its format, in the order of migration.
-
-    Bronze of this source is last: if it has the present format, all other tables have it.
-    """
-    others = [table for layer in ("control", "silver", "gold") for table in tables.names(layer)]
-    for table in [*sorted(others, key=lambda name: name != FIRST), bronze]:
-        if not tables.exists(table):
-            continue
-        found = tables.properties(table)
-        refuse_newer(table, found)
-        if is_ours(table, found) and format_of(found) < FORMAT:
-            yield table, format_of(found)
-
-
-def words_for(tables: Tables, table: TableName) -> str:
-    """I/O: describes the migration of a table in words."""
-    columns = set(tables.read(table).columns)
-    told = [
-        f"{column.old} becomes {column.new}"
-        for column in renames(table, pending(tables.properties(table)))
-        if column.old in columns
-    ]
-    return f"{table} ({', '.join(told)})" if told else str(table)

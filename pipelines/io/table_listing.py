@@ -1,10 +1,9 @@
-"""Names of the tables in a folder, and the removal of a table that only Spark can see."""
+"""Tables that only Spark can see: their names, and their removal."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -28,11 +27,6 @@ def names_under(spark: SparkSession, folder: str) -> list[str]:
             raise
         return []
     return sorted({unquote(file.split("/")[-3]) for file in files})
-
-
-def names_in_folder(folder: Path) -> list[str]:
-    """I/O: names of the Delta tables in a *folder* of this machine, which may be missing."""
-    return [entry.name for entry in folder.iterdir() if (entry / "_delta_log").is_dir()] if folder.is_dir() else []
 
 
 def literal_path(path: str) -> str:

@@ -13,12 +13,12 @@ from pipelines.model.tables import Lake, TableName
 class VersionGone(RetriableError):
     """A version can no longer be read: it is older than the table's log or ``delta.deletedFileRetentionDuration``.
 
-    Nothing was written. Reading the newest version succeeds.
+    Nothing was written. Read the newest version instead.
     """
 
 
 class TableStore(Protocol):
-    """Tables of a lake with few rows, and queries with few results.
+    """Small reads and writes of a lake's tables.
 
     `Tables` implements it with Spark, `DeltaRsTables` with delta-rs. Each sees the other's commits at once.
     """
@@ -28,6 +28,9 @@ class TableStore(Protocol):
 
     def exists(self, table: TableName) -> bool:
         """I/O: returns True if there is a table."""
+
+    def names(self, layer: str) -> list[TableName]:
+        """I/O: every table of *layer*, sorted by name."""
 
     def version(self, table: TableName) -> int:
         """I/O: newest version of *table*."""
@@ -59,7 +62,7 @@ class TableStore(Protocol):
         """
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
-        """I/O: one commit that sets *values* in the rows for which all *conditions* hold. None if no row matches."""
+        """I/O: one commit that sets *values* in the rows for which all *conditions* hold. Without such a row: none."""
 
     def delete_rows(self, table: TableName, *conditions: Condition) -> int:
         """I/O: one commit that deletes the rows for which all *conditions* hold. Returns their number."""

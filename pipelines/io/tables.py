@@ -18,14 +18,14 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
-from pipelines.io.commits import Commit, LogFolder, Metadata
+from pipelines.io.commits import Commit, LogFolder, Metadata, names_in_folder
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
 from pipelines.io.spark_rows import SparkRows
 from pipelines.io.table_creation import create_beside_rivals
-from pipelines.io.table_listing import names_in_folder, names_under
+from pipelines.io.table_listing import names_under
 from pipelines.io.versions import reading_version
 from pipelines.model.lake_format import STAMP, current_names
 from pipelines.model.tables import Lake, TableName, literal, quoted

@@ -14,7 +14,7 @@ from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
 from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
 
-_HADOOP_CONF: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
+_SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
 """Environment variables of a Spark whose files may name another file system than this machine's."""
 
 
@@ -36,8 +36,10 @@ class FolderContext:
     tables: DeltaRsTables
 
 
-def open_folder(settings: Settings) -> FolderContext | None:
-    """Open the lake without Spark. None: it is not in a folder of this machine, or a table has features of Spark's.
+def open_without_spark(settings: Settings) -> FolderContext | None:
+    """Open the lake without Spark.
+
+    None: it is not in a folder of this machine, or delta-rs lacks a feature of a table.
 
     I/O: reads the protocols of bronze and the control tables.
 
@@ -52,13 +54,14 @@ def open_folder(settings: Settings) -> FolderContext | None:
 
 
 def folder_here(settings: Settings) -> Lake | None:
-    """Return the lake as a folder of this machine. None: it is in a catalog or in another file system. Pure.
+    """Return the lake as a folder of this machine. None: it is in a catalog or in another file system.
 
-    A folder counts only if Spark sees the same one: with a local master, and no setting of another file system.
+    I/O: reads environment variables. A folder counts only if Spark sees the same one: with a local master, and no
+    setting of another file system.
     """
     lake, spark = settings.lake_location, settings.spark
     root = (lake.root or "lake").removeprefix("file://") if lake.by_path else ""
-    elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _HADOOP_CONF)
+    elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _SPARK_ENVIRONMENT)
     here = replace(lake, root=root)
     is_here = lake.by_path and not here.in_object_store and (spark.master or "").startswith("local")
     return None if elsewhere or not is_here else replace(lake, root=str(Path(root).absolute()))

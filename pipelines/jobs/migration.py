@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.io.migration import migrate_table, older_tables, words_for
+from pipelines.io.format_check import older_tables, words_for
+from pipelines.io.migration import migrate_table
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.model.lake_format import FORMAT, format_of
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
@@ -32,7 +34,7 @@ def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
     return [table for table, _ in older if migrate_table(ctx.tables, table)]
 
 
-def describe_format(ctx: JobContext) -> str:
+def describe_format(ctx: LakeContext) -> str:
     """Describe the format of the lake and the changes that `migrate` would make.
 
     I/O: reads the properties of each table.

@@ -1,4 +1,4 @@
-"""A query of few rows, for Spark SQL and for DataFusion. Pure."""
+"""A query with a small result, as SQL for Spark and for DataFusion. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUNCTIONS: Final = frozenset({"max", "min", "count", "count_distinct", "sum"})
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one SQL engine writes names and texts."""
+    """Writes names and values as one SQL engine reads them."""
 
     name: Callable[[str], str]
     text: Callable[[str], str]
@@ -35,7 +35,7 @@ class Dialect:
             return str(value)
         if isinstance(value, datetime):
             return self.time(value)
-        raise TypeError(f"a query compares no {type(value).__name__}")
+        raise TypeError(f"{type(value).__name__} has no SQL literal here")
 
     def condition(self, condition: Condition) -> str:
         column, operator, value = condition
@@ -46,10 +46,10 @@ class Dialect:
             return f"{name} {operator}"
         if operator == "in" and isinstance(value, Collection) and not isinstance(value, str) and value:
             return f"{name} IN ({', '.join(sorted(map(self.value, value)))})"
-        raise ValueError(f"no condition: {operator} {type(value).__name__}")
+        raise ValueError(f"unsupported operator or value: {operator} {type(value).__name__}")
 
     def where(self, conditions: Iterable[tuple[Condition, ...]]) -> str:
-        """Return a condition that holds if of each tuple at least one condition holds. Empty: no condition."""
+        """Return a condition that holds if of each tuple at least one condition holds. Without conditions: empty."""
         return " AND ".join(f"({' OR '.join(map(self.condition, alternatives))})" for alternatives in conditions)
 
 
@@ -80,7 +80,7 @@ class Query:
     conditions: tuple[tuple[Condition, ...], ...] = ()
     grouped_by: tuple[str, ...] = ()
     ordered_by: tuple[str, ...] = ()
-    at_most: int | None = None
+    row_limit: int | None = None
     version: int | None = None
 
     def select(self, *columns: str) -> Query:
@@ -89,7 +89,7 @@ class Query:
     def aggregate(self, **named: tuple[str, str]) -> Query:
         """Add aggregates: ``newest=("max", "batch")``. Functions: max, min, sum, count, count_distinct."""
         if wrong := {function for function, _ in named.values()} - _FUNCTIONS:
-            raise ValueError(f"no aggregate: {wrong}")
+            raise ValueError(f"unknown aggregate function: {wrong}")
         added = tuple((function, column, name) for name, (function, column) in named.items())
         return replace(self, columns=(*self.columns, *added))
 
@@ -108,7 +108,7 @@ class Query:
         return replace(self, ordered_by=columns)
 
     def limit(self, rows: int) -> Query:
-        return replace(self, at_most=rows)
+        return replace(self, row_limit=rows)
 
     def sql(self, dialect: Dialect, table: str) -> str:
         """Return the query as SQL. *table* must be quoted."""
@@ -119,8 +119,8 @@ class Query:
             parts.append(f"GROUP BY {', '.join(map(dialect.name, self.grouped_by))}")
         if self.ordered_by:
             parts.append(f"ORDER BY {', '.join(_order(dialect, column) for column in self.ordered_by)}")
-        if self.at_most is not None:
-            parts.append(f"LIMIT {self.at_most:d}")
+        if self.row_limit is not None:
+            parts.append(f"LIMIT {self.row_limit:d}")
         return " ".join(parts)
 
 

@@ -257,5 +257,5 @@ def bronze_table(source: str) -> TableName:
     return TableName("bronze", source)
 
 
-CONTROL_TABLES: Final = (SOURCES, SIGNALS, NOTIFICATIONS, DEAD_LETTERS, CUTS)
+CONTROL_TABLES: Final = (SOURCES, SIGNALS, NOTIFICATIONS, DEAD_LETTERS, CUTS, SCHEMA_CHANGES)
 """Control tables that commands without Spark read or write."""

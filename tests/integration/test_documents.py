@@ -30,7 +30,8 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.offsets.life_cycle import set_desired_state
-from pipelines.jobs.operations.status import schema_history, silver_columns, silver_status
+from pipelines.jobs.operations.schema_changes import schema_history
+from pipelines.jobs.operations.status import silver_columns, silver_status
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.table_schemas import bronze_table

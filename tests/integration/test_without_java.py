@@ -15,6 +15,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture.job import run_capture
+from pipelines.model.lake_format import FORMAT
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import SIGNALS, bronze_table
 
@@ -52,6 +53,10 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     assert (check["holds"], check["rows"]) == (True, 5)
     assert json.loads(told("dead-letters", "list", "--json")) == []
     assert json.loads(told("cuts", "list", "--json")) == []
+    assert json.loads(told("schema", "history", "--json")) == []
+    checked = told("doctor", "--no-spark")
+    assert f"position  of batch {shown['batch']}: the source still has the history behind it" in checked
+    assert f"format  {FORMAT}" in checked
     assert "is paused" in told("pause", "--by", "it's me", "--why", "a 'reason'")
     assert "is stopped" in told("stop")
     assert json.loads(told("offsets", "show", "--json"))["state"] == "stopped"
@@ -71,6 +76,7 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
         (("snapshot", "list"), 2, "source test has no snapshots yet"),
         (("dead-letters", "show", "x"), 2, "there is no dead letter 'x'"),
         (("stop",), 75, "control.sources cannot be read or written"),
+        (("quality", "docs"), 2, "no page has been written yet"),
     ],
 )
 def test_a_refusal_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, line: str) -> None:
@@ -81,3 +87,9 @@ def test_a_refusal_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code:
     assert (done.returncode, len(lines)) == (code, 1), done.stderr
     assert line in lines[0]
     assert "Traceback" not in done.stderr
+
+
+def test_a_lake_in_a_catalog_is_not_looked_at_without_spark(tmp_path: Path) -> None:
+    done = strandline(tmp_path, "doctor", "--no-spark", STRANDLINE_LAKE__CATALOG="main")
+    assert done.returncode == 2
+    assert "strandline: --no-spark needs a lake in a folder of this machine" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipelines.bronze.native_engine import NativeEngine, ReadFailed
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError
+from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import bronze_table
@@ -117,7 +119,7 @@ def test_both_engines_write_the_same_rows(tables: Tables) -> None:
     )
 
 
-def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
+def test_a_checkpoint_comes_when_it_is_due_without_a_commit_by_spark(tables: Tables) -> None:
     writer(tables, "shop", native=False).open("cluster", None)
     bronze = writer(tables, "shop", native=True)
     tables.set_properties(bronze.table, {"delta.checkpointInterval": "7"})
@@ -125,11 +127,63 @@ def test_a_checkpoint_comes_when_it_is_due(tables: Tables) -> None:
     for batch in range(1, 10):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
     bronze.close()
-    log = Path(tables.lake.path(bronze.table)) / "_delta_log"
-    assert [path.name for path in log.glob("*.checkpoint*.parquet")] == [f"{7:020}.checkpoint.parquet"]
-    assert tables.read(bronze.table).count() == 9
+    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    assert 7 <= log.checkpoint() <= 10, "written beside the commits, so it may hold later ones"
     engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
-    assert {version for version, engine in engines.items() if engine != "strandline"} == {7}
+    assert set(engines.values()) == {"strandline"}
+    for version in range(log.checkpoint()):
+        log.file(version).unlink()  # only the checkpoint is left of them
+    assert tables.read(bronze.table).count() == 9
+    assert sorted(tables.detail(bronze.table)["clusteringColumns"]) == ["collection", "position"]
+    # the checkpoint knows every transaction: a rival that took the same number loses
+    rival = writer(tables, "shop", native=False, name="rival")
+    last = rival.open("cluster", None)
+    assert last is not None
+    assert last.batch == 9
+    with pytest.raises(FencedError):
+        rival.commit([], batch=9, resume_token=TOKEN, snapshot_id=None)
+    rival.commit([], batch=10, resume_token=TOKEN, snapshot_id=None)
+    assert tables.read(bronze.table).count() == 10
+
+
+def test_old_log_files_go_with_a_checkpoint_and_the_table_stays_whole(tables: Tables) -> None:
+    writer(tables, "shop", native=False).open("cluster", None)
+    bronze = writer(tables, "shop", native=True)
+    day = "interval 24 hours"
+    kept = {"delta.logRetentionDuration": day, "delta.deletedFileRetentionDuration": day}
+    tables.set_properties(bronze.table, {"delta.checkpointInterval": "5", **kept})
+    bronze.open("cluster", None)
+    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    for batch in range(1, 21):
+        bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+        bronze._engine.checkpoints.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
+        if batch == 10:  # three days pass
+            for file in log.path.glob("*.json"):
+                os.utime(file, (time.time() - 3 * 24 * 3600,) * 2)
+    bronze.close()
+    assert not log.file(0).exists()
+    assert log.file(log.checkpoint()).exists()
+    assert tables.read(bronze.table).count() == 20
+    last = writer(tables, "shop", native=True).open("cluster", None)
+    assert last is not None
+    assert last.batch == 20
+
+
+def test_a_checkpoint_that_fails_costs_no_commit(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    writer(tables, "shop", native=False).open("cluster", None)
+    bronze = writer(tables, "shop", native=True)
+    tables.set_properties(bronze.table, {"delta.checkpointInterval": "2"})
+    bronze.open("cluster", None)
+    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    for version in range(2, 40):  # a folder stands where the checkpoint should be
+        (log.path / f"{version:020}.checkpoint.parquet").mkdir()
+    for batch in range(1, 6):
+        bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
+    bronze.close()
+    assert "capture tries again later" in caplog.text
+    for folder in log.path.glob("*.checkpoint.parquet"):
+        folder.rmdir()
+    assert tables.read(bronze.table).count() == 5
 
 
 # scenario: Q03, Q05

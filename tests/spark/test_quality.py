@@ -97,7 +97,7 @@ def test_the_demos_suites_pass_good_flights_and_leave_rows_and_pages(
     )
     assert json.loads(row["kwargs"]) == {"column": "distance", "min_value": 1, "max_value": 5000}
     assert json.loads(row["observed"])["element_count"] == 2
-    assert report.docs == docs_page(ctx)
+    assert report.docs == docs_page(ctx.settings)
     assert "flights" in report.docs.read_text(encoding="utf-8")
     assert len(list(report.docs.parent.rglob("*.html"))) >= 2
     assert quarantined_rows(ctx) == {}, "without a failing row there is no quarantine"

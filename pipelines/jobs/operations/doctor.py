@@ -6,9 +6,9 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import NO_GOLD, graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
 from pipelines.jobs.selection import check_collection_limit, check_ids, inspect_selection, selection_of
@@ -22,7 +22,7 @@ from pipelines.source.oplog import Oplog
 from pipelines.source.stages import Selection
 
 
-def diagnose(ctx: JobContext) -> dict[str, str]:
+def diagnose(ctx: LakeContext) -> dict[str, str]:
     """Check source, lake, gold and quality. Return one line of text for each check.
 
     I/O: connects to the source and opens its change stream; reads bronze's offset and the files of gold and quality.
@@ -33,7 +33,7 @@ def diagnose(ctx: JobContext) -> dict[str, str]:
     return {**_source(ctx), **_lake(ctx), **_files(ctx)}
 
 
-def _source(ctx: JobContext) -> dict[str, str]:
+def _source(ctx: LakeContext) -> dict[str, str]:
     options, capture = connection_options(ctx.settings), ctx.settings.capture
     with closing(open_client(options)) as client, closing(open_client(options, raw=True)) as raw_client:
         deployment = inspect_deployment(client)
@@ -64,7 +64,7 @@ def _images(selection: Selection) -> str:
     return "recorded by every captured collection" if selection.images.recorded else "not asked for (capture.mode)"
 
 
-def _position(ctx: JobContext, oplog: Oplog) -> str:
+def _position(ctx: LakeContext, oplog: Oplog) -> str:
     last = last_offset(ctx)
     if last is None:
         return "none yet"
@@ -82,7 +82,7 @@ def _lost(batch: int, why: str, capture: CaptureSettings) -> str:
     return f"{lost}; the next capture goes on by capture.on_history_lost ({capture.lost_history_policy})"
 
 
-def _lake(ctx: JobContext) -> dict[str, str]:
+def _lake(ctx: LakeContext) -> dict[str, str]:
     lake, bronze = ctx.tables.lake, bronze_table(ctx.settings.source.name)
     return {
         "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
@@ -91,7 +91,7 @@ def _lake(ctx: JobContext) -> dict[str, str]:
     }
 
 
-def _files(ctx: JobContext) -> dict[str, str]:
+def _files(ctx: LakeContext) -> dict[str, str]:
     gold, quality = ctx.settings.gold, ctx.settings.quality
     nodes, suites = graph_of(gold).nodes, suites_of(quality)
     return {

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.jobs.context import JobContext
-from pipelines.model.table_schemas import BOOKKEEPING, SCHEMA_CHANGES
+from pipelines.model.table_schemas import BOOKKEEPING
 from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
 from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
+from pipelines.settings.configuration import Settings
 
 
 @dataclass(frozen=True)
@@ -71,24 +71,6 @@ def silver_columns(ctx: JobContext) -> list[ColumnType]:
     ]
 
 
-def schema_history(ctx: JobContext, table: str | None = None, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest *limit* schema changes, newest first. I/O: reads ``control.schema_changes``.
-
-    Args:
-        ctx: The pipeline.
-        table: Such as ``silver.orders``; None: all tables.
-        limit: Maximum number of rows.
-    """
-    if not ctx.tables.exists(SCHEMA_CHANGES):
-        return []
-    rows = ctx.tables.read(SCHEMA_CHANGES)
-    rows = rows if table is None else rows.where(F.col("table") == table)
-    return [
-        row.asDict() | {"at": utc(row["at"])}
-        for row in rows.orderBy(F.col("at").desc(), "table", "path").limit(limit).collect()
-    ]
-
-
 def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:
     """Yield all silver tables. Foreign tables in the same schema lack the bookkeeping columns and are skipped."""
     read = ((table, ctx.tables.read(table)) for table in ctx.tables.names("silver"))
@@ -96,9 +78,9 @@ def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:
     return ((table, rows) for table, rows in read if required <= set(rows.columns))
 
 
-def docs_page(ctx: JobContext) -> Path | None:
+def docs_page(settings: Settings) -> Path | None:
     """Return the index page of the Data Docs; None: no page has been written yet."""
-    page = Path(ctx.settings.quality.docs_dir).absolute() / "index.html"
+    page = Path(settings.quality.docs_dir).absolute() / "index.html"
     return page if page.is_file() else None
 
 
