@@ -62,8 +62,9 @@ class DeltaRsTables:
         return current_names(dict(self._opened(table).metadata().configuration))
 
     def query(self, query: Query) -> list[dict[str, Any]]:
+        sql = query.sql(DATAFUSION, "t")
         try:
-            return _result(self._opened(query.table, query.version), query)
+            return _result(self._opened(query.table, query.version), sql)
         except StrandlineError:
             raise
         except Exception as error:  # the library raises a bare Exception for a file that it cannot read
@@ -97,7 +98,7 @@ class DeltaRsTables:
         """Return the keys of *opened* that may be keys of *rows*."""
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
-        return _result(opened, query)
+        return _result(opened, query.sql(DATAFUSION, "t"))
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}
@@ -144,10 +145,8 @@ class DeltaRsTables:
             raise _table_error(table, error) from error
 
 
-def _result(opened: DeltaTable, query: Query) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(
-        QueryBuilder().register("t", opened).execute(query.sql(DATAFUSION, "t")).read_all()
-    ).to_pylist()
+def _result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened).execute(sql).read_all()).to_pylist()
     return rows
 
 

@@ -51,6 +51,7 @@ def other(store: TableStore, tables: Tables) -> TableStore:
 
 
 # A table with VARIANT columns is created by Spark alone.
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "ddl", [ddl for name, ddl in vars(table_schemas).items() if name.endswith("_DDL") and "VARIANT" not in ddl]
 )
