@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
 from pipelines.bronze.engine import Reader, SparkEngine, TransactionId
@@ -47,6 +48,8 @@ class NativeEngine:
     checkpoints: CheckpointWriter
     workers: ProcessPoolExecutor
     _committing: threading.Lock = field(default_factory=threading.Lock)
+    _taken_before: dict[str, int] = field(default_factory=dict)
+    """By application id: the sequence that was taken before this engine's first append. -1: none."""
 
     @staticmethod
     def of(spark: SparkEngine, version: int, *, workers: int) -> NativeEngine:
@@ -94,9 +97,21 @@ class NativeEngine:
 
     def _commit(self, file: DataFile, once: TransactionId) -> Appended | AlreadyAppended:
         with self._committing:
+            if self._was_taken(once):
+                return AlreadyAppended()
             landed = self.log.append_once([file], app_id=once.app_id, sequence=once.sequence, proof=once.proof)
             self.checkpoints.write_if_due(self.log.version)
             return landed
+
+    def _was_taken(self, once: TransactionId) -> bool:
+        """Return True if the sequence was taken before the first append here, also by a commit that is no longer known.
+
+        Only a checkpoint may know it: a RESTORE took the commit back, and its log file is gone.
+        """
+        if once.app_id not in self._taken_before:
+            taken = DeltaTable(str(self.log.folder)).transaction_version(once.app_id)
+            self._taken_before[once.app_id] = -1 if taken is None else taken
+        return self._taken_before[once.app_id] >= once.sequence
 
     def alone(self) -> AbstractContextManager[object]:
         return self._committing
