@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +13,16 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.errors import one_line
 from pipelines.io.commits import LogFolder
+from pipelines.io.delta_log import sync
 
-INTERVAL: Final = "delta.checkpointInterval"
+_INTERVAL: Final = "delta.checkpointInterval"
 _DELTAS_INTERVAL: Final = 10
 _log = logging.getLogger("strandline.tables")
 
 
 def checkpoint_interval(properties: dict[str, str]) -> int:
     """Return the number of commits between two checkpoints, from the table's properties."""
-    return int(properties.get(INTERVAL, _DELTAS_INTERVAL))
+    return int(properties.get(_INTERVAL, _DELTAS_INTERVAL))
 
 
 @dataclass
@@ -55,10 +55,11 @@ class CheckpointWriter:
         """
         if version - self._last < self.interval or (self._thread is not None and self._thread.is_alive()):
             return
-        self._last = version
-        if self._log.checkpoint() > version - self.interval:  # another writer has written one
-            self._last = self._log.checkpoint()
+        newest = self._log.checkpoint()
+        if newest > version - self.interval:  # another writer has written one
+            self._last = newest
             return
+        self._last = version
         self._thread = threading.Thread(target=self._write, name="strandline-checkpoint", daemon=True)
         self._thread.start()
 
@@ -78,11 +79,7 @@ class CheckpointWriter:
         folder = self._log.path
         newest = folder / f"{self._log.checkpoint():020}.checkpoint.parquet"
         for path in (newest, folder / "_last_checkpoint", folder):
-            opened = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
+            sync(path)
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written."""

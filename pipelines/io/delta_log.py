@@ -72,7 +72,7 @@ class DeltaLog:
             FencedError: Log clean-up has removed commits that this writer has not read.
             WriterEnded: As `check`.
         """
-        _sync_folder(self.folder)  # the files' names
+        sync(self.folder)  # the files' names
         actions = _actions(files, app_id, sequence, proof)
         while True:
             self.follow()
@@ -152,7 +152,7 @@ class DeltaLog:
             ) from None
         finally:
             prepared.unlink(missing_ok=True)
-        _sync_folder(self.log.path)
+        sync(self.log.path)
 
 
 def require_known_features(features: Collection[str], table: Path) -> None:
@@ -202,9 +202,9 @@ def _addition(file: DataFile) -> dict[str, Any]:
     }
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder. A file's name is on disk only after that."""
-    opened = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Sync a file or a folder. A file's name is on disk only after its folder is synced."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -174,7 +174,7 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
         return attempts(commit)
     except StrandlineError:
         raise
-    except Exception as error:  # as in `query`
+    except Exception as error:  # the library raises a bare Exception for a file that it cannot read
         raise _table_error(table, error) from error
 
 

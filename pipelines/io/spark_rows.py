@@ -58,9 +58,8 @@ class SparkRows:
         return retrying()(self._tables.merge(table, rows, on).insert_all().execute).inserted
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
-        changes = ", ".join(f"{quoted(name)} = {SPARK.value(value)}" for name, value in values.items())
-        where = SPARK.where((condition,) for condition in conditions)
-        self._tables.spark.sql(f"UPDATE {self._tables.lake.sql(table)} SET {changes} WHERE {where}")
+        changes = {name: SPARK.value(value) for name, value in values.items()}
+        self._tables.update(table, changes, SPARK.where((condition,) for condition in conditions))
 
     def delete_rows(self, table: TableName, *conditions: Condition) -> int:
         return self._tables.delete(table, SPARK.where((condition,) for condition in conditions))
