@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from pipelines.io.delta_log import DeltaLog
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.followed_table import FollowedTable
 from pipelines.io.merge import Merge, Merged
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
@@ -61,12 +62,27 @@ class CrashingTables(Tables):
 
     def commits_natively_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The native engine's commits count as well."""
-        append_once = DeltaLog.append_once
+        append_once, create = FollowedTable.append_once, DeltaRsTables.create_table
+        properties, insert = DeltaRsTables.set_properties, DeltaRsTables.insert_rows
 
-        def counted(log: DeltaLog, *args: Any, **kwargs: Any) -> Any:
-            return self.commit("commit natively to", log.folder.name, partial(append_once, log, *args, **kwargs))
+        def append_counted(table: FollowedTable, *args: Any, **kwargs: Any) -> Any:
+            return self.commit("commit natively to", table.folder.name, partial(append_once, table, *args, **kwargs))
 
-        monkeypatch.setattr(DeltaLog, "append_once", counted)
+        def create_counted(tables: DeltaRsTables, table: TableName, *args: Any, **kwargs: Any) -> None:
+            if not tables.exists(table):
+                self.commit("create natively", table, partial(create, tables, table, *args, **kwargs))
+
+        def properties_counted(tables: DeltaRsTables, table: TableName, *args: Any) -> None:
+            self.commit("set natively properties of", table, partial(properties, tables, table, *args))
+
+        def insert_counted(tables: DeltaRsTables, table: TableName, *args: Any, **kwargs: Any) -> int:
+            inserted: int = self.commit("insert natively", table, partial(insert, tables, table, *args, **kwargs))
+            return inserted
+
+        monkeypatch.setattr(FollowedTable, "append_once", append_counted)
+        monkeypatch.setattr(DeltaRsTables, "create_table", create_counted)
+        monkeypatch.setattr(DeltaRsTables, "set_properties", properties_counted)
+        monkeypatch.setattr(DeltaRsTables, "insert_rows", insert_counted)
 
     def create(self, table: TableName, *args: Any, **kwargs: Any) -> None:
         if not self.exists(table):

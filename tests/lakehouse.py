@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.bronze.native_engine import NativeEngine
+from pipelines.bronze.spark_engine import SparkEngine
+from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.commits import LogFolder
+from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
@@ -64,6 +69,30 @@ def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **c
 def spark_pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
     """The same where capture itself is looked at: with the engine that is the default."""
     return pipeline(spark, uri, database, root, engine="spark", **capture)
+
+
+def bronze_writer(
+    tables: Tables,
+    source: str = "test",
+    writer: str = "w",
+    clock_us: Callable[[], int] = lambda: 0,
+    *,
+    native: bool = False,
+    stored_json: bool = False,
+) -> BronzeWriter:
+    """A writer of bronze with either engine."""
+    if native:
+        folder = DeltaRsTables(tables.lake)
+        return BronzeWriter(
+            folder,
+            source,
+            writer,
+            clock_us,
+            stored_json=stored_json,
+            open_engine=lambda table, **_: NativeEngine.open(Path(tables.lake.path(table)), workers=1),
+        )
+    opening = partial(SparkEngine.open, tables)
+    return BronzeWriter(tables, source, writer, clock_us, stored_json=stored_json, open_engine=opening)
 
 
 def with_silver(ctx: JobContext, **silver: Any) -> JobContext:

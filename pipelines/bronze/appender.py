@@ -1,4 +1,4 @@
-"""Appends to bronze without fencing, for documents that were read again. Repeated rows do no harm."""
+"""Appends to bronze without fencing, for documents that were read again. Repeated rows do no harm. No Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pipelines.bronze.envelope import Stamp
 from pipelines.bronze.ownership import check_owner
-from pipelines.bronze.stream_rows import one_file
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
@@ -26,7 +24,7 @@ class BronzeAppender:
         stored_json: Fill the JSON columns at capture.
     """
 
-    tables: Tables
+    tables: TableStore
     source: str
     writer: str
     clock_us: Callable[[], int]
@@ -45,8 +43,4 @@ class BronzeAppender:
 
     def append(self, rows: pa.Table) -> None:
         """I/O: one commit of a few *rows*. A repeated call appends them again."""
-        self.append_frame(one_file(self.tables.spark, rows))
-
-    def append_frame(self, rows: DataFrame) -> None:
-        """I/O: one commit of *rows* that executors compute."""
-        self.tables.append(self.table, rows)
+        self.tables.append_rows(self.table, rows)

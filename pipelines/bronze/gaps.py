@@ -135,7 +135,7 @@ def _remember(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
 
 
 def _store(writer: BronzeWriter, gaps: Sequence[Gap]) -> None:
-    writer.set_properties({GAPS_PROPERTY: gaps_json(gaps)})
+    writer.tables.set_properties(writer.table, {GAPS_PROPERTY: gaps_json(gaps)})
 
 
 def consecutive_losses(writer: BronzeWriter) -> int:

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.bronze.engine import SparkEngine, TransactionId
+from pipelines.bronze.engine import Engine, TransactionId
 from pipelines.bronze.envelope import SCHEMA
-from pipelines.bronze.native_engine import append_at_once
 from pipelines.bronze.offsets import ends
-from pipelines.bronze.stream_rows import one_file
-from pipelines.errors import ContractError, RetriableError
-from pipelines.io.append_result import AlreadyAppended, Appended, LostRace
+from pipelines.errors import ContractError
+from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.commits import Commit
 from pipelines.io.table_store import TableStore
 from pipelines.model.query import Query
@@ -34,7 +31,6 @@ _OPENED_BY: Final = ("restored", "reset")
 _PARTS_OF_STREAM_PROOF: Final = (
     5  # strandline, source, lineage, writer, batch; a chunk's names its snapshot and lane, too
 )
-_ATTEMPTS, _PAUSE_SECONDS = 100, 0.5
 _LANES_AT_ONCE: Final = 8
 
 Lane = tuple[str, int]
@@ -112,34 +108,28 @@ def _lanes_before(tables: TableStore, bronze: TableName, lineage: int, restored_
         return set()
 
 
-def end_stream(engine: SparkEngine, rows: pa.Table, *, app_id: str, proof: str) -> Appended | AlreadyAppended:
+def end_stream(engine: Engine, rows: pa.Table, *, app_id: str, proof: str) -> Appended | AlreadyAppended:
     """I/O: one commit of *rows* ends the stream of a lineage, even while its writers commit.
 
     Returns:
         AlreadyAppended: The lineage had ended before.
 
     Raises:
-        RetriableError: In an object store or catalog, a writer was faster at every attempt. Nothing was written.
+        RetriableError: A writer was faster at every attempt. Nothing was written.
     """
-    once = TransactionId(app_id, _LAST_SEQUENCE, proof)
-    for _ in range(_ATTEMPTS):
-        version = engine.tables.version(engine.table)
-        outcome = engine.try_append(one_file(engine.tables.spark, rows), once)
-        if not isinstance(outcome, LostRace):
-            return outcome
-        # The lineage had not ended at that version: otherwise Delta would have skipped the append.
-        if (landed := append_at_once(engine, rows, once, version)) is not None:
-            return landed
-        time.sleep(_PAUSE_SECONDS)
-    raise RetriableError(
-        f"a capture of {engine.table} committed between all {_ATTEMPTS} attempts to end its lineage;"
-        " nothing was written",
-        next_step="end that capture (strandline status names its writer), then repeat the command",
-    )
+    return engine.append_beside_writers(rows, TransactionId(app_id, _LAST_SEQUENCE, proof))
 
 
 def end_lineage_lanes(
-    engine: SparkEngine, app_id: str, lineage: int, proof: str, restored_at: int | None, *, done: Collection[Lane] = ()
+    engine: Engine,
+    tables: TableStore,
+    bronze: TableName,
+    *,
+    app_id: str,
+    lineage: int,
+    proof: str,
+    restored_at: int | None,
+    done: Collection[Lane] = (),
 ) -> set[Lane]:
     """I/O: ends all lanes of *lineage*, so that no chunk of its snapshots is committed any more. Returns the lanes.
 
@@ -147,14 +137,14 @@ def end_lineage_lanes(
         restored_at: Version of a RESTORE, which may have removed rows of a snapshot. None: no RESTORE.
         done: Lanes that have ended already.
     """
-    lanes = lanes_at_work(engine.tables, engine.table, lineage)
+    lanes = lanes_at_work(tables, bronze, lineage)
     if restored_at is not None:
-        lanes |= _lanes_before(engine.tables, engine.table, lineage, restored_at)
+        lanes |= _lanes_before(tables, bronze, lineage, restored_at)
     end_lanes(engine, app_id, proof, lanes.difference(done))
     return lanes
 
 
-def end_lanes(engine: SparkEngine, app_id: str, proof: str, lanes: Collection[Lane]) -> None:
+def end_lanes(engine: Engine, app_id: str, proof: str, lanes: Collection[Lane]) -> None:
     """I/O: one commit without rows ends each of *lanes*. A chunk that is still being read then fails. Idempotent.
 
     Args:

@@ -10,7 +10,7 @@ from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ContractError, FencedError, StrandlineError
 from pipelines.io.append_result import Appended, WriterEnded
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.tables import TableName
 
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ class OpenedTable:
         batch: Newest batch that is known to be in the table.
     """
 
-    tables: Tables
+    tables: TableStore
     table: TableName
     source: str
     id: str
@@ -33,7 +33,7 @@ class OpenedTable:
     batch: int = 0
 
     @staticmethod
-    def of(tables: Tables, table: TableName, source: str) -> OpenedTable:
+    def of(tables: TableStore, table: TableName, source: str) -> OpenedTable:
         """I/O: reads id and version of an existing table."""
         return OpenedTable(tables, table, source, tables.id(table), tables.version(table))
 

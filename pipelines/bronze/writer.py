@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pipelines.bronze.appender import BronzeAppender
-from pipelines.bronze.engine import Engine, Reader, SparkEngine, TransactionId
-from pipelines.bronze.envelope import Batch, BatchEnd, Note, control_table
+from pipelines.bronze.engine import Engine, OpenEngine, Reader, TransactionId
+from pipelines.bronze.envelope import SCHEMA, Batch, BatchEnd, Note, control_table
 from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
-from pipelines.bronze.native_engine import NativeEngine
 from pipelines.bronze.offsets import Committed, committed, has_rows, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
-from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.table_schemas import BRONZE_DDL
@@ -35,16 +33,15 @@ class BronzeWriter(BronzeAppender):
     """The one fenced writer of ``bronze.<source>``. Call `open` first and `close` last.
 
     Args:
-        native_workers: Worker processes of the native engine. 0: Spark writes.
+        open_engine: Opens the engine that appends.
     """
 
-    native_workers: int = 0
+    open_engine: OpenEngine = field(kw_only=True)
     lineage: int = field(default=1, init=False)
     """Lineage of this writer's batches. It is part of every application id, so a new lineage fences old writers."""
     filters: str | None = field(default=None, init=False)
     """Filters of the last run. None: it stored none."""
     _opened: OpenedTable = field(init=False)
-    _spark: SparkEngine = field(init=False)
     _engine: Engine = field(init=False)
 
     def open(
@@ -72,17 +69,18 @@ class BronzeWriter(BronzeAppender):
         properties = PROPERTIES | {SOURCE: self.source, IDENTITY_PROPERTY: identity}
         properties |= ({STREAM: stream} if stream else {}) | ({_FILTERS: filters} if filters else {})
         properties |= {UPDATES_PROPERTY: updates} if updates else {}
-        schema = schema_of(BRONZE_DDL)
-        self.tables.create(self.table, schema, properties=properties, cluster_by=("collection", "position"))
+        self.tables.create_table(self.table, BRONZE_DDL, properties=properties, clustered_by=("collection", "position"))
         found = self.tables.properties(self.table)
         check_owner(self.table, found, self.source, identity, stream)
         self.filters = found.get(_FILTERS)
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
-        self.tables.add_columns(self.table, schema)
+        if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):
+            self.tables.add_missing_columns(self.table, BRONZE_DDL)
         if "lineage" not in found.get(STATISTICS, "").split(","):  # of an older release
             self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
-        self._open_engines()
+        self._opened = OpenedTable.of(self.tables, self.table, self.source)
+        self._engine = self.open_engine(self.table, table_id=self._opened.id, version=self._opened.version)
         restore = restored_at(self.tables.commits_after(self.table, -1))
         if restored or restore is not None:
             return self._after_restore(restore)
@@ -99,33 +97,16 @@ class BronzeWriter(BronzeAppender):
         self._opened.batch = last.batch if last is not None else 0
         return last
 
-    def _open_engines(self) -> None:
-        self._opened = OpenedTable.of(self.tables, self.table, self.source)
-        version = self._opened.version
-        self._engine = self._spark = SparkEngine(self.tables, self.table, self._opened.id, version)
-        if self.native_workers:
-            self._engine = NativeEngine.of(self._spark, version, workers=self.native_workers)
-
     def change_stream_to(self, stream: str) -> None:
         """I/O: stores another scope of the change stream. Allowed only after a reset, which leaves no old token."""
         if self.tables.properties(self.table).get(STREAM) != stream:
-            self.set_properties({STREAM: stream})
+            self.tables.set_properties(self.table, {STREAM: stream})
 
     def change_filters_to(self, filters: str) -> None:
         """I/O: stores the filters of this run, for the next run to compare. No commit if they are unchanged."""
         if self.filters != filters:
-            self.set_properties({_FILTERS: filters})
+            self.tables.set_properties(self.table, {_FILTERS: filters})
             self.filters = filters
-
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """I/O: one commit, apart from those of this writer's threads."""
-        with self._engine.alone():
-            self.tables.set_properties(self.table, properties)
-
-    def append_frame(self, rows: DataFrame) -> None:
-        """I/O: one commit of *rows* that nothing fences, apart from those of this writer's threads."""
-        with self._engine.alone():
-            super().append_frame(rows)
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""
@@ -221,13 +202,24 @@ class BronzeWriter(BronzeAppender):
         """
         while True:
             ended, app_id = self.lineage, self.app_id()
-            lanes = end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at)
+            end_lanes_of = partial(
+                end_lineage_lanes,
+                self._engine,
+                self.tables,
+                self.table,
+                app_id=app_id,
+                lineage=ended,
+                proof=f"{self.writer}:ended",
+                restored_at=restored_at,
+            )
+            lanes = end_lanes_of()
             end = BatchEnd(resume_token, snapshot_id, ended + 1, last_event)
             rows = control_table(self.stamp(), batch=batch, end=end, note=note)
-            landed = end_stream(self._spark, rows, app_id=app_id, proof=f"{app_id}:{self.writer}:{note.operation_type}")
+            proof = f"{app_id}:{self.writer}:{note.operation_type}"
+            landed = end_stream(self._engine, rows, app_id=app_id, proof=proof)
             self.lineage = ended + 1
-            if isinstance(landed, Appended):  # also ends lanes of a snapshot that began in the meantime
-                end_lineage_lanes(self._spark, app_id, ended, f"{self.writer}:ended", restored_at, done=lanes)
+            if isinstance(landed, Appended):
+                end_lanes_of(done=lanes)  # those of a snapshot that began in the meantime
                 self._opened.batch = batch
                 return Committed(batch, resume_token, snapshot_id, self.lineage, last_event)
             last = committed(self.tables, self.table)
@@ -244,9 +236,8 @@ class BronzeWriter(BronzeAppender):
         """
         if self._opened.batch > 1:
             lanes = lanes_at_work(self.tables, self.table, self.lineage, before=self._opened.batch)
-            with self._engine.alone():
-                others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
-                end_lanes(self._spark, self.app_id(), f"{self.writer}:ended", others)
+            others = {(snapshot, lane) for snapshot, lane in lanes if snapshot != snapshot_id}
+            end_lanes(self._engine, self.app_id(), f"{self.writer}:ended", others)
 
     def _after_restore(self, restored_at: int | None) -> Committed:
         """Continue from the older token that a RESTORE brought back, in a new lineage.

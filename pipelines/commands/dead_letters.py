@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_briefly, open_lake_only, out, print_record, print_rows
+from pipelines.commands.terminal import AsJson, open_for_capture, open_lake_only, out, print_record, print_rows
 from pipelines.errors import ConfigurationError
 from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
 
@@ -54,7 +54,7 @@ def replay_(
     """Read the documents again from the source and append them to bronze. Repeating this is safe."""
     from pipelines.jobs.operations.dead_letter_replay import replay
 
-    print_rows([asdict(letter) for letter in replay(open_briefly(context), identifiers or ())], as_json=as_json)
+    print_rows([asdict(letter) for letter in replay(open_for_capture(context), identifiers or ())], as_json=as_json)
 
 
 @dead_letters.command("purge")

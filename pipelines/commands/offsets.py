@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_briefly, open_lake_only, out, print_json, print_record, print_rows
+from pipelines.commands.terminal import (
+    AsJson,
+    open_for_capture,
+    open_lake_only,
+    out,
+    print_json,
+    print_record,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from pipelines.jobs.offsets.job import OffsetMove
@@ -64,7 +72,7 @@ def alter(
     """Move the position of a stopped source. Moving back repeats events safely. Moving forward records a gap."""
     from pipelines.jobs.offsets.job import alter_offset
 
-    move = alter_offset(open_briefly(context), to, by=by, why=why, dry_run=dry_run)
+    move = alter_offset(open_for_capture(context), to, by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
 
 
@@ -73,7 +81,7 @@ def reset(context: typer.Context, by: By, why: Why = None, dry_run: DryRun = Fal
     """Forget the position of a stopped source. The next capture starts at now, in a new lineage. All rows stay."""
     from pipelines.jobs.offsets.job import reset_offset
 
-    move = reset_offset(open_briefly(context), by=by, why=why, dry_run=dry_run)
+    move = reset_offset(open_for_capture(context), by=by, why=why, dry_run=dry_run)
     _print_move(move, as_json)
 
 

@@ -12,7 +12,9 @@ from pipelines.commands.terminal import lake_settings, open_pipeline, out, stop_
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
+    from pipelines.jobs.lake_context import LakeContext
     from pipelines.jobs.silver.collection import SilverResult
+    from pipelines.settings.configuration import Settings
 
 Once = Annotated[
     bool, typer.Option("--once", help="Stop after everything that the source had done before the start is processed.")
@@ -34,7 +36,8 @@ def capture(context: typer.Context, once: Once = False) -> None:
     """Append change events and snapshots to bronze."""
     from pipelines.jobs.capture.job import run_capture
 
-    result = run_capture(_open_and_serve(context), once=once, stop=stop_on_signal(), report=_log_landed)
+    stop = stop_on_signal()
+    result = run_capture(_open_capture(context), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -61,15 +64,33 @@ def silver(
         )
 
 
-def _open_and_serve(context: typer.Context) -> JobContext:
-    """Open the pipeline. Serve its metrics if ``metrics.port`` is set."""
+def _served_settings(context: typer.Context) -> Settings:
+    """Return the settings. Serve metrics if ``metrics.port`` is set."""
     from pipelines.io.metrics import serve
-    from pipelines.jobs.context import open_context
 
     settings = lake_settings(context)
     if settings.metrics.port is not None:  # before Spark starts, so that a port in use is reported at once
         serve(settings.metrics.port, settings.metrics.address)
+    return settings
+
+
+def _open_capture(context: typer.Context) -> LakeContext:
+    """Open the lake for capture. Starts Spark only if ``capture.engine`` or the lake needs it."""
+    from pipelines.jobs.lake_context import open_capture_without_spark
+
+    settings = _served_settings(context)
+    if (folder := open_capture_without_spark(settings)) is not None:
+        return folder
+    from pipelines.jobs.context import open_context
+
     return open_context(settings)
+
+
+def _open_and_serve(context: typer.Context) -> JobContext:
+    """Open the pipeline, with Spark."""
+    from pipelines.jobs.context import open_context
+
+    return open_context(_served_settings(context))
 
 
 def _log_landed(what: str, count: int) -> None:

@@ -72,10 +72,7 @@ def open_pipeline(context: typer.Context) -> JobContext:
 
 def open_briefly(context: typer.Context) -> JobContext:
     """I/O: as `open_pipeline`, for a command of a few queries: its JVM uses its first compiler (C1) only."""
-    from pipelines.io.session import SHORT_LIVED
-    from pipelines.jobs.context import open_context
-
-    return open_context(lake_settings(context), java_options=SHORT_LIVED)
+    return _open_spark_briefly(lake_settings(context))
 
 
 def open_lake_only(context: typer.Context) -> LakeContext:
@@ -83,8 +80,18 @@ def open_lake_only(context: typer.Context) -> LakeContext:
     from pipelines.jobs.lake_context import open_without_spark
 
     settings = lake_settings(context)
-    if (folder := open_without_spark(settings)) is not None:
-        return folder
+    return open_without_spark(settings) or _open_spark_briefly(settings)
+
+
+def open_for_capture(context: typer.Context) -> LakeContext:
+    """I/O: as `open_lake_only`, for a short command that writes bronze."""
+    from pipelines.jobs.lake_context import open_capture_without_spark
+
+    settings = lake_settings(context)
+    return open_capture_without_spark(settings) or _open_spark_briefly(settings)
+
+
+def _open_spark_briefly(settings: Settings) -> JobContext:
     from pipelines.io.session import SHORT_LIVED
     from pipelines.jobs.context import open_context
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pipelines.io.ddl import schema_of
-from pipelines.io.tables import Tables
+import pyarrow as pa
+
+from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import NOTIFICATIONS, NOTIFICATIONS_DDL
 
 NotificationType = Literal[
@@ -21,6 +22,17 @@ NotificationType = Literal[
 NotificationChannel = Literal["table", "log"]
 
 _log = logging.getLogger("strandline.notifications")
+_TIME = pa.timestamp("us", tz="UTC")
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("aggregate_type", pa.string()),
+        ("type", pa.string()),
+        ("additional_data", pa.string()),
+        ("timestamp", _TIME),
+        ("source", pa.string()),
+    ]
+)
 _Row = tuple[str, str, str, str, datetime, str]
 
 
@@ -35,7 +47,7 @@ class Notifications:
         seconds: Maximum time in seconds that a row waits for `flush_due`.
     """
 
-    tables: Tables
+    tables: TableStore
     source: str
     channels: Collection[NotificationChannel]
     seconds: float
@@ -80,8 +92,10 @@ class Notifications:
             raise
 
     def _append(self, rows: list[_Row]) -> None:
-        schema = schema_of(NOTIFICATIONS_DDL)
         if not self._created:
-            self.tables.create(NOTIFICATIONS, schema, comment="What snapshots and signals did")
+            self.tables.create_table(NOTIFICATIONS, NOTIFICATIONS_DDL, comment="What snapshots and signals did")
             self._created = True
-        self.tables.append(NOTIFICATIONS, self.tables.spark.createDataFrame(rows, schema).coalesce(1))
+        columns = [
+            pa.array(values, column.type) for values, column in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
+        ]
+        self.tables.append_rows(NOTIFICATIONS, pa.Table.from_arrays(columns, schema=_SCHEMA))

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.errors import one_line
 from pipelines.io.commits import LogFolder
-from pipelines.io.delta_log import sync
+from pipelines.io.log_commit import sync
 
 _INTERVAL: Final = "delta.checkpointInterval"
 _DELTAS_INTERVAL: Final = 10
@@ -37,6 +37,8 @@ class CheckpointWriter:
 
     folder: Path
     interval: int
+    written: int = field(default=-1, init=False)
+    """Version of the newest checkpoint that this writer has written. -1: none."""
     _last: int = field(init=False)
     """Version of the newest checkpoint that was found or attempted."""
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -68,6 +70,7 @@ class CheckpointWriter:
             table = DeltaTable(str(self.folder))
             table.create_checkpoint()
             self._sync()
+            self.written = int(table.version())
             table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             _log.warning(

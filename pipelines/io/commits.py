@@ -63,15 +63,20 @@ class LogFolder:
     def file(self, version: int) -> Path:
         return self.path / f"{version:020}.json"
 
+    def text(self, version: int) -> str | None:
+        """I/O: returns the file of a commit. None: there is no such commit, or log clean-up removed its file."""
+        try:
+            return self.file(version).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
     def actions(self, version: int, naming: str = "") -> list[dict[str, Any]] | None:
         """I/O: returns the actions of a commit. None: there is no such commit, or log clean-up removed its file.
 
         Args:
             naming: Text that a line must contain. Other lines are skipped before they are parsed.
         """
-        try:
-            text = self.file(version).read_text("utf-8")
-        except FileNotFoundError:
+        if (text := self.text(version)) is None:
             return None
         return [json.loads(line) for line in text.split("\n") if line and naming in line]  # U+2028 ends no line of JSON
 

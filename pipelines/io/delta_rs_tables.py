@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from pipelines.errors import RetriableError, StrandlineError, one_line
-from pipelines.io.commits import names_in_folder
+from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
+from pipelines.io.commits import Commit, LogFolder, names_in_folder
+from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of
 from pipelines.io.table_store import VersionGone
-from pipelines.model.lake_format import STAMP, current_names, refuse_newer
+from pipelines.model.lake_format import FORMAT, STAMP, current_names, format_of, refuse_newer
 from pipelines.model.query import DATAFUSION, Condition, Query
 from pipelines.model.tables import Lake, TableName
 
@@ -24,8 +25,8 @@ R = TypeVar("R")
 _ATTEMPTS: Final = 20
 _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
-_READABLE_FEATURES: Final = frozenset({"changeDataFeed", "appendOnly", "invariants", "domainMetadata", "clustering"})
-_WRITABLE_FEATURES: Final = frozenset({"changeDataFeed", "appendOnly", "invariants"})
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class DeltaRsTables:
         """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, if these tables exist."""
         try:
             return all(
-                _features(self._opened(table)) <= (_READABLE_FEATURES if table == bronze else _WRITABLE_FEATURES)
+                features_of(self._opened(table)) <= (_READABLE_FEATURES if table == bronze else PLAIN_FEATURES)
                 for table in (bronze, *control)
                 if self.exists(table)
             )
@@ -57,6 +58,13 @@ class DeltaRsTables:
 
     def version(self, table: TableName) -> int:
         return int(self._opened(table).version())
+
+    def id(self, table: TableName) -> str:
+        return str(self._opened(table).metadata().id)
+
+    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
+        log = LogFolder(Path(self.lake.path(table)) / "_delta_log")
+        return log.newest_commits(self.version(table) - version)
 
     def properties(self, table: TableName) -> dict[str, str]:
         return current_names(dict(self._opened(table).metadata().configuration))
@@ -77,7 +85,7 @@ class DeltaRsTables:
     def insert_rows(
         self, table: TableName, ddl: str, rows: Sequence[Mapping[str, Any]], *key: str, comment: str = ""
     ) -> int:
-        self._create(table, ddl, comment)
+        self.create_table(table, ddl, comment=comment)
         if not rows:
             return 0
 
@@ -117,10 +125,18 @@ class DeltaRsTables:
 
         return _retry_on_conflict(table, delete)
 
-    def _create(self, table: TableName, ddl: str, comment: str) -> None:
-        """I/O: creates *table* if it is missing, with this release's format."""
+    def create_table(
+        self,
+        table: TableName,
+        ddl: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clustered_by: Sequence[str] = (),  # noqa: ARG002  # why: the port's; delta-rs clusters no table
+        comment: str = "",
+    ) -> None:
         path = self.lake.path(table)
         if DeltaTable.is_deltatable(path):
+            self._require_present_format(table)
             return
         from pipelines.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 
@@ -129,12 +145,46 @@ class DeltaRsTables:
                 path,
                 delta_schema(ddl),
                 description=comment or None,
-                configuration=STAMP,
+                configuration={**(properties or {}), **STAMP},
                 raise_if_key_not_exists=False,
             )
         except DeltaError as error:
             if not DeltaTable.is_deltatable(path):  # otherwise another process has created it
                 raise _table_error(table, error) from error
+
+    def _require_present_format(self, table: TableName) -> None:
+        found = self.properties(table)
+        refuse_newer(table, found)
+        if format_of(found) < FORMAT:
+            raise ConfigurationError(
+                f"{table} has the format of an older release", next_step="strandline maintain: it migrates the lake"
+            )
+
+    def add_missing_columns(self, table: TableName, ddl: str) -> None:
+        from pipelines.io.delta_schema import delta_schema
+
+        def add() -> None:
+            opened = self._opened(table)
+            present = {field.name for field in opened.schema().fields}
+            missing = [field for field in delta_schema(ddl).fields if field.name not in present]
+            if missing:
+                opened.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
+
+        _retry_on_conflict(table, add)
+
+    def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        def change() -> None:
+            self._opened(table).alter.set_table_properties(
+                dict(properties), raise_if_not_exists=False, post_commithook_properties=_NO_HOOKS
+            )
+
+        _retry_on_conflict(table, change)
+
+    def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        def append() -> None:
+            write_deltalake(self._opened(table), rows, mode="append", post_commithook_properties=_NO_HOOKS)
+
+        _retry_on_conflict(table, append)
 
     def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
         try:
@@ -148,14 +198,6 @@ class DeltaRsTables:
 def _result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened).execute(sql).read_all()).to_pylist()
     return rows
-
-
-def _features(opened: DeltaTable) -> frozenset[str]:
-    """Return the features of a table's protocol. An old protocol names none, and may mean column mapping."""
-    protocol = opened.protocol()
-    named = frozenset([*(protocol.reader_features or ()), *(protocol.writer_features or ())])
-    may_be_mapped = protocol.min_reader_version == 2 or protocol.min_writer_version in (5, 6)
-    return named | ({"columnMapping"} if may_be_mapped else set())
 
 
 def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:

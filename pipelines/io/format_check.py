@@ -20,6 +20,14 @@ def refuse_newer_lake(tables: TableStore, bronze: TableName) -> None:
             refuse_newer(table, tables.properties(table))
 
 
+def has_present_format(tables: TableStore, bronze: TableName) -> bool:
+    """I/O: returns True if no table of an older format is left. Reads properties of one table: bronze is migrated last.
+
+    Without bronze nothing was captured yet.
+    """
+    return not tables.exists(bronze) or format_of(tables.properties(bronze)) >= FORMAT
+
+
 def older_tables(tables: TableStore, bronze: TableName) -> Iterator[tuple[TableName, int]]:
     """I/O: yields each table of an older format with its format, in the order of migration.
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.errors import PySparkException
+
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import schema_of
+from pipelines.io.table_store import VersionGone
 from pipelines.io.versions import reading_version
 from pipelines.model.query import SPARK, Condition, Query
 from pipelines.model.tables import TableName, quoted
 from pipelines.model.timestamps import utc
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from pipelines.io.tables import Tables
@@ -30,11 +33,46 @@ class SparkRows:
     def columns(self, table: TableName) -> list[str]:
         return self._tables.read(table).columns
 
+    def create_table(
+        self,
+        table: TableName,
+        ddl: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clustered_by: Sequence[str] = (),
+        comment: str = "",
+    ) -> None:
+        lake = self._tables.lake
+        in_folder = lake.by_path and not lake.in_object_store
+        self._tables.create(
+            table,
+            schema_of(ddl),
+            properties=properties,
+            cluster_by=() if in_folder else clustered_by,
+            comment=comment,
+        )
+
+    def add_missing_columns(self, table: TableName, ddl: str) -> None:
+        self._tables.add_columns(table, schema_of(ddl))
+
+    def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        spark = self._tables.spark
+        self._tables.append(table, spark.createDataFrame(rows, schema=self._tables.read(table).schema).coalesce(1))
+
     def query(self, query: Query) -> list[dict[str, Any]]:
         table, version = self._tables.lake.sql(query.table), query.version
         source = table if version is None else f"{table} VERSION AS OF {version:d}"
-        with reading_version(f"version {version} of {query.table}") if version is not None else nullcontext():
-            found = self._tables.spark.sql(query.sql(SPARK, source)).collect()
+        sql = query.sql(SPARK, source)
+        if version is None:
+            found = self._tables.spark.sql(sql).collect()
+        else:
+            with reading_version(what := f"version {version} of {query.table}"):
+                rows = self._tables.spark.sql(sql)
+                _ = rows.schema  # a remote session has not looked at the version yet
+            try:
+                found = rows.collect()
+            except PySparkException as error:  # a file of the version was deleted
+                raise VersionGone(f"{what} cannot be read", next_step="choose a newer version") from error
         return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in found]
 
     def insert_rows(

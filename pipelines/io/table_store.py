@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.errors import RetriableError
+from pipelines.io.commits import Commit
 from pipelines.model.query import Condition, Query
 from pipelines.model.tables import Lake, TableName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class VersionGone(RetriableError):
@@ -38,8 +42,43 @@ class TableStore(Protocol):
     def properties(self, table: TableName) -> dict[str, str]:
         """I/O: table properties under their present names."""
 
+    def id(self, table: TableName) -> str:
+        """I/O: id of *table*. A table that is created again under the same name has another id."""
+
     def columns(self, table: TableName) -> list[str]:
         """I/O: names of the table's columns."""
+
+    def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
+        """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
+
+    def create_table(
+        self,
+        table: TableName,
+        ddl: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        clustered_by: Sequence[str] = (),
+        comment: str = "",
+    ) -> None:
+        """I/O: creates *table* if it is missing. Idempotent.
+
+        Args:
+            ddl: Columns of the table.
+            properties: Table properties. Concurrent creators must pass the same ones.
+            clustered_by: Columns for liquid clustering. Ignored in a folder, where delta-rs writes the table, too.
+
+        Raises:
+            ConfigurationError: A newer release wrote the table, or its folder contains something else.
+        """
+
+    def add_missing_columns(self, table: TableName, ddl: str) -> None:
+        """I/O: one commit that adds the missing columns of *ddl*. None if all are there."""
+
+    def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        """I/O: one commit that sets *properties*. Values may contain any character."""
+
+    def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        """I/O: one commit that appends a few *rows*. They have all columns. A repeated call appends them again."""
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         """I/O: result of *query*, one dictionary per row. Times are UTC.

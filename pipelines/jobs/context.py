@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.errors import ConfigurationError
 from pipelines.io.filesystem_check import as_spark_sees_it, require_writable, unwritable
 from pipelines.io.format_check import refuse_newer_lake
+from pipelines.io.migration import migrate_lake
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
+from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
@@ -27,6 +31,25 @@ class JobContext:
     settings: Settings
     spark: SparkSession
     tables: Tables
+
+    def for_capture(self) -> CaptureContext:
+        """Return the context in which capture, and every other writer of bronze, works.
+
+        I/O: migrates an older lake.
+
+        Raises:
+            ConfigurationError: ``capture.engine`` is ``native``, and delta-rs cannot write this lake.
+        """
+        migrate_lake(self.tables, bronze_table(self.settings.source.name))
+        if (folder := open_capture_without_spark(self.settings)) is not None:
+            return folder.for_capture()
+        if self.settings.capture.engine == "native":
+            raise ConfigurationError(
+                f"the native engine writes into a folder of this machine, and {self.tables.lake.root or 'the lake'}"
+                " is none, or has tables that it cannot write",
+                next_step="set capture.engine: auto",
+            )
+        return CaptureContext(self.settings, self.tables, partial(SparkEngine.open, self.tables))
 
 
 def open_context(settings: Settings, *, java_options: str = "") -> JobContext:

@@ -1,17 +1,20 @@
-"""Context of commands that need no Spark: settings, and the tables of the lake through delta-rs."""
+"""Contexts of jobs that need no Spark: settings, tables of the lake, and the engine that writes bronze."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from pipelines.bronze.engine import Engine, OpenEngine
+from pipelines.bronze.native_engine import NativeEngine
 from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.format_check import refuse_newer_lake
+from pipelines.io.format_check import has_present_format, refuse_newer_lake
 from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
-from pipelines.model.tables import Lake
+from pipelines.model.tables import Lake, TableName
 from pipelines.settings.configuration import Settings
 
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
@@ -27,6 +30,25 @@ class LakeContext(Protocol):
     @property
     def tables(self) -> TableStore: ...
 
+    def for_capture(self) -> CaptureContext:
+        """Return the context in which capture, and every other writer of bronze, works.
+
+        Raises:
+            ConfigurationError: ``capture.engine`` cannot write this lake.
+        """
+
+
+@dataclass(frozen=True)
+class CaptureContext:
+    """Settings, tables, and the engine that appends to bronze."""
+
+    settings: Settings
+    tables: TableStore
+    open_engine: OpenEngine
+
+    def for_capture(self) -> CaptureContext:
+        return self
+
 
 @dataclass(frozen=True)
 class FolderContext:
@@ -34,6 +56,22 @@ class FolderContext:
 
     settings: Settings
     tables: DeltaRsTables
+
+    def for_capture(self) -> CaptureContext:
+        # one worker per lane and one for the stream, so that the stream does not wait for a chunk
+        workers = self.settings.capture.snapshot_max_threads + 1
+        return CaptureContext(self.settings, self.tables, partial(_open_native, self.tables.lake, workers))
+
+
+def _open_native(
+    lake: Lake,
+    workers: int,
+    table: TableName,
+    *,
+    table_id: str,  # noqa: ARG001  # why: the port's; delta-rs reads it with the table
+    version: int,  # noqa: ARG001  # why: as above
+) -> Engine:
+    return NativeEngine.open(Path(lake.path(table)), workers=workers)
 
 
 def open_without_spark(settings: Settings) -> FolderContext | None:
@@ -51,6 +89,22 @@ def open_without_spark(settings: Settings) -> FolderContext | None:
         return None
     refuse_newer_lake(tables, bronze)
     return FolderContext(settings, tables)
+
+
+def open_capture_without_spark(settings: Settings) -> FolderContext | None:
+    """Open the lake for a writer of bronze, without Spark.
+
+    None: ``capture.engine`` is ``spark``, the lake has the format of an older release, or as `open_without_spark`.
+
+    I/O: as `open_without_spark`.
+
+    Raises:
+        ConfigurationError: As `open_without_spark`.
+    """
+    opened = open_without_spark(settings) if settings.capture.engine != "spark" else None
+    if opened is None or not has_present_format(opened.tables, bronze_table(settings.source.name)):
+        return None
+    return opened
 
 
 def folder_here(settings: Settings) -> Lake | None:

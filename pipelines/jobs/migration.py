@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipelines.io.format_check import older_tables, words_for
-from pipelines.io.migration import migrate_table
+from pipelines.io.migration import migrate_lake
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.lake_context import LakeContext
-from pipelines.model.lake_format import FORMAT, format_of
+from pipelines.model.lake_format import FORMAT
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
@@ -27,11 +27,7 @@ def migrate(ctx: JobContext, *, everything: bool = False) -> list[TableName]:
     Effects on failure:
         Some tables are migrated. All tables are readable. Another call migrates the rest.
     """
-    bronze = bronze_table(ctx.settings.source.name)
-    if not ctx.tables.exists(bronze) or (not everything and format_of(ctx.tables.properties(bronze)) >= FORMAT):
-        return []
-    older = list(older_tables(ctx.tables, bronze))  # read all before a change: a newer one raises
-    return [table for table, _ in older if migrate_table(ctx.tables, table)]
+    return migrate_lake(ctx.tables, bronze_table(ctx.settings.source.name), everything=everything)
 
 
 def describe_format(ctx: LakeContext) -> str:

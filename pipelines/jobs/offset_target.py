@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 from bson import json_util
-from pyspark.errors import PySparkException
 
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ConfigurationError, ResumePointLost
 from pipelines.io.table_store import VersionGone
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.timestamps import TIME_EXAMPLE, parse_time
@@ -19,7 +18,7 @@ from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint
 
 
-def offset_target(ctx: JobContext, to: str, oplog: Oplog) -> ResumePoint:
+def offset_target(ctx: LakeContext, to: str, oplog: Oplog) -> ResumePoint:
     """Return the place in the change stream that *to* names.
 
     I/O: reads the source for a time, ``now`` and ``oldest``; reads bronze for a version.
@@ -119,12 +118,12 @@ def _token(text: str) -> str:
         ) from None
 
 
-def _token_of_version(ctx: JobContext, version: int) -> str:
+def _token_of_version(ctx: LakeContext, version: int) -> str:
     """Return the resume token that bronze held at *version* of its table."""
     bronze = bronze_table(ctx.settings.source.name)
     try:
         last = committed(ctx.tables, bronze, version=version) if version <= ctx.tables.version(bronze) else None
-    except (VersionGone, PySparkException):  # the version is too old, or its files are deleted
+    except VersionGone:  # the version is too old, or its files are deleted
         raise ConfigurationError(
             f"version {version} of {bronze} cannot be read any more: "
             "Delta keeps old versions for delta.deletedFileRetentionDuration",

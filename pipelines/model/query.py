@@ -11,7 +11,7 @@ from pipelines.model.tables import TableName, literal, quoted
 
 Condition = tuple[str, str, object]
 """Column, operator and value: ``("batch", ">", 5)``. Operators: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=``, ``in`` (a
-collection, not empty), ``is null`` and ``is not null`` (value None)."""
+collection, not empty), ``is null`` and ``is not null`` (value None), ``token >`` (compares a position's token)."""
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NULL_TESTS: Final = frozenset({"is null", "is not null"})
@@ -42,6 +42,8 @@ class Dialect:
         name = self.name(column)
         if operator in _COMPARISONS:
             return f"{name} {operator} {self.value(value)}"
+        if operator == "token >":
+            return f"split_part({name}, ':', 2) > {self.value(value)}"
         if operator in _NULL_TESTS and value is None:
             return f"{name} {operator}"
         if operator == "in" and isinstance(value, Collection) and not isinstance(value, str) and value:

@@ -94,10 +94,11 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
         "warn",
         description="Action when there are more collections than `guardrail_collections_max`: log a warning, or stop.",
     )
-    engine: Literal["spark", "native"] = Field(
-        "spark",
-        description="Writer of the bronze table. `spark`: Spark. `native`: worker processes of capture, into a local "
-        "folder, without Spark.",
+    engine: Literal["auto", "spark", "native"] = Field(
+        "auto",
+        description="Writer of the bronze table. `native`: worker processes of capture, without Spark, into a folder "
+        "of this machine. `spark`: Spark, into any place. `auto`: `native` if the lake is such a folder and "
+        "`spark.master` is local, else `spark`.",
     )
     json_columns: Literal["stored", "derived"] = Field(
         "derived",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, spark_pipeline
+from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
@@ -155,7 +155,7 @@ def test_a_writer_that_wakes_up_late_notices_that_its_batch_is_taken(
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
 
     def writer(name: str) -> BronzeWriter:
-        return BronzeWriter(ctx.tables, "test", name, lambda: 0)
+        return bronze_writer(ctx.tables, "test", name)
 
     sleeper, rival = writer("sleeper"), writer("rival")
     assert sleeper.open("cluster", None) is None
@@ -181,7 +181,7 @@ def test_a_writer_that_repeats_its_own_commit_knows_it_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
-    writer = BronzeWriter(ctx.tables, "test", "me", lambda: 0)
+    writer = bronze_writer(ctx.tables, "test", "me")
     writer.open("cluster", None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
     writer.commit([], batch=1, resume_token=_TOKEN, snapshot_id=None)
@@ -194,8 +194,8 @@ def test_a_rival_that_begins_while_bronze_is_opened_is_a_rival(
 ) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     late, rival = (
-        BronzeWriter(ctx.tables, "test", "late", lambda: 0),
-        BronzeWriter(ctx.tables, "test", "rival", lambda: 0),
+        bronze_writer(ctx.tables, "test", "late"),
+        bronze_writer(ctx.tables, "test", "rival"),
     )
     assert rival.open("cluster", None) is None
     begun: list[Committed] = []

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, bronze, pipeline
+from lakehouse import assert_equal_to_source, bronze, bronze_writer, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ResumePointLost, StrandlineError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
@@ -30,7 +29,7 @@ IN_THE_FUTURE = '{"_data": "zzzz"}'
 
 
 def commit_position(ctx: JobContext, token: str, last_event: str | None = None) -> None:
-    writer = BronzeWriter(ctx.tables, "test", "damaged", lambda: 0)
+    writer = bronze_writer(ctx.tables, "test", "damaged")
     last = writer.open(ctx.tables.properties(bronze_table("test"))["strandline.deployment"], None)
     assert last is not None
     writer.commit([], batch=last.batch + 1, resume_token=token, snapshot_id=None, last_event=last_event)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import vl_convert
-from lakehouse import QUICK_JVM, Demo
+from lakehouse import QUICK_JVM, Demo, bronze_writer
 from nbformat import NotebookNode
 from pyspark.sql import SparkSession
 
 from pipelines.bronze.gaps import commit_gap
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE
@@ -31,7 +30,7 @@ _CHARTS_AS_JSON = (
 
 def add_trouble(tables: Tables) -> None:
     """What a demo has none of: a gap, and a document that could not be taken."""
-    writer = BronzeWriter(tables, DATABASE, "run-2", clock_us=lambda: 1_800_000_000_000_000)
+    writer = bronze_writer(tables, DATABASE, "run-2", lambda: 1_800_000_000_000_000)
     last = writer.open(tables.properties(writer.table)["strandline.deployment"], None)
     assert last is not None
     assert last.resume_token is not None

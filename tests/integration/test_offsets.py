@@ -13,6 +13,7 @@ import pytest
 from lakehouse import (
     assert_equal_to_source,
     bronze,
+    bronze_writer,
     documents_in_silver,
     forget_log,
     pipeline,
@@ -26,7 +27,6 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
 from pipelines.io.file_maintenance import compact
 from pipelines.jobs.capture.job import run_capture
@@ -84,7 +84,7 @@ def test_an_offset_is_seen_moved_and_reset_only_while_its_source_is_stopped(
     ):
         alter_offset(ctx, before.resume_token or "", by="ops", why=None)
 
-    zombie = BronzeWriter(ctx.tables, "test", "zombie", lambda: 0)
+    zombie = bronze_writer(ctx.tables, "test", "zombie")
     asleep = zombie.open(ctx.tables.properties(BRONZE)["strandline.deployment"], f"database {database.name}")
     assert asleep is not None
     stop(ctx)
@@ -350,7 +350,7 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
         database.a.insert_one({"_id": number})
         run_capture(ctx, once=True)
     compact(ctx.tables, BRONZE)
-    writer = BronzeWriter(ctx.tables, "test", "meanwhile", lambda: 0)
+    writer = bronze_writer(ctx.tables, "test", "meanwhile")
     last = writer.open(ctx.tables.properties(BRONZE)["strandline.deployment"], None)
     assert last is not None
     restore(ctx, BRONZE, older)
@@ -369,7 +369,7 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
     future = json.dumps({"_data": "82FFFFFFF0" + json.loads(last.resume_token or "")["_data"][10:]})
-    writer = BronzeWriter(ctx.tables, "test", "from the future", lambda: 0)
+    writer = bronze_writer(ctx.tables, "test", "from the future")
     newest = writer.open(ctx.tables.properties(BRONZE)["strandline.deployment"], None)
     assert newest is not None
     writer.commit([], batch=newest.batch + 1, resume_token=future, snapshot_id=None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lakehouse import forget_log
+from lakehouse import bronze_writer, forget_log
 from pyspark.sql import DataFrame
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
@@ -34,7 +34,7 @@ BRONZE = bronze_table("shop")
 
 
 def writer(tables: Tables, name: str, *, native: bool = False) -> BronzeWriter:
-    return BronzeWriter(tables, "shop", name, lambda: 1_700_000_000_000_000, native_workers=int(native))
+    return bronze_writer(tables, "shop", name, lambda: 1_700_000_000_000_000, native=native)
 
 
 def opened(tables: Tables, name: str, *, native: bool = False) -> tuple[BronzeWriter, Committed]:

@@ -12,19 +12,22 @@ import bson
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
+from lakehouse import bronze_writer
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.bronze.engine import Reader, SparkEngine
+from pipelines.bronze.engine import Reader
 from pipelines.bronze.envelope import BatchEnd, Note, Stamp, control_table
-from pipelines.bronze.native_engine import NativeEngine, ReadFailed
+from pipelines.bronze.native_engine import ReadFailed
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
+from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import Lake
+from pipelines.settings.configuration import Settings
 from pipelines.source.errors import NoAnswer
 
 TOKEN = '{"_data": "8200"}'
@@ -58,9 +61,7 @@ read_some: Reader = partial(iter, SOME)
 
 
 def writer(tables: Tables, source: str, *, native: bool, name: str = "w", stored_json: bool = False) -> BronzeWriter:
-    return BronzeWriter(
-        tables, source, name, lambda: 1_700_000_000_654_321, stored_json=stored_json, native_workers=int(native)
-    )
+    return bronze_writer(tables, source, name, lambda: 1_700_000_000_654_321, native=native, stored_json=stored_json)
 
 
 def fill(bronze: BronzeWriter) -> None:
@@ -130,7 +131,7 @@ def test_a_checkpoint_comes_when_it_is_due_without_a_commit_by_spark(tables: Tab
     log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
     assert 7 <= log.checkpoint() <= 10, "written beside the commits, so it may hold later ones"
     engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
-    assert set(engines.values()) == {"strandline"}
+    assert set(engines.values()) == {"delta-rs:py-1.6.6"}
     for version in range(log.checkpoint()):
         log.file(version).unlink()  # only the checkpoint is left of them
     assert tables.read(bronze.table).count() == 9
@@ -156,7 +157,7 @@ def test_old_log_files_go_with_a_checkpoint_and_the_table_stays_whole(tables: Ta
     log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
     for batch in range(1, 21):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
-        bronze._engine.checkpoints.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
+        bronze._engine.table.checkpoints.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
         if batch == 10:  # three days pass
             for file in log.path.glob("*.json"):
                 os.utime(file, (time.time() - 3 * 24 * 3600,) * 2)
@@ -270,10 +271,8 @@ def _fail() -> Iterator[pa.RecordBatch]:
     raise ContractError("it was dropped meanwhile", next_step="read the next one")
 
 
-def test_a_lake_elsewhere_is_refused(tables: Tables) -> None:
-    bronze = writer(tables, "shop", native=False)
-    bronze.open("cluster", None)
-    elsewhere = Tables(tables.spark, Lake(catalog="spark_catalog"))
-    engine = SparkEngine(elsewhere, bronze.table, "an id")
-    with pytest.raises(ConfigurationError, match="engine: spark"):
-        NativeEngine.of(engine, 0, workers=1)
+def test_a_lake_elsewhere_is_refused(spark: SparkSession) -> None:
+    settings = Settings(lake={"catalog": "spark_catalog"}, capture={"engine": "native"})  # type: ignore[arg-type]  # why: pydantic builds the sections
+    ctx = JobContext(settings, spark, Tables(spark, settings.lake_location))
+    with pytest.raises(ConfigurationError, match="engine: auto"):
+        ctx.for_capture()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bson
 from bronze_changes import CHANGES_DDL
+from lakehouse import bronze_writer
 from pyspark.sql import types as T
 
 from pipelines.bronze.gaps import commit_beginning, commit_way_back, standing_gaps
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables
 from pipelines.model.gap import Gap
@@ -93,7 +93,7 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
 
 # scenario: O06
 def test_a_way_back_is_a_gap_until_it_is_captured_unless_something_cuts_it_off(tables: Tables) -> None:
-    writer = BronzeWriter(tables, "test", "a run", lambda: 0)
+    writer = bronze_writer(tables, "test", "a run")
     assert writer.open("a cluster", None) is None
 
     def capture(batch: int, position: str) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from idle_lake import clean_up_logs, idle_copy
+from lakehouse import bronze_writer
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
 from pipelines.bronze.offsets import committed
 from pipelines.bronze.table_properties import PROPERTIES
-from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.cut_publication import open_cuts, publish
 from pipelines.control.cuts import Cut
 from pipelines.io.ddl import schema_of
@@ -194,7 +194,7 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
 def test_after_a_year_a_command_costs_what_it_cost_on_day_one(
     tables: Tables, lake: Any, days: int, a_day: int, maintenance: dict[str, Any], hours: int
 ) -> None:
-    writer = BronzeWriter(tables, "test", "me", lambda: time.time_ns() // 1000, native_workers=1)
+    writer = bronze_writer(tables, "test", "me", lambda: time.time_ns() // 1000, native=True)
     writer.open("id", None)
     log = Path(lake.path(BRONZE)) / "_delta_log"
 

@@ -22,8 +22,7 @@ from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.oversize_events import check_oversize
 from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.migration import migrate
+from pipelines.jobs.lake_context import CaptureContext, LakeContext
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
@@ -43,7 +42,7 @@ def _no_report(_what: str, _count: int) -> None:
 
 
 def run_capture(
-    ctx: JobContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _no_report
+    ctx: LakeContext, *, once: bool = False, stop: threading.Event | None = None, report: Report = _no_report
 ) -> CaptureResult:
     """Capture the source into bronze.
 
@@ -63,12 +62,12 @@ def run_capture(
     Effects on failure:
         Bronze ends with a whole batch. Another call continues from there.
     """
-    stop = stop or threading.Event()
+    stop, opened = stop or threading.Event(), ctx.for_capture()
     try:
-        return _capture(ctx, once, stop, report)
+        return _capture(opened, once, stop, report)
     except BronzeRestored as restored:
         _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
-    return _capture(ctx, once, stop, report, restored=True)
+    return _capture(opened, once, stop, report, restored=True)
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,10 @@ class _Source:
 
 
 def _capture(
-    ctx: JobContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False
+    ctx: CaptureContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False
 ) -> CaptureResult:
     options = connection_options(ctx.settings)
     gate = _open_gate(ctx, once)
-    migrate(ctx)
     selection_of(ctx.settings.capture)  # reports wrong settings without a server
     with ExitStack() as resources:
         source = _open_source(ctx, options, gate, stop, report, resources)
@@ -112,7 +110,7 @@ def _capture(
 
 
 def _open_source(
-    ctx: JobContext,
+    ctx: CaptureContext,
     options: ConnectionOptions,
     gate: SourceStateMonitor,
     stop: threading.Event,
@@ -164,7 +162,7 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
     return _commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 
 
-def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
+def _open_gate(ctx: CaptureContext, once: bool) -> SourceStateMonitor:
     """Return the gate that waits while the source is paused.
 
     Raises:
@@ -179,29 +177,20 @@ def _open_gate(ctx: JobContext, once: bool) -> SourceStateMonitor:
     return gate
 
 
-def _writer(ctx: JobContext) -> BronzeWriter:
-    settings = ctx.settings.capture
-    # one worker per lane and one for the stream, so that the stream does not wait for a chunk
-    workers = settings.snapshot_max_threads + 1 if settings.engine == "native" else 0
-    stored_json = settings.json_columns == "stored"
-    return BronzeWriter(
-        ctx.tables,
-        ctx.settings.source.name,
-        uuid.uuid4().hex,
-        clock_us,
-        stored_json=stored_json,
-        native_workers=workers,
-    )
+def _writer(ctx: CaptureContext) -> BronzeWriter:
+    stored_json = ctx.settings.capture.json_columns == "stored"
+    name, identifier = ctx.settings.source.name, uuid.uuid4().hex
+    return BronzeWriter(ctx.tables, name, identifier, clock_us, stored_json=stored_json, open_engine=ctx.open_engine)
 
 
-def _notifications(ctx: JobContext) -> Notifications:
+def _notifications(ctx: CaptureContext) -> Notifications:
     capture = ctx.settings.capture
     return Notifications(
         ctx.tables, ctx.settings.source.name, capture.notification_enabled_channels, capture.control_interval_seconds
     )
 
 
-def _inbox(ctx: JobContext) -> SignalInbox:
+def _inbox(ctx: CaptureContext) -> SignalInbox:
     capture = ctx.settings.capture
     file = SignalFile(Path(capture.signal_file)) if capture.signal_file is not None else None
     return SignalInbox(

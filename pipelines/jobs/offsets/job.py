@@ -13,23 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from pyspark.sql import functions as F
-
 from pipelines.bronze.envelope import Note
 from pipelines.bronze.gaps import commit_gap, commit_way_back, newest_position
 from pipelines.bronze.offsets import Committed, last_token
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError
-from pipelines.jobs.context import JobContext
-from pipelines.jobs.migration import migrate
+from pipelines.jobs.lake_context import CaptureContext, LakeContext
 from pipelines.jobs.offset_target import offset_target
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.selection import selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options
+from pipelines.model.query import Query
 from pipelines.model.resume_token import is_readable
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
-from pipelines.model.timestamps import clock_us, utc
+from pipelines.model.timestamps import clock_us
 from pipelines.source.client import AnyClient, open_client, token_data, token_json
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
@@ -75,7 +73,7 @@ class OffsetMove:
         return f"{self.source} moves {self.direction}: {least}{count} events{span} {what}{done}"
 
 
-def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+def alter_offset(ctx: LakeContext, to: str, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
     """Move the offset of a stopped source back or forward.
 
     The next capture continues from the new offset. After a reset the move is relative to the last streamed event.
@@ -94,6 +92,7 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
             written.
         FencedError: Another process changed the offset at the same time.
     """
+    ctx = ctx.for_capture()
     with _stopped_source(ctx) as (client, writer, last):
         expanded = inspect_deployment(client).shows_expanded_events
         oplog = Oplog(client, selection_of(ctx.settings.capture), expanded_events=expanded)
@@ -131,7 +130,7 @@ def alter_offset(ctx: JobContext, to: str, *, by: str, why: str | None, dry_run:
         return replace(move, committed_batch=done.batch)
 
 
-def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
+def reset_offset(ctx: LakeContext, *, by: str, why: str | None, dry_run: bool = False) -> OffsetMove:
     """Remove the offset of a stopped source. Captured rows stay.
 
     The next capture starts at the present, with a snapshot if the snapshot mode takes one at the first start.
@@ -146,10 +145,10 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
     Raises:
         ConfigurationError: The source is not stopped, or has no offset. No batch was written.
     """
+    ctx = ctx.for_capture()
     with _stopped_source(ctx, any_stream=True) as (_, writer, last):
-        captured = (
-            ctx.tables.read(writer.table).where(F.col("batch").isNotNull() & F.col("op").isin(*CHANGE_OPS)).count()
-        )
+        changes = Query(writer.table).where(("batch", "is not null", None), ("op", "in", CHANGE_OPS))
+        captured = ctx.tables.query(changes.aggregate(events=("count", "op")))[0]["events"]
         direction: Literal["back", "none"] = "none" if last.resume_token is None else "back"
         move = OffsetMove(ctx.settings.source.name, "reset", direction, last.resume_token, "", captured)
         if dry_run:
@@ -166,11 +165,11 @@ def reset_offset(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = F
 
 @contextmanager
 def _stopped_source(
-    ctx: JobContext, *, any_stream: bool = False
+    ctx: CaptureContext, *, any_stream: bool = False
 ) -> Iterator[tuple[AnyClient, BronzeWriter, Committed]]:
     """Open a stopped source: a client, a writer of its bronze table, and its last committed offset.
 
-    I/O: reads the source and bronze; migrates an older lake.
+    I/O: reads the source and bronze.
 
     Args:
         any_stream: Accept an offset of another change stream.
@@ -186,20 +185,20 @@ def _stopped_source(
             f"source {source} is {state.state}; its offset can be altered only while it is stopped",
             next_step="strandline stop",
         )
-    migrate(ctx)
     client = open_client(connection_options(ctx.settings), raw=True)
     try:
-        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us)
+        writer = BronzeWriter(ctx.tables, source, uuid.uuid4().hex, clock_us, open_engine=ctx.open_engine)
         last = writer.open(
             inspect_deployment(client).identity, None if any_stream else stream_identity(ctx.settings.capture)
         )
         assert last is not None  # `required_offset` has checked it
         yield client, writer, last
+        writer.close()
     finally:
         client.close()
 
 
-def _plan_move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) -> OffsetMove:
+def _plan_move(ctx: LakeContext, oplog: Oplog, last: Committed, to_token: str) -> OffsetMove:
     """Return the direction of a move to *to_token*, and the number of events on the way.
 
     I/O: reads the source and bronze.
@@ -215,14 +214,16 @@ def _plan_move(ctx: JobContext, oplog: Oplog, last: Committed, to_token: str) ->
         return replace(move, direction="forward", events=oplog.count(start, target, _MAX_COUNT))
     if is_lost and start is None:  # the number of events in between is unknown: record a gap
         return replace(move, direction="forward", events=None)
-    token_of_row = F.substring_index("position", ":", -1)
-    rows = ctx.tables.read(bronze).where(F.col("batch").isNotNull() & (token_of_row > target))
-    found = rows.agg(F.countDistinct("position"), F.min("cluster_time"), F.max("cluster_time")).first()
-    assert found is not None  # an aggregate has one row
-    return replace(move, direction="back", events=found[0], first_at=utc(found[1]), last_at=utc(found[2]))
+    after = Query(bronze).where(("batch", "is not null", None), ("position", "token >", target))
+    (found,) = ctx.tables.query(
+        after.aggregate(
+            events=("count_distinct", "position"), first=("min", "cluster_time"), last=("max", "cluster_time")
+        )
+    )
+    return replace(move, direction="back", events=found["events"], first_at=found["first"], last_at=found["last"])
 
 
-def _last_streamed(ctx: JobContext) -> str | None:
+def _last_streamed(ctx: LakeContext) -> str | None:
     """Return the token of the newest event in bronze, as a substitute for a lost offset. None: bronze has no event."""
     position = newest_position(ctx.tables, bronze_table(ctx.settings.source.name))
     return token_json({"_data": position.rpartition(":")[2]}) if position else None

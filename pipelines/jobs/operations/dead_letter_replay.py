@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.control.dead_letters import DeadLetters
 from pipelines.jobs.capture.oversize_events import append_reread
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.selection import selection_of
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.bson import raw as rb
@@ -32,7 +32,7 @@ class ReplayResult:
     """``replayed``: the document was read again and appended to bronze. ``gone``: no captured collection has it."""
 
 
-def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[ReplayResult]:
+def replay(ctx: LakeContext, identifiers: Sequence[str] = ()) -> list[ReplayResult]:
     """Read the documents of open dead letters again from the source.
 
     I/O, for each letter: reads the current document; appends it to bronze as a READ, which contains all earlier
@@ -49,6 +49,7 @@ def replay(ctx: JobContext, identifiers: Sequence[str] = ()) -> list[ReplayResul
         Letters that were not reached stay open. Calling again is safe: it may read one document twice, and the larger
         position wins.
     """
+    ctx = ctx.for_capture()
     letters = DeadLetters(ctx.tables)
     chosen: list[Condition] = [("status", "=", "open"), *([("id", "in", identifiers)] if identifiers else [])]
     columns = Query(DEAD_LETTERS).select("id", "stage", "db", "collection", "collection_uuid", "raw")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.bronze.appender import BronzeAppender
 from pipelines.errors import ConfigurationError
 from pipelines.io.ddl import schema_of
+from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import required_offset
 from pipelines.jobs.reconcile.catch_up import CatchUpBarrier
@@ -107,11 +108,14 @@ def run_reconcile(
         barrier.wait(last, [comparison.namespace for comparison in comparisons])
         results = [comparison.run(of_collection) for comparison, of_collection in zip(comparisons, reads, strict=True)]
     if repairs:  # after all comparisons: a comparison waits until silver has merged all rows of bronze
-        results = [_repair(writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)]
+        results = [
+            _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
+        ]
     return Reconciliation(run_id, tuple(results))
 
 
 def _repair(
+    tables: Tables,
     writer: BronzeAppender,
     options: ConnectionOptions,
     selection: Selection,
@@ -122,7 +126,7 @@ def _repair(
         return result
     collection = comparison.source.collection
     uuid = collection.uuid if collection is not None else None
-    repaired = repair(writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
+    repaired = repair(tables, writer, options, comparison.namespace, uuid, comparison.confirmed(), selection.fields)
     comparison.record_repair(datetime.now(UTC))
     return replace(result, repaired=repaired)
 

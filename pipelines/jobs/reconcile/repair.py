@@ -14,6 +14,7 @@ from pipelines.bronze.appender import BronzeAppender
 from pipelines.bronze.chunk_rows import ChunkStamp, absent_table, read_table
 from pipelines.bronze.envelope import Stamp
 from pipelines.errors import RetriableError
+from pipelines.io.tables import Tables
 from pipelines.model.bson import raw as rb
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.field_rules import FieldPolicy
@@ -42,6 +43,7 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def repair(
+    tables: Tables,
     writer: BronzeAppender,
     options: ConnectionOptions,
     namespace: Namespace,
@@ -58,7 +60,8 @@ def repair(
     has the cluster time of the comparison, which did not find its key.
 
     Args:
-        writer: Appends to bronze.
+        tables: Tables of the lake.
+        writer: Writer of bronze: name of the table and of this run.
         options: Connection to the source.
         namespace: The collection.
         uuid: UUID of the collection that was compared; None: the source no longer has the collection.
@@ -77,7 +80,7 @@ def repair(
     counted = [(rows.count(), rows, mapper) for rows, mapper in mappers]
     frames = [rows.mapInArrow(mapper, BRONZE_DDL) for count, rows, mapper in counted if count]
     if frames:
-        writer.append_frame(reduce(DataFrame.unionByName, frames))
+        tables.append(writer.table, reduce(DataFrame.unionByName, frames))
     return sum(count for count, _, _ in counted)
 
 

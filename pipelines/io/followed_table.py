@@ -1,0 +1,246 @@
+"""Append to a Delta table in a folder of this machine, through delta-rs. No Spark.
+
+The library commits by a conditional create (a hard link), so it takes no other writer's place. It syncs nothing to the
+disk, so this module does: a data file before the commit that names it, a commit before it is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from pipelines.errors import FencedError, RetriableError, one_line
+from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
+from pipelines.io.checkpoint import CheckpointWriter, checkpoint_interval
+from pipelines.io.commits import Commit, LogFolder
+from pipelines.io.log_commit import sync
+from pipelines.io.parquet_file import DataFile
+from pipelines.io.plain_protocol import make_plain
+from pipelines.io.torn_log import repair_log
+
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""Checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
+_CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 6, 0.2
+_OWN_WATCHED: Final = 16
+"""Number of own commits to check again: a rival needs less time between its look and its rename."""
+
+
+@dataclass(frozen=True)
+class _Transaction:
+    """Newest transaction of an application in the commits that were read."""
+
+    sequence: int
+    proof: str | None
+    rows: int
+
+
+@dataclass
+class FollowedTable:
+    """One table, read commit by commit, for several threads of one process.
+
+    The library refuses a forked process.
+
+    Args:
+        folder: Absolute path of the table.
+        id: Id of the table that was opened.
+        version: Newest version that was read.
+    """
+
+    folder: Path
+    id: str
+    version: int
+    checkpoints: CheckpointWriter
+    _handle: DeltaTable
+    _newest_text: str | None
+    """Text of the commit *version*. None: log clean-up had removed it."""
+    _newest: dict[str, _Transaction] = field(default_factory=dict, init=False)
+    _restored_at: int | None = field(default=None, init=False)
+    _own: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_OWN_WATCHED), init=False)
+    """Versions and texts of this writer's last commits."""
+    _proof: str | None = field(default=None, init=False)
+    """Proof of this writer's newest commit."""
+    _unsynced: list[int] = field(default_factory=list, init=False)
+    _handle_since: int = field(default=-1, init=False)
+    """Checkpoint that existed when the handle was opened. A handle lists all commits since then at each look."""
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+
+    @staticmethod
+    def open(folder: Path) -> FollowedTable:
+        """I/O: opens an existing table. Ends its liquid clustering; repairs its log after a power cut.
+
+        Raises:
+            ConfigurationError: The table has features that delta-rs does not write.
+        """
+        log = LogFolder(folder / "_delta_log")
+        repair_log(log.path)
+        make_plain(folder)
+        handle = DeltaTable(str(folder))
+        version, metadata = int(handle.version()), handle.metadata()
+        checkpoints = CheckpointWriter(folder, checkpoint_interval(dict(metadata.configuration)))
+        opened = FollowedTable(folder, str(metadata.id), version, checkpoints, handle, log.text(version))
+        opened._handle_since = log.checkpoint()
+        return opened
+
+    @property
+    def log(self) -> LogFolder:
+        return LogFolder(self.folder / "_delta_log")
+
+    def append_once(
+        self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str
+    ) -> Appended | AlreadyAppended:
+        """I/O: one commit adds *files* as application transaction (*app_id*, *sequence*). It is on disk on return.
+
+        Args:
+            files: Written into the folder. Empty: the commit only takes the sequence.
+            proof: Unique text. It is stored as the commit's ``userMetadata``.
+
+        Raises:
+            ConfigurationError: Another process gave the table features that delta-rs does not write.
+            FencedError: Log clean-up has removed commits that this writer has not read.
+            RetriableError: The disk is full, or the folder cannot be read. A later call finds out what was committed.
+            WriterEnded: As `follow`.
+        """
+        if files:
+            sync(self.folder)  # the files' names
+        conflicts, failures, failure = 0, 0, Exception()
+        with self._lock:
+            self._proof = proof
+            while (landed := self._landed(app_id, sequence, proof)) is None:
+                try:
+                    self._commit(files, app_id, sequence, proof)
+                    continue
+                except CommitFailedError as error:  # another commit came first; or this one, if its answer was lost
+                    conflicts, failure = conflicts + 1, error
+                except (DeltaError, OSError) as error:
+                    failures, failure = failures + 1, error
+                    time.sleep(_PAUSE_SECONDS * failures)
+                if conflicts >= _CONFLICTS or failures >= _FAILURES:
+                    raise self._unreachable(failure) from failure
+            self._sync_commits()
+            self.checkpoints.write_if_due(self.version)
+            return landed
+
+    def _landed(self, app_id: str, sequence: int, proof: str) -> Appended | AlreadyAppended | None:
+        """Return what the table knows of a transaction. None: its sequence is free.
+
+        A sequence may be known from a checkpoint only: a RESTORE took its commit back, and its log file is gone.
+        """
+        self.follow()
+        seen = self._newest.get(app_id)
+        if seen is None or seen.sequence < sequence:
+            taken = self._handle.transaction_version(app_id)
+            return None if taken is None or taken < sequence else AlreadyAppended()
+        if seen.sequence != sequence or seen.proof != proof:
+            return AlreadyAppended()
+        return Appended(seen.rows, self._restored_at)
+
+    def _commit(self, files: Sequence[DataFile], app_id: str, sequence: int, proof: str) -> None:
+        adds = [AddAction(file.name, file.size, {}, file.modified_ms, True, file.statistics) for file in files]
+        said = CommitProperties(
+            custom_metadata={"userMetadata": proof, "isBlindAppend": True},
+            app_transactions=[Transaction(app_id, sequence, time.time_ns() // 1_000_000)],
+        )
+        self._handle.create_write_transaction(
+            adds,  # type: ignore[arg-type]  # why: the library's list is invariant
+            "append",
+            self._handle.schema(),
+            [],
+            commit_properties=said,
+            post_commithook_properties=NO_HOOKS,
+        )
+
+    def follow(self) -> None:
+        """I/O: reads the commits since the last call.
+
+        Spark renames its log file into place. This may replace a commit that came between Spark's look and its rename.
+        The folder may also be replaced. So the newest known commit and this writer's last commits are read again.
+
+        Raises:
+            FencedError: Log clean-up has removed commits that this writer has not read.
+            WriterEnded: A commit or the table was replaced.
+        """
+        with self._lock:
+            known = self.log.text(self.version)
+            try:
+                self._handle_at_newest()
+                version, identity = int(self._handle.version()), str(self._handle.metadata().id)
+            except (DeltaError, OSError) as error:
+                raise (self._replaced() if known is None else self._unreachable(error)) from error
+            if version < self.version or identity != self.id:
+                raise self._replaced()
+            if known != self._newest_text and (known is not None or version == self.version):
+                raise self._replaced()
+            for number, text in self._own:
+                if self.log.text(number) not in (text, None):  # None: Delta has removed what is old
+                    raise self._replaced()
+            for number in range(self.version + 1, version + 1):
+                self._read_commit(number)
+
+    def _handle_at_newest(self) -> None:
+        """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""
+        if self.checkpoints.written > self._handle_since:
+            self._handle_since, self._handle = self.checkpoints.written, DeltaTable(str(self.folder))
+        else:
+            self._handle.update_incremental()
+
+    def _read_commit(self, version: int) -> None:
+        if (text := self.log.text(version)) is None:
+            raise FencedError(
+                f"{self.folder.name} has newer commits whose log is gone; this writer stops, nothing is lost",
+                next_step="strandline capture: it goes on from where the table is",
+            )
+        actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line]
+        if any("protocol" in action for action in actions):
+            make_plain(self.folder)
+        commit = Commit.of_actions(version, actions)
+        if commit.operation == "RESTORE":
+            self._restored_at = version
+        for action in actions:
+            if (taken := action.get("txn")) is not None:
+                transaction = _Transaction(taken["version"], commit.user_metadata, _rows_of(actions))
+                self._newest[taken["appId"]] = transaction
+        if self._proof is not None and commit.user_metadata == self._proof:
+            self._own.append((version, text))
+        self.version, self._newest_text = version, text
+        self._unsynced.append(version)
+
+    def _sync_commits(self) -> None:
+        """Sync the commits since the last call, others' too: without an earlier one the log would end before it."""
+        for version in self._unsynced:
+            with suppress(FileNotFoundError):  # it was old, and a checkpoint holds it
+                sync(self.log.file(version))
+        sync(self.log.path)
+        self._unsynced.clear()
+
+    def _replaced(self) -> WriterEnded:
+        return WriterEnded(
+            f"a commit of {self.folder.name}, or the table, was replaced under this writer; nothing is lost",
+            next_step="strandline capture: it reads again what is missing",
+        )
+
+    def _unreachable(self, error: Exception) -> RetriableError:
+        return RetriableError(
+            f"{self.folder} cannot be written ({one_line(error)}); nothing is lost",
+            next_step="check the disk and the folder's permissions, then strandline capture",
+        )
+
+    def close(self) -> None:
+        """I/O: waits for a checkpoint that is being written. Raises WriterEnded if the last commit was replaced."""
+        self.checkpoints.close()
+        self.follow()
+
+
+def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int:
+    """Return the rows that a commit added. delta-rs does not count them in ``commitInfo``."""
+    return sum(json.loads(action["add"]["stats"] or "{}").get("numRecords", 0) for action in actions if "add" in action)
