@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,19 +26,21 @@ def run(context: typer.Context, once: Once = False) -> None:
     """Run capture, silver and gold in one process."""
     from pipelines.jobs.run import run_continuously, run_once
 
-    ctx, stopped = _open_and_serve(context), stop_on_signal()
+    settings, stop = _served_settings(context), stop_on_signal()
+    lake = _open_capture(settings)
+    open_pipeline = _opening(lake)
     if once:
-        exit_where_failed(run_once(ctx, report=_log_landed, silver_report=_log_merged))
+        exit_where_failed(run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged))
     else:
-        run_continuously(ctx, stopped, report=_log_landed, silver_report=_log_merged)
+        run_continuously(lake, open_pipeline, stop, report=_log_landed, silver_report=_log_merged)
 
 
 def capture(context: typer.Context, once: Once = False) -> None:
     """Append change events and snapshots to bronze."""
     from pipelines.jobs.capture.job import run_capture
 
-    stop = stop_on_signal()
-    result = run_capture(_open_capture(context), once=once, stop=stop, report=_log_landed)
+    settings, stop = _served_settings(context), stop_on_signal()
+    result = run_capture(_open_capture(settings), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -74,11 +77,10 @@ def _served_settings(context: typer.Context) -> Settings:
     return settings
 
 
-def _open_capture(context: typer.Context) -> LakeContext:
+def _open_capture(settings: Settings) -> LakeContext:
     """Open the lake for capture. Starts Spark only if ``capture.engine`` or the lake needs it."""
     from pipelines.jobs.lake_context import open_capture_without_spark
 
-    settings = _served_settings(context)
     if (folder := open_capture_without_spark(settings)) is not None:
         return folder
     from pipelines.jobs.context import open_context
@@ -86,11 +88,15 @@ def _open_capture(context: typer.Context) -> LakeContext:
     return open_context(settings)
 
 
-def _open_and_serve(context: typer.Context) -> JobContext:
-    """Open the pipeline, with Spark."""
-    from pipelines.jobs.context import open_context
+def _opening(lake: LakeContext) -> Callable[[], JobContext]:
+    """Return a function that opens the context of silver and gold: *lake* itself if it has a Spark session."""
 
-    return open_context(_served_settings(context))
+    def open_pipeline() -> JobContext:
+        from pipelines.jobs.context import JobContext, open_context
+
+        return lake if isinstance(lake, JobContext) else open_context(lake.settings)
+
+    return open_pipeline
 
 
 def _log_landed(what: str, count: int) -> None:

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,8 +147,17 @@ class FollowedTable:
 
     def _commit(self, files: Sequence[DataFile], app_id: str, sequence: int, proof: str) -> None:
         adds = [AddAction(file.name, file.size, {}, file.modified_ms, True, file.statistics) for file in files]
+        metrics = {
+            "numFiles": len(files),
+            "numOutputRows": sum(file.rows for file in files),
+            "numOutputBytes": sum(file.size for file in files),
+        }
         said = CommitProperties(
-            custom_metadata={"userMetadata": proof, "isBlindAppend": True},
+            custom_metadata={
+                "userMetadata": proof,
+                "isBlindAppend": True,
+                "operationMetrics": {name: str(value) for name, value in metrics.items()},
+            },
             app_transactions=[Transaction(app_id, sequence, time.time_ns() // 1_000_000)],
         )
         self._handle.create_write_transaction(
@@ -208,7 +217,9 @@ class FollowedTable:
             self._restored_at = version
         for action in actions:
             if (taken := action.get("txn")) is not None:
-                transaction = _Transaction(taken["version"], commit.user_metadata, _rows_of(actions))
+                transaction = _Transaction(
+                    taken["version"], commit.user_metadata, int(commit.metrics.get("numOutputRows", 0))
+                )
                 self._newest[taken["appId"]] = transaction
         if self._proof is not None and commit.user_metadata == self._proof:
             self._own.append((version, text))
@@ -239,8 +250,3 @@ class FollowedTable:
         """I/O: waits for a checkpoint that is being written. Raises WriterEnded if the last commit was replaced."""
         self.checkpoints.close()
         self.follow()
-
-
-def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int:
-    """Return the rows that a commit added. delta-rs does not count them in ``commitInfo``."""
-    return sum(json.loads(action["add"]["stats"] or "{}").get("numRecords", 0) for action in actions if "add" in action)

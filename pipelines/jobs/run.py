@@ -13,7 +13,7 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture_session import Report
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import refresh_gold
-from pipelines.jobs.migration import migrate
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.silver.collection import SilverResult
 from pipelines.jobs.silver.job import SilverMemory, run_silver
 from pipelines.model.table_schemas import bronze_table
@@ -22,10 +22,20 @@ _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
 
 
-def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[SilverResult], None]) -> list[GoldResult]:
+def run_once(
+    lake: LakeContext,
+    open_pipeline: Callable[[], JobContext],
+    *,
+    report: Report,
+    silver_report: Callable[[SilverResult], None],
+) -> list[GoldResult]:
     """Capture up to the source's present, then run silver, the quality gate and gold.
 
     I/O: reads the source; writes bronze, silver, gold and the control tables.
+
+    Args:
+        lake: Context of capture.
+        open_pipeline: Opens the context of silver and gold. Called in a thread: capture does not wait for Spark.
 
     Returns:
         Result of each gold node, as from `run_gold`. A failed node raises no error, and the other nodes are built.
@@ -36,31 +46,42 @@ def run_once(ctx: JobContext, *, report: Report, silver_report: Callable[[Silver
     Effects on failure:
         Each step continues where it stopped. Calling again is safe.
     """
-    run_capture(ctx, once=True, report=report)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-spark") as pool:
+        opening = pool.submit(open_pipeline)
+        run_capture(lake, once=True, report=report)
+        ctx = opening.result()
     run_silver(ctx, report=silver_report)
     return refresh_gold(ctx)  # even without new rows: a suite or a SQL file may have changed
 
 
 def run_continuously(
-    ctx: JobContext, stop: threading.Event, *, report: Report, silver_report: Callable[[SilverResult], None]
+    lake: LakeContext,
+    open_pipeline: Callable[[], JobContext],
+    stop: threading.Event,
+    *,
+    report: Report,
+    silver_report: Callable[[SilverResult], None],
 ) -> None:
     """Capture in a thread. Run silver and gold whenever bronze has a new version.
 
     I/O: reads the source; writes bronze, silver, gold and the control tables.
 
     Args:
+        lake: Context of capture.
+        open_pipeline: Opens the context of silver and gold, after capture has begun.
         stop: Ends the run when it is set. The run also ends when capture fails.
 
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
             silver continue.
     """
-    migrate(ctx)  # before two threads would migrate at once
+    opened = lake.for_capture()  # migrates an older lake, before two threads would do so at once
     closed: QualityGateClosed | None = None
-    bronze, memory = bronze_table(ctx.settings.source.name), SilverMemory()
+    bronze, memory = bronze_table(opened.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
-        capture = pool.submit(run_capture, ctx, stop=stop, report=report)
+        capture = pool.submit(run_capture, opened, stop=stop, report=report)
         try:
+            ctx = open_pipeline()
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
                 if ctx.tables.exists(bronze) and run_silver(ctx, report=silver_report, memory=memory):
                     closed = _refresh_gold_if_open(ctx)

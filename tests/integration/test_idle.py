@@ -58,7 +58,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
     stop = threading.Event()
     running = threading.Thread(
         target=lambda: run_continuously(
-            ctx, stop, report=lambda _what, _count: None, silver_report=lambda _result: None
+            ctx, lambda: ctx, stop, report=lambda _what, _count: None, silver_report=lambda _result: None
         )
     )
     running.start()

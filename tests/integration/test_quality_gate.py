@@ -54,7 +54,7 @@ def _flight(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def _run(ctx: JobContext) -> None:
-    run_once(ctx, report=lambda *_: None, silver_report=lambda _: None)
+    run_once(ctx, lambda: ctx, report=lambda *_: None, silver_report=lambda _: None)
 
 
 def _gold(ctx: JobContext) -> dict[str, tuple[int, int]]:
