@@ -23,7 +23,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
-from pipelines.io.parquet_file import _Statistics  # public once this module takes that one's place
+from pipelines.io.file_statistics import FileStatistics
 
 PARTITION: Final = "captured_on"
 _LOG: Final = "_delta_log"
@@ -84,7 +84,10 @@ class TableFolder:
         Raises:
             FileNotFoundError: The table's folder is gone.
         """
-        path, statistics = f"{PARTITION}={day}/part-00000-{uuid.uuid4()}.c000.zstd.parquet", _Statistics(statistics_of)
+        path, statistics = (
+            f"{PARTITION}={day}/part-00000-{uuid.uuid4()}.c000.zstd.parquet",
+            FileStatistics(statistics_of),
+        )
         try:
             with self._sink(path) as sink:
                 with pq.ParquetWriter(
