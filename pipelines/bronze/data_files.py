@@ -15,34 +15,10 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import SCHEMA, Batch, stream_table
 from pipelines.io.parquet_file import DataFile, write_data_file
-from pipelines.model.table_schemas import SKIPPED_BY
+from pipelines.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 20_000
 """Events of a batch per row group. Parsed events take several times their bytes."""
-
-_FEW_VALUES: Final = (
-    *(
-        "batch",
-        "op",
-        "operation_type",
-        "db",
-        "collection",
-        "collection_uuid",
-        "cluster_time",
-        "captured_at",
-        "snapshot_id",
-        "chunk",
-    ),
-    *(
-        "lineage",
-        "ends_outside_transaction",
-        "writer",
-        "source.version",
-        "source.name",
-        "source.ts_ms",
-        "source.snapshot",
-    ),
-)
 
 
 def write_batch(folder: Path, batch: Batch) -> DataFile:
@@ -61,7 +37,7 @@ def write_rows(folder: Path, rows: pa.Table) -> DataFile:
 
 
 def _write(folder: Path, parts: Iterable[pa.RecordBatch]) -> DataFile:
-    return write_data_file(folder, SCHEMA, parts, statistics_of=SKIPPED_BY, dictionaries=_FEW_VALUES)
+    return write_data_file(folder, SCHEMA, parts, statistics_of=SKIPPED_BY, dictionaries=FEW_VALUES)
 
 
 def end_with_parent() -> None:

@@ -1,4 +1,7 @@
-"""Write one commit of a Delta log in a folder, unless its version exists. No Spark."""
+"""Commits of a Delta table in a folder of this machine, put in place without a JVM.
+
+Source: delta-io/delta, PROTOCOL.md: a commit's file must be created only if it does not exist.
+"""
 
 from __future__ import annotations
 
@@ -8,44 +11,61 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipelines.errors import ConfigurationError
 
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
 
 def put_commit(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> bool:
-    """I/O: writes the commit *version*. It is on the disk on return.
+    """Write the commit of *version*, unless it exists.
+
+    I/O: writes a temporary file and syncs it; links it to the commit's name; removes the temporary name; syncs *log*. A
+    hard link, unlike a rename, replaces no file. The commit is on disk on return.
+
+    Effects on failure: an error before the link leaves no commit. An error of the last sync leaves a commit that
+    readers see: look for the commit's file before a file that the commit names is removed.
 
     Args:
-        log: The table's ``_delta_log``.
-        actions: Actions of Delta's protocol, one line each.
+        log: The ``_delta_log`` folder.
+        actions: One action each, as the protocol has it. Order is kept.
 
     Returns:
-        False: the version exists. Nothing was written.
+        False if the version exists. Nothing was changed.
 
     Raises:
-        ConfigurationError: The file system has no hard links.
+        ConfigurationError: The file system has no hard links. Nothing was changed.
+        OSError: The file system refused to write, or is full.
     """
-    final, prepared = log / f"{version:020}.json", log / f".{version:020}.{uuid.uuid4()}.tmp"
+    committed = log / f"{version:020}.json"
+    if committed.exists():
+        return False
+    prepared = log / f".{committed.stem}.{uuid.uuid4()}.tmp"
     try:
         with prepared.open("x", encoding="utf-8") as file:
             file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
             file.flush()
             os.fsync(file.fileno())
-        os.link(prepared, final)  # unlike a rename, a hard link replaces no file
+        _link(prepared, committed)
     except FileExistsError:
         return False
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        raise ConfigurationError(
-            f"the file system of {log.parent} has no hard links, by which the native engine commits",
-            next_step="set capture.engine: spark",
-        ) from None
     finally:
         prepared.unlink(missing_ok=True)
     sync(log)
     return True
+
+
+def _link(prepared: Path, committed: Path) -> None:
+    try:
+        os.link(prepared, committed)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise ConfigurationError(
+            f"the file system of {committed.parent} has no hard links, by which a commit replaces no other commit",
+            next_step="set capture.engine: spark, or keep the lake on a file system with hard links, such as ext4 or XFS",
+        ) from None
 
 
 def sync(path: Path) -> None:

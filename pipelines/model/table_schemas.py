@@ -126,6 +126,13 @@ SKIPPED_BY: Final = ("batch", "lineage", "position", "op", "db", "collection", "
 """Bronze columns with file statistics for data skipping. Statistics of long columns (token, envelope) would cost more.
 """
 
+FEW_VALUES: Final = (
+    *("batch", "op", "operation_type", "db", "collection", "collection_uuid", "cluster_time", "captured_at"),
+    *("snapshot_id", "chunk", "lineage", "ends_outside_transaction", "writer"),
+    *("source.version", "source.name", "source.ts_ms", "source.snapshot"),
+)
+"""Bronze columns with few distinct values in a data file. Nested columns by path. They are dictionary-encoded."""
+
 CHANGE_OPS: Final = ("c", "u", "d", "r")
 """Values of ``op`` for rows with a document's state."""
 

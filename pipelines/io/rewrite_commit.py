@@ -1,0 +1,128 @@
+"""The commit of a rewrite: new data files in the place of others, with the same rows. No Spark.
+
+Source: delta-io/delta, PROTOCOL.md: add and remove actions; ``dataChange: false`` keeps them out of change data feeds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+from pipelines import __version__
+from pipelines.io.commits import LogFolder
+from pipelines.io.log_commit import put_commit
+from pipelines.io.parquet_file import DataFile
+
+
+@dataclass(frozen=True)
+class ActiveFile:
+    """A data file of the table's newest version."""
+
+    path: str
+    """Path as the log has it: below the table, URL-encoded."""
+    size: int
+    """Bytes."""
+    modified: datetime
+    one_collection: bool
+    """True if statistics show rows of one collection only. False: unknown, or several."""
+
+
+def commit_rewrite(
+    log: LogFolder, version: int, replaced: Sequence[ActiveFile], new: Sequence[DataFile], *, sorted_by: Sequence[str]
+) -> bool:
+    """I/O: commits *new* in the place of *replaced*, as the next version that is free. Raises as `put_commit`.
+
+    Concurrent commits after *version* are read. An append is no conflict.
+
+    Effects on failure: as `put_commit`. Ask `is_committed` before the new files are removed.
+
+    Args:
+        version: The version whose files were read.
+        new: Files whose content and names are on disk.
+
+    Returns:
+        False if a concurrent commit removed a replaced file, or changed the table's metadata or protocol, or if log
+        clean-up removed a concurrent commit. Nothing was changed.
+    """
+    actions = _actions(replaced, new, sorted_by)
+    paths = {unquote(file.path) for file in replaced}
+    while True:
+        version += 1
+        if log.checkpoint() >= version and not log.file(version).exists():
+            return False
+        if put_commit(log.path, version, actions):
+            return True
+        if _conflicts(log.actions(version), paths):
+            return False
+
+
+def _conflicts(actions: Iterable[Mapping[str, Any]] | None, replaced: Collection[str]) -> bool:
+    """Return True if a concurrent commit removed a replaced file, or changed the table. None: its log is gone."""
+    return actions is None or any(
+        "metaData" in action
+        or "protocol" in action
+        or ("remove" in action and unquote(action["remove"]["path"]) in replaced)
+        for action in actions
+    )
+
+
+def is_committed(log: LogFolder, version: int, new: Sequence[DataFile]) -> bool:
+    """I/O: returns True if a commit after *version* names one of the *new* files."""
+    names = {file.name for file in new}
+    return any(
+        "add" in action and action["add"]["path"] in names
+        for later in range(version + 1, log.newest() + 1)
+        for action in log.actions(later) or ()
+    )
+
+
+def _actions(replaced: Sequence[ActiveFile], new: Sequence[DataFile], sorted_by: Sequence[str]) -> list[dict[str, Any]]:
+    now = time.time_ns() // 1_000_000
+    metrics = {
+        "numRemovedFiles": len(replaced),
+        "numRemovedBytes": sum(file.size for file in replaced),
+        "numAddedFiles": len(new),
+        "numAddedBytes": sum(file.size for file in new),
+    }
+    info = {
+        "timestamp": now,
+        "operation": "OPTIMIZE",
+        "operationParameters": {"predicate": "[]", "sortedBy": json.dumps(sorted_by)},
+        "isBlindAppend": False,
+        "operationMetrics": {name: str(value) for name, value in metrics.items()},
+        "engineInfo": f"strandline/{__version__}",
+        "txnId": str(uuid.uuid4()),
+    }
+    return [
+        {"commitInfo": info},
+        *({"remove": _removal(file, now)} for file in replaced),
+        *({"add": _addition(file)} for file in new),
+    ]
+
+
+def _removal(file: ActiveFile, now_ms: int) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "deletionTimestamp": now_ms,
+        "dataChange": False,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file.size,
+    }
+
+
+def _addition(file: DataFile) -> dict[str, Any]:
+    return {
+        "path": file.name,
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "dataChange": False,
+        "stats": file.statistics,
+    }

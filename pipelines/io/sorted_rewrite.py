@@ -1,0 +1,217 @@
+"""Rewrite the data files of closed days sorted by collection. A reader of one collection then opens few files.
+
+For plain Delta tables (reader 1, not partitioned) in a folder of this machine. No Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipelines.errors import ConfigurationError, ContractError, RetriableError, one_line
+from pipelines.io.commits import LogFolder
+from pipelines.io.log_commit import sync
+from pipelines.io.parquet_file import DataFile, write_data_file
+from pipelines.io.rewrite_commit import ActiveFile, commit_rewrite, is_committed
+from pipelines.io.sorted_rows import SORT_KEY, GatheredRows, Sizes
+from pipelines.model.table_schemas import FEW_VALUES, SKIPPED_BY
+
+_PREFIX: Final = "sorted-"
+_DEFAULT_SIZES: Final = Sizes()
+_READ_BYTES: Final = 4 << 20
+"""Size of the batches that are read, in bytes, on average."""
+_READ_ROWS: Final = 65_536
+_BUFFER_BYTES: Final = 1 << 20
+_READ_OF_ADD: Final = (
+    *("path", "size_bytes", "modification_time"),
+    *(f"{statistic}.{name}" for statistic in ("min", "max", "null_count") for name in ("db", "collection")),
+)
+
+
+@dataclass(frozen=True)
+class _Day:
+    """The files of one closed day that are not sorted, and the version that was read."""
+
+    table: Path
+    version: int
+    schema: pa.Schema
+    files: Sequence[ActiveFile]
+
+    @property
+    def log(self) -> LogFolder:
+        return LogFolder(self.table / "_delta_log")
+
+
+def rewrite_closed_days(folder: Path, *, today: date, sizes: Sizes = _DEFAULT_SIZES) -> tuple[int, int] | None:
+    """Rewrite the data files of each UTC day before *today* sorted by (db, collection, position). One commit per day.
+
+    I/O: reads a day's files; spills their rows to an unnamed file in *folder*; writes sorted files; syncs them; commits
+    ``add`` and ``remove`` actions with ``dataChange: false``. The old files stay for VACUUM. A file's day is the day of
+    its modification time. Files of an earlier rewrite are known by their names, so a day is rewritten once.
+
+    Memory: about 450 MB with the default sizes, whatever the day's size. Disk: up to twice the day's files.
+
+    Effects on failure: the day of the failure is unchanged, and its new files are removed. Earlier days stay rewritten.
+    Calling again is safe. After a kill, VACUUM removes new files that no commit names.
+
+    Returns:
+        Numbers of files removed and added; (0, 0): every closed day is sorted already. None: a concurrent commit
+        removed files of the day, or changed the table's schema, properties or protocol. Nothing was changed. If only
+        some days were lost to such commits, the numbers of the other days are returned.
+
+    Raises:
+        ConfigurationError: The table is not a plain one, or the file system has no hard links.
+        ContractError: The rows that were written are not as many as the rows that were read.
+        OSError: A file could not be read or written; the disk is full.
+        RetriableError: The table cannot be opened.
+    """
+    removed, added, lost = 0, 0, False
+    for day in sorted(_unsorted(_opened(folder), today)):
+        work = _work_of(folder, day, today)
+        if work is None:
+            continue
+        done = _rewrite(work, sizes)
+        if done is None:
+            lost = True
+        else:
+            removed, added = removed + len(work.files), added + done
+    return None if lost and not removed else (removed, added)
+
+
+def _opened(folder: Path) -> DeltaTable:
+    try:
+        table = DeltaTable(str(folder))
+    except DeltaError as error:
+        raise RetriableError(
+            f"{folder.name} cannot be opened ({one_line(error)})",
+            next_step="check the lake's folder and its permissions, then repeat the command",
+        ) from error
+    protocol = table.protocol()
+    if protocol.min_reader_version > 1 or protocol.min_writer_version > 4 or table.metadata().partition_columns:
+        raise ConfigurationError(
+            f"{folder.name} is no plain Delta table, so its days are not sorted (reader {protocol.min_reader_version},"
+            f" writer {protocol.min_writer_version}, partitioned by {table.metadata().partition_columns or 'nothing'})",
+            next_step="compact this table with Spark: OPTIMIZE",
+        )
+    return table
+
+
+def _unsorted(table: DeltaTable, today: date) -> dict[date, list[ActiveFile]]:
+    """Return the files of closed days that are to be rewritten, by day, oldest first."""
+    days: defaultdict[date, list[ActiveFile]] = defaultdict(list)
+    actions = pa.table(table.get_add_actions(flatten=True))
+    for row in actions.select([name for name in _READ_OF_ADD if name in actions.schema.names]).to_pylist():
+        file = _active_file(row)
+        day = file.modified.date()
+        if day < today and not unquote(file.path).rpartition("/")[2].startswith(_PREFIX):
+            days[day].append(file)
+    return {
+        day: sorted(files, key=lambda file: (file.modified, file.path))
+        for day, files in days.items()
+        if len(files) > 1 or not files[0].one_collection
+    }
+
+
+def _active_file(row: Mapping[str, Any]) -> ActiveFile:
+    bounds = [(row.get(f"min.{name}"), row.get(f"max.{name}")) for name in ("db", "collection")]
+    return ActiveFile(
+        row["path"],
+        row["size_bytes"],
+        datetime.fromtimestamp(row["modification_time"] / 1000, UTC),
+        all(smallest and smallest == largest for smallest, largest in bounds)
+        and not any(row.get(f"null_count.{name}", 1) for name in ("db", "collection")),
+    )
+
+
+def _work_of(folder: Path, day: date, today: date) -> _Day | None:
+    """I/O: opens the table's newest version. None: nothing of *day* is left to do."""
+    table = _opened(folder)
+    files = _unsorted(table, today).get(day)
+    if not files:
+        return None
+    fields = [pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())]
+    return _Day(folder, table.version(), pa.schema(fields), files)
+
+
+def _rewrite(day: _Day, sizes: Sizes) -> int | None:
+    """I/O: rewrites a day. Return the number of new files. None: another commit came first, nothing was changed."""
+    new: list[DataFile] = []
+    try:
+        _write(day, sizes, new)
+        committed = commit_rewrite(day.log, day.version, day.files, new, sorted_by=SORT_KEY)
+    except BaseException:
+        if not is_committed(day.log, day.version, new):
+            _remove(day.table, new)
+        raise
+    if not committed:
+        _remove(day.table, new)
+    return len(new) if committed else None
+
+
+def _write(day: _Day, sizes: Sizes, new: list[DataFile]) -> None:
+    """I/O: writes the day's rows as sorted files. The files that are written are added to *new*, even on errors."""
+    with GatheredRows(day.table, day.schema, sizes) as gathered:
+        for file in day.files:
+            for batch in _batches(day.table / unquote(file.path), day.schema):
+                gathered.add(batch)
+        rows, groups = 0, gathered.row_groups()
+        while rows < gathered.rows:
+            new.append(_write_file(day, groups, sizes.file))
+            rows += new[-1].rows
+            if not new[-1].rows:  # no rows are left
+                break
+    if rows != gathered.rows:
+        raise ContractError(
+            f"a sorted rewrite of {day.table.name} read {gathered.rows} rows and wrote {rows}; the table is unchanged",
+            next_step="report this defect of Strandline",
+        )
+    sync(day.table)  # the files' names
+
+
+def _write_file(day: _Day, groups: Iterator[pa.RecordBatch], end_at: int) -> DataFile:
+    return write_data_file(
+        day.table,
+        day.schema,
+        groups,
+        statistics_of=[name for name in SKIPPED_BY if name in day.schema.names],
+        dictionaries=FEW_VALUES,
+        prefix=_PREFIX,
+        end_at=end_at,
+    )
+
+
+def _batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """I/O: yields the rows of a data file with the columns of *schema*. Columns that the file lacks are null."""
+    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us") as file:
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            size = max(1, group.num_rows * _READ_BYTES // max(group.total_byte_size, 1))
+            batches = file.iter_batches(
+                min(size, _READ_ROWS), row_groups=[number], columns=schema.names, use_threads=False
+            )
+            for batch in batches:
+                yield _conformed(batch, schema)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    known = set(batch.schema.names)
+    columns = [
+        batch[field.name].cast(field.type) if field.name in known else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _remove(table: Path, new: Iterable[DataFile]) -> None:
+    for file in new:
+        (table / file.name).unlink(missing_ok=True)

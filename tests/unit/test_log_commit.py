@@ -1,0 +1,102 @@
+"""Commits that are put in place by a hard link: each is there whole, and none replaces another."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.log_commit import put_commit
+
+
+def committed(log: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (log / f"{version:020}.json").read_text("utf-8").split("\n") if line]
+
+
+def refuse(error: int) -> Any:
+    def call(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return call
+
+
+def test_a_commit_has_one_action_a_line(tmp_path: Path) -> None:
+    actions = [{"commitInfo": {"operation": "WRITE"}}, {"add": {"path": "a\u2028b ü\n"}}]
+    assert put_commit(tmp_path, 7, actions)
+    assert committed(tmp_path, 7) == actions
+    assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000007.json"]
+
+
+def test_an_existing_version_is_not_replaced(tmp_path: Path) -> None:
+    assert put_commit(tmp_path, 1, [{"txn": {"appId": "first"}}])
+    assert not put_commit(tmp_path, 1, [{"txn": {"appId": "second"}}])
+    assert committed(tmp_path, 1) == [{"txn": {"appId": "first"}}]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_version_that_appears_between_look_and_link_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def rival_first(source: Path, target: Path) -> None:
+        Path(target).write_text('{"txn":{"appId":"rival"}}\n')
+        link(source, target)
+
+    monkeypatch.setattr("os.link", rival_first)
+    assert not put_commit(tmp_path, 1, [{"txn": {"appId": "mine"}}])
+    assert committed(tmp_path, 1) == [{"txn": {"appId": "rival"}}]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_each_version_has_one_winner_among_writers(tmp_path: Path) -> None:
+    def write(writer: int) -> list[int]:
+        return [version for version in range(50) if put_commit(tmp_path, version, [{"txn": {"appId": str(writer)}}])]
+
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(write, range(4)))
+    assert sorted(version for versions in won for version in versions) == list(range(50))
+    for writer, versions in enumerate(won):
+        assert all(committed(tmp_path, version) == [{"txn": {"appId": str(writer)}}] for version in versions)
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    monkeypatch.setattr("os.link", refuse(error))
+    with pytest.raises(ConfigurationError, match="has no hard links") as raised:
+        put_commit(tmp_path, 1, [{}])
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["os.link", "os.fsync"])
+def test_a_full_disk_leaves_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    monkeypatch.setattr(call, refuse(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        put_commit(tmp_path, 1, [{}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_content_is_synced_before_its_name_and_the_folder_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def traced_sync(descriptor: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().suffix or 'folder'}")
+        fsync(descriptor)
+
+    def traced_link(source: Path, target: Path) -> None:
+        steps.append("link")
+        link(source, target)
+
+    monkeypatch.setattr("os.fsync", traced_sync)
+    monkeypatch.setattr("os.link", traced_link)
+    assert put_commit(tmp_path, 1, [{}])
+    assert steps == ["sync .tmp", "link", "sync folder"]
