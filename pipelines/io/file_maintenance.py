@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
 
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.followed_table import NO_HOOKS
+from pipelines.io.plain_protocol import make_plain
+from pipelines.io.sorted_rewrite import rewrite_closed_days
+from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
@@ -32,36 +40,84 @@ class FileRetention:
         return FileRetention(max(self.files, hours), max(self.log, hours))
 
 
-def set_retention(tables: Tables, table: TableName, retention: FileRetention, known: Mapping[str, str]) -> None:
-    """I/O: stores the retention in the table's properties, which VACUUM obeys. No commit if it is stored already.
+class TableFiles(Protocol):
+    """Data files and log of one table."""
 
-    Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
+    def count(self) -> int:
+        """I/O: number of data files."""
 
-    Args:
-        known: Present properties of the table.
-    """
+    def set_retention(self, retention: FileRetention) -> None:
+        """I/O: stores the retention in the table's properties, which VACUUM obeys. No commit if it is stored already.
+
+        Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
+        """
+
+    def compact(self) -> tuple[int, int] | None:
+        """I/O: compacts files. No commit if there is nothing to compact.
+
+        Returns:
+            Numbers of files removed and added. None: a concurrent writer won the conflict, and nothing was compacted.
+        """
+
+    def vacuum(self) -> None:
+        """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log."""
+
+
+@dataclass(frozen=True)
+class SparkFiles:
+    """Files of a table in any place. Spark compacts small files, clustered if the table is."""
+
+    tables: Tables
+    table: TableName
+
+    def count(self) -> int:
+        return int(self.tables.detail(self.table)["numFiles"])
+
+    def set_retention(self, retention: FileRetention) -> None:
+        store_retention(self.tables, self.table, retention)
+
+    def compact(self) -> tuple[int, int] | None:
+        try:
+            done = self.tables.spark.sql(f"OPTIMIZE {self.tables.lake.sql(self.table)}")
+            row = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+        except LOST_RACES:
+            return None
+        return (int(row[0]), int(row[1])) if row is not None else (0, 0)
+
+    def vacuum(self) -> None:
+        self.tables.spark.sql(f"VACUUM {self.tables.lake.sql(self.table)}")
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """Files of bronze in a folder of this machine. Closed days are sorted by collection, without Spark."""
+
+    tables: DeltaRsTables
+    table: TableName
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.tables.lake.path(self.table))
+
+    def count(self) -> int:
+        return DeltaTable(str(self._folder)).get_add_actions().num_rows
+
+    def set_retention(self, retention: FileRetention) -> None:
+        store_retention(self.tables, self.table, retention)
+
+    def compact(self) -> tuple[int, int] | None:
+        make_plain(self._folder)
+        return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
+
+    def vacuum(self) -> None:
+        DeltaTable(str(self._folder)).vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
+
+
+def store_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:
+    """I/O: see `TableFiles.set_retention`."""
     wanted = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
-    if not wanted.items() <= known.items():
+    if not wanted.items() <= tables.properties(table).items():
         tables.set_properties(table, wanted)
-
-
-def compact(tables: Tables, table: TableName) -> tuple[int, int] | None:
-    """I/O: one commit that compacts small files, clustered if the table is. No commit if there is nothing to compact.
-
-    Returns:
-        Numbers of files removed and added. None: a concurrent writer won the conflict, and nothing was compacted.
-    """
-    try:
-        done = tables.spark.sql(f"OPTIMIZE {tables.lake.sql(table)}")
-        row = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
-    except LOST_RACES:
-        return None
-    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
-
-
-def vacuum(tables: Tables, table: TableName) -> None:
-    """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log."""
-    tables.spark.sql(f"VACUUM {tables.lake.sql(table)}")
 
 
 def committed_at(tables: Tables, table: TableName, versions: Collection[int]) -> dict[int, datetime]:

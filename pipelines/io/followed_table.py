@@ -22,11 +22,11 @@ from deltalake.transaction import AddAction
 
 from pipelines.errors import FencedError, RetriableError, one_line
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
-from pipelines.io.checkpoint import CheckpointWriter, checkpoint_interval
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.log_commit import sync
 from pipelines.io.parquet_file import DataFile
 from pipelines.io.plain_protocol import make_plain
+from pipelines.io.table_upkeep import TableUpkeep, checkpoint_interval
 from pipelines.io.torn_log import repair_log
 
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -60,7 +60,7 @@ class FollowedTable:
     folder: Path
     id: str
     version: int
-    checkpoints: CheckpointWriter
+    upkeep: TableUpkeep
     _handle: DeltaTable
     _newest_text: str | None
     """Text of the commit *version*. None: log clean-up had removed it."""
@@ -87,8 +87,8 @@ class FollowedTable:
         make_plain(folder)
         handle = DeltaTable(str(folder))
         version, metadata = int(handle.version()), handle.metadata()
-        checkpoints = CheckpointWriter(folder, checkpoint_interval(dict(metadata.configuration)))
-        opened = FollowedTable(folder, str(metadata.id), version, checkpoints, handle, log.text(version))
+        upkeep = TableUpkeep(folder, checkpoint_interval(dict(metadata.configuration)))
+        opened = FollowedTable(folder, str(metadata.id), version, upkeep, handle, log.text(version))
         opened._handle_since = log.checkpoint()
         return opened
 
@@ -128,7 +128,7 @@ class FollowedTable:
                 if conflicts >= _CONFLICTS or failures >= _FAILURES:
                     raise self._unreachable(failure) from failure
             self._sync_commits()
-            self.checkpoints.write_if_due(self.version)
+            self.upkeep.begin_if_due(self.version)
             return landed
 
     def _landed(self, app_id: str, sequence: int, proof: str) -> Appended | AlreadyAppended | None:
@@ -198,8 +198,8 @@ class FollowedTable:
 
     def _handle_at_newest(self) -> None:
         """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""
-        if self.checkpoints.written > self._handle_since:
-            self._handle_since, self._handle = self.checkpoints.written, DeltaTable(str(self.folder))
+        if self.upkeep.written > self._handle_since:
+            self._handle_since, self._handle = self.upkeep.written, DeltaTable(str(self.folder))
         else:
             self._handle.update_incremental()
 
@@ -247,6 +247,6 @@ class FollowedTable:
         )
 
     def close(self) -> None:
-        """I/O: waits for a checkpoint that is being written. Raises WriterEnded if the last commit was replaced."""
-        self.checkpoints.close()
+        """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced."""
+        self.upkeep.close()
         self.follow()

@@ -64,7 +64,7 @@ def _link(prepared: Path, committed: Path) -> None:
             raise
         raise ConfigurationError(
             f"the file system of {committed.parent} has no hard links, by which a commit replaces no other commit",
-            next_step="set capture.engine: spark, or keep the lake on a file system with hard links, such as ext4 or XFS",
+            next_step="set capture.engine: spark, or keep the lake on a file system with hard links (ext4, XFS)",
         ) from None
 
 

@@ -32,6 +32,11 @@ class ActiveFile:
     one_collection: bool
     """True if statistics show rows of one collection only. False: unknown, or several."""
 
+    @property
+    def name(self) -> str:
+        """Name of the file, without its folder."""
+        return unquote(self.path).rpartition("/")[2]
+
 
 def commit_rewrite(
     log: LogFolder, version: int, replaced: Sequence[ActiveFile], new: Sequence[DataFile], *, sorted_by: Sequence[str]

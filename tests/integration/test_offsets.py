@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.errors import ConfigurationError, ContractError, FencedError, ResumePointLost
-from pipelines.io.file_maintenance import compact
+from pipelines.io.file_maintenance import SparkFiles
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture.stream_loop import CaptureResult
 from pipelines.jobs.context import JobContext
@@ -349,7 +349,7 @@ def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     for number in (2, 3):
         database.a.insert_one({"_id": number})
         run_capture(ctx, once=True)
-    compact(ctx.tables, BRONZE)
+    SparkFiles(ctx.tables, BRONZE).compact()
     writer = bronze_writer(ctx.tables, "test", "meanwhile")
     last = writer.open(ctx.tables.properties(BRONZE)["strandline.deployment"], None)
     assert last is not None

@@ -157,7 +157,7 @@ def test_old_log_files_go_with_a_checkpoint_and_the_table_stays_whole(tables: Ta
     log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
     for batch in range(1, 21):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
-        bronze._engine.table.checkpoints.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
+        bronze._engine.table.upkeep.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
         if batch == 10:  # three days pass
             for file in log.path.glob("*.json"):
                 os.utime(file, (time.time() - 3 * 24 * 3600,) * 2)

@@ -226,7 +226,7 @@ def test_after_a_year_a_command_costs_what_it_cost_on_day_one(
     run_maintain(context(tables, **maintenance))
     assert tables.properties(BRONZE)["delta.logRetentionDuration"] == f"interval {hours} hours"
     heartbeats(tables.version(BRONZE) + 101)  # a checkpoint is due, and older log files go with it
-    writer._engine.checkpoints.close()  # type: ignore[attr-defined]  # why: it is written beside the commits
+    writer._engine.table.upkeep.close()  # type: ignore[attr-defined]  # why: it is written beside the commits
     commits = len(list(log.glob("*.json")))
     assert commits <= (hours // 24 + 1) * a_day + 200, (
         "the commits of the retention, and those since the checkpoint before it"

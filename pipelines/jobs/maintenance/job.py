@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pipelines.io.file_maintenance import FileRetention, committed_at, compact, set_retention, vacuum
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.file_maintenance import FileRetention, FolderFiles, SparkFiles, TableFiles, committed_at
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
@@ -67,15 +68,14 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
 def _maintain(
     ctx: JobContext, table: TableName, purge: TombstonePurge | None, retention: Retention, *, is_bronze: bool
 ) -> MaintenanceResult:
-    tables = ctx.tables
-    detail = tables.detail(table)
+    files = _files_of(ctx, table, is_bronze=is_bronze)
     late = _late_reader(ctx, table) if is_bronze else None
     configured, needed = _retention(ctx, table), _retention_hours_for(late)
-    set_retention(tables, table, configured.at_least(needed), detail["properties"])
-    before = int(detail["numFiles"])
+    files.set_retention(configured.at_least(needed))
+    before = files.count()
     purged = _purged(table, purge, retention)
-    compacted = compact(tables, table)
-    vacuum(tables, table)
+    compacted = files.compact()
+    files.vacuum()
     notes = ["a writer was at work: compact it another time"] if compacted is None else []
     if late is not None and needed > configured.files:
         notes += [
@@ -85,6 +85,12 @@ def _maintain(
     notes += [purged.note] if purged.note else []
     removed, added = compacted or (0, 0)
     return MaintenanceResult(str(table), before, before - removed + added, purged.rows, "; ".join(notes))
+
+
+def _files_of(ctx: JobContext, table: TableName, *, is_bronze: bool) -> TableFiles:
+    """Return the files of a table. Where delta-rs writes bronze, every commit to bronze goes through it."""
+    store = ctx.for_capture().tables if is_bronze else ctx.tables
+    return FolderFiles(store, table) if isinstance(store, DeltaRsTables) else SparkFiles(ctx.tables, table)
 
 
 def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention) -> PurgeResult:
