@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
-from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of
+from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
 from pipelines.io.table_store import VersionGone
 from pipelines.model.lake_format import FORMAT, STAMP, current_names, format_of, refuse_newer
 from pipelines.model.query import DATAFUSION, Condition, Query
@@ -131,12 +131,14 @@ class DeltaRsTables:
         ddl: str,
         *,
         properties: Mapping[str, str] | None = None,
-        clustered_by: Sequence[str] = (),  # noqa: ARG002  # why: the port's; delta-rs clusters no table
+        clustered_by: Sequence[str] = (),
         comment: str = "",
     ) -> None:
         path = self.lake.path(table)
         if DeltaTable.is_deltatable(path):
             self._require_present_format(table)
+            if clustered_by:  # by an older release, or by Spark in another place
+                make_plain(Path(path))
             return
         from pipelines.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 

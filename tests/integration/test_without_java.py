@@ -1,4 +1,4 @@
-"""Commands that only look or ask, in a process that finds no Java."""
+"""Capture, and commands that only look or ask, in a process that finds no Java."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import pipeline
+from lakehouse import assert_equal_to_source, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
 from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import run_silver
 from pipelines.model.lake_format import FORMAT
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import SIGNALS, bronze_table
@@ -37,7 +38,11 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     database["orders"].insert_many([{"_id": number} for number in range(5)])
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
     run_capture(ctx, once=True)
-    source = {"STRANDLINE_SOURCE__URI": mongo_uri}
+    source = {
+        "STRANDLINE_SOURCE__URI": mongo_uri,
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database.name,
+    }
 
     def told(*arguments: str) -> str:
         done = strandline(tmp_path, *arguments, **source)
@@ -64,9 +69,49 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     for verb in ("pause", "resume", "stop"):
         told("snapshot", verb)
     told("snapshot", "start", "--collection", r".*\.orders")
-    run_capture(ctx, once=True)  # acts upon all of them, through Spark
+    told("capture", "--once")  # acts upon all of them
     acted = ctx.tables.query(Query(bronze_table("test")).select("operation_type").where(("op", "=", "signal")))
     assert len(acted) == len(ctx.tables.query(Query(SIGNALS).select("id"))) == 4
+
+
+# scenario: R07
+def test_capture_and_its_position_need_no_java(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """A source's whole life: first capture, the next one, the offset moved back and reset. Then silver, by Spark."""
+    source = {
+        "STRANDLINE_SOURCE__URI": mongo_uri,
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database.name,
+    }
+
+    def told(*arguments: str) -> str:
+        done = strandline(tmp_path, *arguments, **source)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        return done.stdout
+
+    database["orders"].insert_many([{"_id": number} for number in range(50)])
+    assert "50 snapshot documents landed" in told("capture", "--once")
+    database["orders"].update_many({"_id": {"$lt": 5}}, {"$set": {"a": 1}})
+    assert "5 events" in told("capture", "--once")
+    told("stop")
+    moved = json.loads(told("offsets", "alter", "--to", "1", "--json"))
+    assert (moved["direction"], moved["events"]) == ("back", 5)
+    told("start")
+    assert "5 events" in told("capture", "--once")
+    told("stop")
+    assert json.loads(told("offsets", "reset", "--json"))["committed_batch"] is not None
+    told("start")
+    database["orders"].delete_one({"_id": 49})
+    assert "49 snapshot documents landed" in told("capture", "--once")
+    assert told("dead-letters", "replay").strip() == ""
+
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+    protocol = ctx.tables.detail(bronze_table("test"))
+    assert (protocol["minReaderVersion"], protocol["minWriterVersion"]) == (1, 4)
+    assert protocol["clusteringColumns"] == protocol["partitionColumns"] == []
 
 
 @pytest.mark.parametrize(
