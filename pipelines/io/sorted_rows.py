@@ -62,7 +62,7 @@ class GatheredRows:
         self._bytes: defaultdict[Collection, int] = defaultdict(int)
         self._pieces = 0
         self._file = tempfile.TemporaryFile(dir=folder, prefix="_sorting-")  # noqa: SIM115  # why: `__exit__` closes it
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
 
     def __enter__(self) -> GatheredRows:
