@@ -85,8 +85,13 @@ def _name(name: bytes) -> str:
         return f'"$invalid {name.hex()}"'  # a single dollar cannot occur in a valid name
 
 
+def object_id_key(object_id: bytes) -> str:
+    """Return the MERGE key of an ObjectId, from its twelve bytes."""
+    return f'{{"$oid": "{object_id.hex()}"}}'
+
+
 def _object_id(raw: bytes, value: int, end: int) -> str:
-    return f'{{"$oid": "{raw[value:end].hex()}"}}'
+    return object_id_key(raw[value:end])
 
 
 def _text(raw: bytes, value: int, end: int) -> str:

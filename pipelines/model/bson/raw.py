@@ -106,20 +106,19 @@ def decimal_at(raw: bytes, at: int) -> Decimal:
     return Decimal(f"{'-' if high >> 63 else ''}{coefficient}E{exponent}")
 
 
-def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
+def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
     """Yield ``(type, name, value start, value end)`` of each field, in stored order, duplicates included.
 
     Args:
         raw: Bytes that hold the document.
         start: Offset of the document's length.
-        after: Offset at which the walk starts: the end of the last field to skip. 0: all fields.
 
     Raises:
         MalformedBson: A length, a type byte or a terminator is wrong.
     """
     try:
         end = start + _int32(raw, start)[0] - 1
-        at = after or start + 4
+        at = start + 4
         if end >= len(raw) or end < at:
             raise MalformedBson("a document's length does not fit its bytes")
         sizes, index = _SIZES, raw.index
