@@ -71,6 +71,8 @@ _uint32_pair = struct.Struct("<II").unpack_from
 _uint64_pair = struct.Struct("<QQ").unpack_from
 
 _NO_COEFFICIENT = 10**34
+_EMPTY = 5
+"""Bytes of a document without fields."""
 
 LEFT_OUT = b"_leftOut"
 """Field of an event that was stored without its large fields: the names of those fields."""
@@ -185,6 +187,30 @@ def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | Non
     except (struct.error, IndexError, ValueError) as error:
         raise _damage(error) from error
     return None
+
+
+def array_documents(raw: bytes, start: int = 0) -> list[bytes]:
+    """Return the elements of an array of documents.
+
+    Raises:
+        MalformedBson: An element is no document, or a length is wrong.
+    """
+    documents: list[bytes] = []
+    add, index = documents.append, raw.index
+    try:
+        at, end = start + 4, start + _int32(raw, start)[0] - 1
+        while at < end:
+            value = index(b"\0", at) + 1
+            size = _int32(raw, value)[0]
+            if raw[at] != DOCUMENT or size < _EMPTY:
+                raise MalformedBson("an array element is no document")
+            at = value + size
+            add(raw[value:at])
+    except (struct.error, IndexError, ValueError) as error:
+        raise error if isinstance(error, MalformedBson) else _damage(error) from error
+    if at != end or end >= len(raw):
+        raise MalformedBson("a document's length does not fit its bytes")
+    return documents
 
 
 def split_stream(raw: bytes) -> Iterator[bytes]:
