@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pipelines.model.bson import raw as rb
-from pipelines.model.bson.merge_key import merge_key
+from pipelines.model.bson.merge_key import id_merge_key
 from pipelines.model.position import streamed_position
 
 _OPS = {b"insert": "c", b"update": "u", b"replace": "u", b"delete": "d"}
@@ -68,8 +68,8 @@ def parse_event(raw: bytes) -> ChangeEvent:
         event.collection_uuid = raw[span[1] + 5 : span[2]].hex()
     if (span := spans.get(b"ns")) is not None:
         event.db, event.collection = namespace_of(raw[span[1] : span[2]])
-    if (span := spans.get(b"documentKey")) is not None and (found := rb.field(raw, b"_id", span[1])) is not None:
-        event.key = merge_key(raw, *found)
+    if (span := spans.get(b"documentKey")) is not None:
+        event.key = id_merge_key(raw, span[1])
     if (span := spans.get(b"txnNumber")) is not None:
         event.txn_number = rb.int64_at(raw, span[1])
     return event

@@ -14,7 +14,7 @@ from typing import Final
 
 from pipelines.bronze.event import ChangeEvent, letter_of, namespace_of, parse_event
 from pipelines.model.bson import raw as rb
-from pipelines.model.bson.merge_key import merge_key, object_id_key
+from pipelines.model.bson.merge_key import id_merge_key, object_id_key
 
 EventRow = tuple[
     str,
@@ -97,7 +97,7 @@ def _usual_row(raw: bytes) -> EventRow | None:
         *operation,
         *names,
         None if uuid is None else uuid.hex(),
-        object_id_key(object_id) if object_id is not None else _key(raw, key_at),
+        object_id_key(object_id) if object_id is not None else id_merge_key(raw, key_at),
         seconds,
         increment,
         None if session is None else _session_json(session),
@@ -140,12 +140,6 @@ def _names(namespace: bytes) -> tuple[str | None, str | None] | None:
         return namespace_of(namespace) if _int32(namespace[:_LENGTH])[0] == len(namespace) else None
     except rb.MalformedBson:
         return None
-
-
-def _key(raw: bytes, at: int) -> str | None:
-    """Return the merge key of the document key at *at*; None if it has no `_id`."""
-    found = rb.field(raw, b"_id", at)
-    return None if found is None else merge_key(raw, *found)
 
 
 @lru_cache(maxsize=1_000)
