@@ -258,26 +258,31 @@ class StreamReader:
 
     def _read_into(self, builder: BatchBuilder, assembler: EventAssembler, stream: EventStream) -> _ReadEnd:
         """Read events into *builder* until the batch can be closed, an error comes or the reader is closed."""
-        deadline, read_beyond = time.monotonic() + self._limits.poll_interval_ms / 1000, False
+        deadline = time.monotonic() + self._limits.poll_interval_ms / 1000
+        read_beyond = incomplete = False
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
-            if not assembler.is_incomplete and builder.can_close(due=is_due):
+            if not incomplete and builder.can_close(due=is_due):
                 break
             try:
                 reply = stream.try_next()
-                read_beyond |= reply is not None
-                event = None if reply is None else assembler.add(reply)
+                event = None
+                if reply is not None:
+                    read_beyond = True
+                    event = assembler.add(reply)
+                    incomplete = event is None  # no token may be committed between the fragments of an event
             except (mongo.PyMongoError, StrandlineError) as error:
                 return _ReadEnd(read_beyond, failure=error)
-            if assembler.is_incomplete:
+            if incomplete:
                 continue
             if event is not None and not builder.add(event):
                 break
             read_beyond = False
-            waiting = builder.events and self._wanted.is_set()
-            if event is None and (builder.awaits_transaction_end or not stream.alive or waiting):
-                # On a mongos another shard may still have events of the transaction.
-                return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
+            if event is None:
+                waiting = builder.events and self._wanted.is_set()
+                if builder.awaits_transaction_end or not stream.alive or waiting:
+                    # On a mongos another shard may still have events of the transaction.
+                    return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
         return _ReadEnd(read_beyond)
 
     def _wait_until_taken(self) -> bool:
