@@ -1,7 +1,7 @@
 """Replies of a cursor whose documents stay bytes: the driver returns all documents of a reply as one item.
 
-The driver makes an object of every document and, in a change stream, reads its resume token. That took 8 µs per event
-and more than a third of the CPU time of a snapshot.
+The driver makes an object of every document and, in a change stream, reads its resume token. Reading took 4.6 µs of CPU
+per event and 1.9 µs per document. It takes 1.8 and 1.0 µs without these objects.
 """
 
 from __future__ import annotations
