@@ -81,7 +81,7 @@ def manifest_table(chunk: ChunkStamp, operation_type: str, manifest: str) -> pa.
 
 @lru_cache(maxsize=4)
 def _read_columns(chunk: ChunkStamp, size: int) -> dict[str, object]:
-    """Return constant columns. Cached: all lists of a chunk except the last have the same number of documents."""
+    """Return constant columns. Cached: many lists of a chunk have the same number of documents, the maximum."""
     word = READ_CAPPED if chunk.capped else "read"
     said = {"operation_type": pa.repeat(pa.scalar(word), size), "position": pa.repeat(pa.scalar(chunk.position), size)}
     return _chunk_columns(chunk, size, "r") | said

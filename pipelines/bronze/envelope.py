@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from pipelines import __version__
-from pipelines.bronze.event import ChangeEvent, parse_event
+from pipelines.bronze.event_row import EVENT_COLUMNS, event_row
 from pipelines.bronze.json_columns import json_columns
-from pipelines.model.bson import raw as rb
 
 _TRUNCATED = pa.list_(pa.struct([("field", pa.string()), ("new_size", pa.int32())]))
 _UPDATE = pa.struct(
@@ -131,32 +130,26 @@ def stream_table(batch: Batch) -> pa.Table:
     Raises:
         MalformedBson: An event is damaged below its top level.
     """
-    events = [parse_event(raw) for raw in batch.events]
-    size, stamp, end = len(events), batch.stamp, batch.end
+    rows = zip(*map(event_row, batch.events), strict=True)
+    events = dict(zip(EVENT_COLUMNS, rows, strict=True))
+    size, stamp, end = len(batch.events), batch.stamp, batch.end
     before_last = [None] * (size - 1)
     columns: dict[str, object] = {
+        **events,
         "batch": pa.repeat(pa.scalar(batch.number, pa.int64()), size),
-        "position": [event.position for event in events],
-        "op": [event.op for event in events],
-        "operation_type": [event.operation_type for event in events],
-        "db": [event.db for event in events],
-        "collection": [event.collection for event in events],
-        "collection_uuid": [event.collection_uuid for event in events],
-        "key": [event.key for event in events],
         "source": _source_column(events, stamp),
-        "cluster_time": pa.array([event.seconds * 1_000_000 for event in events], pa.int64()).cast(TIME),
+        "cluster_time": pa.array([seconds * 1_000_000 for seconds in events["seconds"]], pa.int64()).cast(TIME),
         "captured_at": constant_time(stamp, size),
         "snapshot_id": [*before_last, end.snapshot_id if end else None],
         "resume_token": [*before_last, end.resume_token if end else None],
         "lineage": [*before_last, end.lineage if end else None],
         "last_event": [*before_last, end.last_event if end else None],
         "ends_outside_transaction": [*before_last, end.ends_outside_transaction if end else None],
-        "document_size": [event.document_size for event in events],
         "envelope": pa.array(batch.events, pa.binary()),
         "writer": pa.repeat(pa.scalar(stamp.writer), size),
     }
     if batch.stored_json:
-        columns |= json_columns([(event.op, event.raw) for event in events])
+        columns |= json_columns(zip(events["op"], batch.events, strict=True))
     return filled(columns, size)
 
 
@@ -179,27 +172,21 @@ def control_table(stamp: Stamp, *, batch: int, end: BatchEnd, note: Note = HEART
     return filled(columns, 1)
 
 
-def _source_column(events: Sequence[ChangeEvent], stamp: Stamp) -> pa.StructArray:
-    size = len(events)
-    seconds = [event.seconds * 1000 for event in events]
+def _source_column(events: Mapping[str, Sequence[Any]], stamp: Stamp) -> pa.StructArray:
+    size = len(events["seconds"])
     return pa.StructArray.from_arrays(
         [
             pa.repeat(pa.scalar(__version__), size),
             pa.repeat(pa.scalar(stamp.source), size),
-            pa.array(seconds, pa.int64()),
+            pa.array([seconds * 1000 for seconds in events["seconds"]], pa.int64()),
             pa.repeat(pa.scalar("false"), size),
-            pa.array([event.increment for event in events], pa.int32()),
-            pa.array([_session_id(event) for event in events], pa.string()),
-            pa.array([event.txn_number for event in events], pa.int64()),
-            pa.array([event.wall_time for event in events], pa.int64()),
+            pa.array(events["increment"], pa.int32()),
+            pa.array(events["session"], pa.string()),
+            pa.array(events["txn_number"], pa.int64()),
+            pa.array(events["wall_time"], pa.int64()),
         ],
         fields=list(_SOURCE),
     )
-
-
-def _session_id(event: ChangeEvent) -> str | None:
-    span = event.spans.get(b"lsid")
-    return None if span is None else rb.canonical_json(event.raw[span[1] : span[2]])
 
 
 def constant_source(stamp: Stamp, size: int, snapshot: str) -> pa.StructArray:

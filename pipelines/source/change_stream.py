@@ -9,9 +9,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 
-from bson.raw_bson import RawBSONDocument
 from pymongo import errors as mongo
-from pymongo.change_stream import ChangeStream
 
 from pipelines.errors import StrandlineError
 from pipelines.model.user_pipeline import Stage
@@ -29,6 +27,7 @@ from pipelines.source.oversize_events import (
     stripped_event,
 )
 from pipelines.source.raw_event import token_of
+from pipelines.source.raw_reply import EventStream
 from pipelines.source.resume import ResumePoint
 from pipelines.source.retry_policy import Failures, RetryPolicy
 from pipelines.source.sharding import check_document_key
@@ -166,13 +165,16 @@ class StreamReader:
                 if batch is not None and self._locator.record_received(len(batch.events)):
                     return
 
-    def _open(self, *more: Stage) -> ChangeStream[RawBSONDocument]:
+    def _open(self, *more: Stage) -> EventStream:
         if self._limits.oversize == "split":
             more = (*more, SPLIT_STAGE)
-        one_by_one = self._locator.is_active
-        return open_stream(
-            self._client, self._selection, self._start, self._limits, self._expanded, more=more, one_by_one=one_by_one
+        stream = open_stream(
+            *(self._client, self._selection, self._start, self._limits, self._expanded),
+            more=more,
+            one_by_one=self._locator.is_active,
+            by_reply=True,
         )
+        return EventStream(stream)
 
     def _deliver(self, batch: ChangeBatch) -> bool:
         """Queue *batch*. Return True if it moved the position."""
@@ -215,7 +217,7 @@ class StreamReader:
             raise (key_too_large_error() if self._locator.may_explain(error) else error) from None
         if event is None:
             return False
-        stripped = stripped_event(self._rewritten(bytes(event.raw)))
+        stripped = stripped_event(self._rewritten(event))
         explained = self._locator.explains(failure, stripped)
         if explained:
             self._deliver(
@@ -224,7 +226,7 @@ class StreamReader:
         self._locator.reset()
         return explained
 
-    def _fill(self, stream: ChangeStream[RawBSONDocument]) -> tuple[ChangeBatch | None, Exception | None]:
+    def _fill(self, stream: EventStream) -> tuple[ChangeBatch | None, Exception | None]:
         """Read events until the batch can be closed. Return the batch and the error that ended it; each may be None.
 
         A batch that is due closes as soon as the caller waits for it. After an error the events that were read before
@@ -254,30 +256,33 @@ class StreamReader:
         oversize_events = tuple(assembler.oversize_events)
         return ChangeBatch(events, token_json(token), oversize_events, self._between_transactions), end.failure
 
-    def _read_into(
-        self, builder: BatchBuilder, assembler: EventAssembler, stream: ChangeStream[RawBSONDocument]
-    ) -> _ReadEnd:
+    def _read_into(self, builder: BatchBuilder, assembler: EventAssembler, stream: EventStream) -> _ReadEnd:
         """Read events into *builder* until the batch can be closed, an error comes or the reader is closed."""
-        deadline, read_beyond = time.monotonic() + self._limits.poll_interval_ms / 1000, False
+        deadline = time.monotonic() + self._limits.poll_interval_ms / 1000
+        read_beyond = incomplete = False
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
-            if not assembler.is_incomplete and builder.can_close(due=is_due):
+            if not incomplete and builder.can_close(due=is_due):
                 break
             try:
                 reply = stream.try_next()
-                read_beyond |= reply is not None
-                event = None if reply is None else assembler.add(bytes(reply.raw))
+                event = None
+                if reply is not None:
+                    read_beyond = True
+                    event = assembler.add(reply)
+                    incomplete = event is None  # no token may be committed between the fragments of an event
             except (mongo.PyMongoError, StrandlineError) as error:
                 return _ReadEnd(read_beyond, failure=error)
-            if assembler.is_incomplete:
+            if incomplete:
                 continue
             if event is not None and not builder.add(event):
                 break
             read_beyond = False
-            waiting = builder.events and self._wanted.is_set()
-            if event is None and (builder.awaits_transaction_end or not stream.alive or waiting):
-                # On a mongos another shard may still have events of the transaction.
-                return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
+            if event is None:
+                waiting = builder.events and self._wanted.is_set()
+                if builder.awaits_transaction_end or not stream.alive or waiting:
+                    # On a mongos another shard may still have events of the transaction.
+                    return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
         return _ReadEnd(read_beyond)
 
     def _wait_until_taken(self) -> bool:

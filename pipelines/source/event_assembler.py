@@ -39,11 +39,6 @@ class EventAssembler:
         self._fragments = Fragments()
         self.oversize_events: list[OversizeEvent] = []
 
-    @property
-    def is_incomplete(self) -> bool:
-        """Return True if fragments of an event are missing. No token may be committed then."""
-        return self._fragments.is_incomplete
-
     def add(self, reply: bytes) -> bytes | None:
         """Return the event as bronze stores it; None while fragments are missing.
 

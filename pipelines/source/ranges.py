@@ -20,9 +20,10 @@ from bson.raw_bson import RawBSONDocument
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.field_rules import FieldPolicy
-from pipelines.source.client import AnyClient, Collection, find_collection, read_command, read_concern, translate_errors
+from pipelines.source.client import AnyClient, Collection, find_collection, read_concern, translate_errors
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.raw_reply import read_replies
 
 _TYPE = 4
 """Offset of the value's BSON type in ``{_id: value}``."""
@@ -113,13 +114,17 @@ def read_range(
     with _read_errors(client, collection):
         documents: list[bytes] = []
         size = 0
-        for document in _documents(client, collection, chunk, at, options):
-            raw = bytes(document.raw) if rules is None else rules.rewrite_document(bytes(document.raw))
-            documents.append(raw)
-            size += len(raw)
-            if len(documents) >= _LIST_ROWS or size >= _LIST_BYTES:
-                yield documents
-                documents, size = [], 0
+        for reply in _replies(client, collection, chunk, at, options):
+            for start in range(0, len(reply), _LIST_ROWS):
+                some = reply[start : start + _LIST_ROWS]
+                if rules is not None:
+                    some = [rules.rewrite_document(document) for document in some]
+                more = sum(map(len, some))
+                if documents and (len(documents) + len(some) > _LIST_ROWS or size + more > _LIST_BYTES):
+                    yield documents
+                    documents, size = [], 0
+                documents += some
+                size += more
         yield documents
     _same_incarnation(client, collection)
 
@@ -134,8 +139,8 @@ def check_range(
     """
     collection = _same_incarnation(client, collection)
     with _read_errors(client, collection):
-        next(_documents(client, collection, chunk, at, options), None)
-        for _ in _documents(client, collection, chunk, at, options, {"_id": 1}):
+        next(_replies(client, collection, chunk, at, options), None)
+        for _ in _replies(client, collection, chunk, at, options, {"_id": 1}):
             pass
 
 
@@ -150,30 +155,30 @@ def _read_errors(client: AnyClient, collection: Collection) -> Iterator[None]:
         raise
 
 
-def _documents(
+def _replies(
     client: AnyClient,
     collection: Collection,
     chunk: Range,
     at: tuple[int, int],
     options: ReadOptions,
     projection: Mapping[str, Any] | None = None,
-) -> Iterator[RawBSONDocument]:
-    """Read the documents of one range. *projection* None: all fields that no rule excludes."""
+) -> Iterator[list[bytes]]:
+    """Read the documents of one range, reply by reply. *projection* None: all fields that no rule excludes."""
     database = client[collection.db]
     find = _find_at(collection, chunk, at) | {"batchSize": options.fetch_size}
     if options.query:
         find["filter"] = options.query
     if projection := projection or exclusion_projection(options.fields, collection.db, collection.name):
         find["projection"] = projection
-    document = None
-    for document in read_command(database, find):
-        yield document
-    if chunk.lower is not None and chunk.upper is None and (document is None or document.raw[_TYPE] != _MAX_KEY):
+    reply: list[bytes] = []
+    for reply in read_replies(database, find):
+        yield reply
+    if chunk.lower is not None and chunk.upper is None and (not reply or reply[-1][_TYPE] != _MAX_KEY):
         # An open upper bound excludes MaxKey, which is a legal `_id`; in a clustered collection it includes MaxKey.
         is_max_key = {"_id": MaxKey()}
         filtered = {"$and": [is_max_key, options.query]} if options.query else is_max_key
         last = {key: find[key] for key in find if key not in ("min", "hint")} | {"filter": filtered}
-        yield from read_command(database, last)
+        yield from read_replies(database, last)
 
 
 def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.client import AnyClient, token_data, token_json, translate_errors
 from pipelines.source.errors import classify
+from pipelines.source.raw_reply import raw_replies, watch_deployment
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection, stream_stages
 
@@ -63,6 +64,7 @@ def open_stream(
     *,
     more: Sequence[Stage] = (),
     one_by_one: bool = False,
+    by_reply: bool = False,
 ) -> ChangeStream[RawBSONDocument]:
     """Open a change stream. With a client that was opened with ``raw=True`` its events stay bytes.
 
@@ -70,6 +72,7 @@ def open_stream(
         start: Position after which, or time at which, the stream starts.
         more: Stages to append to the pipeline.
         one_by_one: Ask for one event per reply.
+        by_reply: Return all events of a reply as one item (`ReplyDocuments`). See `EventStream`.
 
     Raises:
         PyMongoError: The server's error; see `classify`.
@@ -83,7 +86,7 @@ def open_stream(
         *stream_stages(selection, None if start.token is None else token_data(start.token), excluding=expanded_events),
         *more,
     ]
-    return _watch(client, selection, stages, limits.max_await_time_ms, expanded_events, options)
+    return _watch(client, selection, stages, limits.max_await_time_ms, expanded_events, options, by_reply=by_reply)
 
 
 def _watch(
@@ -93,11 +96,19 @@ def _watch(
     max_await_time_ms: int,
     expanded_events: bool,
     options: dict[str, Any],
+    *,
+    by_reply: bool = False,
 ) -> ChangeStream[RawBSONDocument]:
     options |= {"max_await_time_ms": max_await_time_ms, **({"show_expanded_events": True} if expanded_events else {})}
     if selection.scope == "deployment":
-        return client.watch(stages, **options)
+        return (
+            watch_deployment(raw_replies(client.admin), stages, options)
+            if by_reply
+            else client.watch(stages, **options)
+        )
     database = client[str(selection.database)]
+    if by_reply:
+        database = raw_replies(database)
     if selection.scope == "database":
         return database.watch(stages, **options)
     return database[str(selection.collection)].watch(stages, **options)

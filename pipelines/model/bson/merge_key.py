@@ -20,7 +20,12 @@ from pipelines.model.bson import raw as rb
 
 _DECIMAL128_DIGITS = 34
 _LONGEST_SHOWN = 300
-_OBJECT_ID_FIRST = b"\x07_id\0"
+_ID_NAME = b"_id\0"
+_COMMON_ID_SIZES = {rb.OBJECT_ID: 12, rb.INT32: 4, rb.INT64: 8, rb.DOUBLE: 8, rb.STRING: 4, rb.BINARY: 5}
+"""Bytes of an `_id`, by type. Texts and binary data: without their content."""
+_WITH_LENGTH = (rb.STRING, rb.BINARY)
+_EXACT_DOUBLES = 2**53
+_json_text = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes a new encoder in each call
 _double = struct.Struct("<d").unpack_from
 _int64 = struct.Struct("<q").unpack_from
 _int32 = struct.Struct("<i").unpack_from
@@ -69,29 +74,50 @@ def document_merge_key(document: bytes) -> str:
     Raises:
         MalformedBson: The document has no `_id`.
     """
-    if document.startswith(_OBJECT_ID_FIRST, 4) and 21 < _int32(document, 0)[0] <= len(document):
-        return _object_id(document, 9, 21)
-    found = rb.field(document, b"_id")
-    if found is None:
+    key = id_merge_key(document)
+    if key is None:
         raise rb.MalformedBson("a document has no _id")
-    return merge_key(document, *found)
+    return key
+
+
+def id_merge_key(raw: bytes, start: int = 0) -> str | None:
+    """Return the MERGE key of the `_id` of the document at *start*; None if it has none. Raises as `merge_key`.
+
+    A first field `_id` of a common type is read without a walk: it takes half of the time.
+    """
+    if raw.startswith(_ID_NAME, start + 5):
+        kind, value, end = raw[start + 4], start + 9, start + _int32(raw, start)[0] - 1
+        size = _COMMON_ID_SIZES.get(kind)
+        if size is not None and value + size <= end < len(raw):
+            if kind == rb.OBJECT_ID:
+                return _object_id(raw, value, value + size)
+            stop = value + size + (_int32(raw, value)[0] if kind in _WITH_LENGTH else 0)
+            if value + size <= stop <= end:
+                return _SCALARS[kind](raw, value, stop)
+    found = rb.field(raw, b"_id", start)
+    return None if found is None else merge_key(raw, *found)
 
 
 def _name(name: bytes) -> str:
     escaped = b"$" + name if name.startswith(b"$") else name
     try:
-        return json.dumps(escaped.decode(), ensure_ascii=False)
+        return _json_text(escaped.decode())
     except UnicodeDecodeError:
         return f'"$invalid {name.hex()}"'  # a single dollar cannot occur in a valid name
 
 
+def object_id_key(object_id: bytes) -> str:
+    """Return the MERGE key of an ObjectId, from its twelve bytes."""
+    return f'{{"$oid": "{object_id.hex()}"}}'
+
+
 def _object_id(raw: bytes, value: int, end: int) -> str:
-    return f'{{"$oid": "{raw[value:end].hex()}"}}'
+    return object_id_key(raw[value:end])
 
 
 def _text(raw: bytes, value: int, end: int) -> str:
     try:
-        return json.dumps(raw[value + 4 : end - 1].decode(), ensure_ascii=False)
+        return _json_text(raw[value + 4 : end - 1].decode())
     except UnicodeDecodeError:
         return f'{{"$string": "{raw[value + 4 : end - 1].hex()}"}}'
 
@@ -125,6 +151,8 @@ def _digits(number: Decimal) -> str:
 
 def _from_double(raw: bytes, value: int, _end: int) -> str:
     number: float = _double(raw, value)[0]
+    if number.is_integer() and abs(number) < _EXACT_DOUBLES:
+        return str(int(number))
     exact = Decimal(number)
     if exact.is_finite() and len(_digits(exact).rstrip("0")) > _DECIMAL128_DIGITS:
         return f'{{"$double": "{number!r}"}}'  # no integer or Decimal128 equals it

@@ -71,6 +71,8 @@ _uint32_pair = struct.Struct("<II").unpack_from
 _uint64_pair = struct.Struct("<QQ").unpack_from
 
 _NO_COEFFICIENT = 10**34
+_EMPTY = 5
+"""Bytes of a document without fields."""
 
 LEFT_OUT = b"_leftOut"
 """Field of an event that was stored without its large fields: the names of those fields."""
@@ -106,20 +108,19 @@ def decimal_at(raw: bytes, at: int) -> Decimal:
     return Decimal(f"{'-' if high >> 63 else ''}{coefficient}E{exponent}")
 
 
-def elements(raw: bytes, start: int = 0, *, after: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
+def elements(raw: bytes, start: int = 0) -> Iterator[tuple[int, bytes, int, int]]:
     """Yield ``(type, name, value start, value end)`` of each field, in stored order, duplicates included.
 
     Args:
         raw: Bytes that hold the document.
         start: Offset of the document's length.
-        after: Offset at which the walk starts: the end of the last field to skip. 0: all fields.
 
     Raises:
         MalformedBson: A length, a type byte or a terminator is wrong.
     """
     try:
         end = start + _int32(raw, start)[0] - 1
-        at = after or start + 4
+        at = start + 4
         if end >= len(raw) or end < at:
             raise MalformedBson("a document's length does not fit its bytes")
         sizes, index = _SIZES, raw.index
@@ -186,6 +187,30 @@ def field(raw: bytes, name: bytes, start: int = 0) -> tuple[int, int, int] | Non
     except (struct.error, IndexError, ValueError) as error:
         raise _damage(error) from error
     return None
+
+
+def array_documents(raw: bytes, start: int = 0) -> list[bytes]:
+    """Return the elements of an array of documents.
+
+    Raises:
+        MalformedBson: An element is no document, or a length is wrong.
+    """
+    documents: list[bytes] = []
+    add, index = documents.append, raw.index
+    try:
+        at, end = start + 4, start + _int32(raw, start)[0] - 1
+        while at < end:
+            value = index(b"\0", at) + 1
+            size = _int32(raw, value)[0]
+            if raw[at] != DOCUMENT or size < _EMPTY:
+                raise MalformedBson("an array element is no document")
+            at = value + size
+            add(raw[value:at])
+    except (struct.error, IndexError, ValueError) as error:
+        raise error if isinstance(error, MalformedBson) else _damage(error) from error
+    if at != end or end >= len(raw):
+        raise MalformedBson("a document's length does not fit its bytes")
+    return documents
 
 
 def split_stream(raw: bytes) -> Iterator[bytes]:
