@@ -82,7 +82,7 @@ def _aged(line: str, at: int) -> str:
     return json.dumps(action) if action else line
 
 
-# scenario: U01
+# scenario: E12
 def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     """Rows, versions, id, transactions and the change feed stay. Spark and delta-rs write it in turns."""
     clustered(tables)
@@ -125,7 +125,6 @@ def test_a_table_with_another_feature_is_refused(tables: Tables) -> None:
     assert tables.version(BRONZE) == version
 
 
-# scenario: R01
 def test_small_files_become_one_while_a_capture_writes(tables: Tables) -> None:
     bronze = bronze_writer(tables, native=True)
     bronze.open("cluster", None)
