@@ -17,7 +17,7 @@ import psutil
 from bench.limits import Client, insert, now
 
 _SAMPLE_SECONDS = 0.05
-_MEMORY_EVERY = 10
+_MEMORY_EVERY = 3
 """Samples between two readings of the memory: the kernel walks all pages for one."""
 
 

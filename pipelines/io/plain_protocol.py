@@ -1,8 +1,11 @@
-"""End liquid clustering of a table in a folder, so that delta-rs can write it. No Spark.
+"""Give a table in a folder the protocol 1/4, so that delta-rs can write it: no liquid clustering. No Spark.
 
 Delta offers no statement for this: it cannot drop the feature ``clustering``. The protocol allows it, because a table
-without clustering columns needs neither ``clustering`` nor ``domainMetadata``. Readers, versions and the change feed
-are not affected, and Spark continues to write the table.
+without clustering columns needs neither ``clustering`` nor ``domainMetadata``. Rows, versions and the change feed stay,
+and Spark can still write the table.
+
+A table that Spark made has writer version 7 and names its features. delta-rs 1.6.6 raises the *reader* version of such
+a table to 2 when it sets a property. With 1/4 it does not.
 
 Source: delta-io/delta, PROTOCOL.md: clustered tables, domain metadata.
 """
@@ -26,24 +29,32 @@ PLAIN_FEATURES: Final = frozenset(
 )
 """Writer features that delta-rs writes, and that protocol 1/4 has."""
 _CLUSTERING: Final = frozenset({"clustering", "domainMetadata"})
+_WRITER: Final = 4
 _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.clustering"})
 _log = logging.getLogger("strandline.tables")
 
 
 def make_plain(folder: Path) -> None:
-    """I/O: one commit that ends liquid clustering. None if the table is not clustered. Idempotent.
+    """I/O: one commit that gives the table the protocol 1/4. None if it is not above that. Idempotent.
 
     Raises:
-        ConfigurationError: The table has other features that delta-rs does not write.
+        ConfigurationError: The table has features that delta-rs does not write.
     """
-    while features := features_of(opened := DeltaTable(str(folder))) - PLAIN_FEATURES:
-        if unknown := features - _CLUSTERING:
+    while not _is_plain(opened := DeltaTable(str(folder))):
+        features = features_of(opened)
+        if unknown := features - PLAIN_FEATURES - _CLUSTERING:
             raise ConfigurationError(
                 f"{folder} has features that the native engine does not write ({', '.join(sorted(unknown))})",
                 next_step="set capture.engine: spark",
             )
-        if put_commit(folder / "_delta_log", int(opened.version()) + 1, _actions()):
+        is_clustered = bool(features & _CLUSTERING)
+        if put_commit(folder / "_delta_log", int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
             _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder)
+
+
+def _is_plain(opened: DeltaTable) -> bool:
+    protocol = opened.protocol()
+    return protocol.min_reader_version == 1 and protocol.min_writer_version <= _WRITER
 
 
 def features_of(opened: DeltaTable) -> frozenset[str]:
@@ -54,15 +65,15 @@ def features_of(opened: DeltaTable) -> frozenset[str]:
     return named | ({"columnMapping"} if may_be_mapped else set())
 
 
-def _actions() -> list[dict[str, Any]]:
+def _actions(is_clustered: bool) -> list[dict[str, Any]]:
     info = {
         "timestamp": time.time_ns() // 1_000_000,
-        "operation": "DROP FEATURE",
-        "operationParameters": {"featureName": "clustering"},
+        "operation": "DROP FEATURE" if is_clustered else "UPGRADE PROTOCOL",
+        "operationParameters": {"featureName": "clustering"} if is_clustered else {},
         "isBlindAppend": False,
         "operationMetrics": {},
         "engineInfo": f"strandline/{__version__}",
     }
     ended = {"domain": "delta.clustering", "configuration": _NO_COLUMNS, "removed": True}
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 4}
-    return [{"commitInfo": info}, {"protocol": protocol}, {"domainMetadata": ended}]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": _WRITER}
+    return [{"commitInfo": info}, {"protocol": protocol}, *([{"domainMetadata": ended}] if is_clustered else [])]

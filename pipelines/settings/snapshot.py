@@ -56,7 +56,7 @@ class SnapshotSettings(Section):
         "Collections without an entry are read whole.",
     )
     snapshot_fetch_size: int = Field(
-        10_000, ge=1, description="Maximum documents that one answer of the server holds during a snapshot."
+        4_000, ge=1, description="Maximum documents that one answer of the server holds during a snapshot."
     )
     snapshot_delay_ms: int = Field(
         0, ge=0, description="Delay before a snapshot begins, in ms. The stream does not wait."

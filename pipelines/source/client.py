@@ -180,9 +180,11 @@ def read_command(database: Database[Any], command: dict[str, Any]) -> Iterator[A
 
     I/O: reads from a member that the URI's ``readPreference`` allows. Without one, the driver would ask the primary.
     """
-    yield from database.cursor_command(
+    cursor = database.cursor_command(
         command, read_preference=database.read_preference, codec_options=database.codec_options
     )
+    cursor.batch_size(command.get("batchSize", 0))  # of later replies; the server reads it in the first command only
+    yield from cursor
 
 
 def captured_collections(client: AnyClient, selection: Selection) -> list[Collection]:

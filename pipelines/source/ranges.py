@@ -29,8 +29,8 @@ _TYPE = 4
 """Offset of the value's BSON type in ``{_id: value}``."""
 _MAX_KEY = 0x7F
 _MIN_AND_MAX_KEY = (0xFF, _MAX_KEY)
-_LIST_ROWS = 10_000
-_LIST_BYTES = 16 * 1024 * 1024
+_LIST_ROWS = 4_000
+_LIST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def read_range(
 ) -> Iterator[list[bytes]]:
     """Read the documents of one range as they were at cluster time *at*, with the field rules applied.
 
-    I/O: reads the source. Yields lists of at most 10,000 documents and about 16 MiB. Documents of a capped collection
+    I/O: reads the source. Yields lists of at most 4,000 documents and about 4 MiB, which bounds the memory of a worker. Documents of a capped collection
     may be newer: see `read_concern`.
 
     Args:

@@ -109,6 +109,18 @@ def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     assert tables.version(BRONZE) == version + 6, "a plain table gets no further commit"
 
 
+def test_a_table_that_spark_made_keeps_its_reader_version(tables: Tables) -> None:
+    """Spark names the features of a new table (writer 7). delta-rs would raise the reader version to 2."""
+    capture(tables, range(1, 2), native=False)
+    capture(tables, range(2, 3), native=True)
+    DeltaRsTables(tables.lake).set_properties(BRONZE, {"strandline.note": "x"})
+    capture(tables, range(3, 4), native=True)
+    capture(tables, range(4, 5), native=False)
+    found = tables.detail(BRONZE)
+    assert (found["minReaderVersion"], found["minWriterVersion"]) == (1, 4)
+    assert len(positions(tables)) == 12
+
+
 def test_two_captures_end_the_clustering_once(tables: Tables) -> None:
     clustered(tables)
     folder = Path(tables.lake.path(BRONZE))
