@@ -86,7 +86,10 @@ class Orders:
     def writer(self) -> BronzeWriter:
         """The bronze writer, opened at the first use."""
         if self._writer is None:
-            self._writer = BronzeWriter(self.ctx.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000)
+            lake = self.ctx.for_capture()
+            self._writer = BronzeWriter(
+                lake.tables, _SOURCE, "bench", lambda: time.time_ns() // 1000, open_engine=lake.open_engine
+            )
             self._writer.open("bench", None)
         return self._writer
 

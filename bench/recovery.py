@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.reads import ReadWatch
+from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables
@@ -145,7 +147,8 @@ def batch_rows(spark: SparkSession, batch: int, first: int, last: int) -> DataFr
 
 
 def _writer(tables: Tables) -> BronzeWriter:
-    return BronzeWriter(tables, SOURCE, "bench", lambda: time.time_ns() // 1000)
+    opening = partial(SparkEngine.open, tables)
+    return BronzeWriter(tables, SOURCE, "bench", lambda: time.time_ns() // 1000, open_engine=opening)
 
 
 def _summary(root: Path, size: Size, rounds: list[tuple[float, ReadWatch]]) -> Recovered:

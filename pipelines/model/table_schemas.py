@@ -6,8 +6,10 @@ from typing import Final
 
 from pipelines.model.tables import TableName
 
+# Columns with statistics come first: delta-rs 1.6.6 ignores statistics of columns after a column of structs.
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; null in rows of a snapshot',
+lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
 position STRING COMMENT 'cluster time in hex, a colon, the resume token''s data; sorts in stream order',
 op STRING
     COMMENT 'c insert, u update, d delete, r snapshot, oversize; also heartbeat, offset, gap, snapshot, signal, ddl',
@@ -15,6 +17,8 @@ operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
 collection_uuid STRING COMMENT 'UUID of the collection (hex); identifies the incarnation',
+snapshot_id STRING
+    COMMENT 'id of the snapshot; in signal rows: key of the signal; in the last row of a batch: running snapshot',
 document_key STRING COMMENT 'documentKey as canonical Extended JSON',
 key STRING COMMENT 'MERGE key: the normalised _id',
 after STRING COMMENT 'document after the change, as canonical Extended JSON; in a control row: its content as JSON',
@@ -25,11 +29,8 @@ source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,
     ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>,
 cluster_time TIMESTAMP COMMENT 'cluster time of the event, for display; order by position instead',
 captured_at TIMESTAMP COMMENT 'time at which capture received the event',
-snapshot_id STRING
-    COMMENT 'id of the snapshot; in signal rows: key of the signal; in the last row of a batch: running snapshot',
 chunk INT COMMENT 'number of the snapshot chunk',
 resume_token STRING COMMENT 'last row of a batch: resume token from which capture continues, as Extended JSON',
-lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
 last_event STRING COMMENT 'last row of a batch: cluster time (hex) of the newest event so far; null: unknown',
 ends_outside_transaction BOOLEAN
     COMMENT 'last row of a batch: true: no transaction is cut at the end of the batch; false or null: unknown',

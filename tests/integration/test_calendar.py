@@ -270,7 +270,10 @@ def test_every_command_works_on_a_lake_that_was_idle(
 
     lake.run(("stop",))
     to_version = f"offsets alter --to {version}"
-    if is_readable:
+    if is_readable or (engine, days) == (
+        "native",
+        8,
+    ):  # delta-rs reads a version as long as its log and files are there
         lake.run((f"{to_version} --dry-run",))
     else:
         with pytest.raises(

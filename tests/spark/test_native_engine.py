@@ -131,11 +131,10 @@ def test_a_checkpoint_comes_when_it_is_due_without_a_commit_by_spark(tables: Tab
     log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
     assert 7 <= log.checkpoint() <= 10, "written beside the commits, so it may hold later ones"
     engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
-    assert set(engines.values()) == {"delta-rs:py-1.6.6"}
+    assert {engine.partition(":")[0] for engine in engines.values()} == {"delta-rs"}
     for version in range(log.checkpoint()):
         log.file(version).unlink()  # only the checkpoint is left of them
     assert tables.read(bronze.table).count() == 9
-    assert sorted(tables.detail(bronze.table)["clusteringColumns"]) == ["collection", "position"]
     # the checkpoint knows every transaction: a rival that took the same number loses
     rival = writer(tables, "shop", native=False, name="rival")
     last = rival.open("cluster", None)
