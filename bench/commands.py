@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.limits import Client, insert, now
+from bench.limits import Client, drain_limit, find_limit, insert, now
+from bench.measure import timed
 
 _SAMPLE_SECONDS = 0.05
 _MEMORY_EVERY = 3
@@ -23,17 +24,22 @@ _MEMORY_EVERY = 3
 
 @dataclass(frozen=True)
 class CommandCost:
-    """Cost of one command. *memory*: peak of all processes in bytes; memory that processes share counts once (PSS)."""
+    """Cost of one command. *memory*: peak of all processes in bytes; memory that processes share counts once (PSS).
+
+    *limit*: seconds in which one raw cursor of the driver reads the same documents or events. None: nothing is read.
+    """
 
     name: str
     seconds: float
     cpu_seconds: float
     memory: int
+    limit: float | None = None
 
 
 def compare(client: Client, uri: str, folder: Path, *, documents: int, events: int, seed: int) -> list[CommandCost]:
     """Measure ``capture --once``: a snapshot, then with nothing new, then a backlog of the change stream."""
     insert(client, "whole", documents, seed=seed)
+    found = timed("", lambda: find_limit(client, "whole")).seconds
     lake = {
         "STRANDLINE_SOURCE__URI": uri,
         "STRANDLINE_SOURCE__NAME": "bench",
@@ -41,23 +47,28 @@ def compare(client: Client, uri: str, folder: Path, *, documents: int, events: i
     }
     first = lake | {"STRANDLINE_CAPTURE__TARGET": "whole", "STRANDLINE_LAKE__ROOT": str(folder / "whole")}
     measured = [
-        measure(f"capture --once, snapshot of {documents:,}", ["capture", "--once"], first),
+        measure(f"capture --once, snapshot of {documents:,} documents", ["capture", "--once"], first, limit=found),
         measure("capture --once, nothing new", ["capture", "--once"], first),
+        measure("stop", ["stop"], first),
         measure("offsets show", ["offsets", "show"], first),
         measure("--help", ["--help"], first),
     ]
-    start = datetime.fromtimestamp(now(client).time, UTC).isoformat()
+    begun = now(client)
     insert(client, "backlog", events, seed=seed)
+    drained = timed("", lambda: drain_limit(client, "backlog", begun, events)).seconds
     second = lake | {
         "STRANDLINE_CAPTURE__TARGET": "backlog",
         "STRANDLINE_CAPTURE__SNAPSHOT_MODE": "no_data",
-        "STRANDLINE_CAPTURE__START_AT": start,
+        "STRANDLINE_CAPTURE__START_AT": datetime.fromtimestamp(begun.time, UTC).isoformat(),
         "STRANDLINE_LAKE__ROOT": str(folder / "backlog"),
     }
-    return [*measured, measure(f"capture --once, backlog of {events:,}", ["capture", "--once"], second)]
+    name = f"capture --once, backlog of {events:,} events"
+    return [*measured, measure(name, ["capture", "--once"], second, limit=drained)]
 
 
-def measure(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> CommandCost:
+def measure(
+    name: str, arguments: Sequence[str], environment: Mapping[str, str], *, limit: float | None = None
+) -> CommandCost:
     """Run ``strandline`` once, and wait for it. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "pipelines.cli", *arguments]
     begun = time.perf_counter()
@@ -79,4 +90,4 @@ def measure(name: str, arguments: Sequence[str], environment: Mapping[str, str])
     if process.returncode != 0:
         assert process.stdout is not None
         raise RuntimeError(f"{name}: exit code {process.returncode}\n{process.stdout.read()}")
-    return CommandCost(name, seconds, sum(cpu.values()), peak)
+    return CommandCost(name, seconds, sum(cpu.values()), peak, limit)

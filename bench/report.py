@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rich.table import Table
 
+from bench.commands import CommandCost
 from bench.measure import Measurement
 from bench.recovery import Recovered
 from bench.silver import Compared
@@ -69,11 +70,22 @@ def trickle_table(found: Sequence[Trickle]) -> Table:
     """One row per engine."""
     result = _table(
         "From the source to bronze, a hundred changes a second",
-        ("engine", "changes", "commits", "median s", "95 % within s", "all within s"),
+        ("engine", "changes", "commits", "median s", "90 % within s", "99 % within s", "all within s"),
     )
     for one in found:
-        waits = (f"{wait:.2f}" for wait in (one.median, one.within(0.95), max(one.waits)))
+        waits = (f"{wait:.2f}" for wait in (one.median, one.within(0.9), one.within(0.99), max(one.waits)))
         result.add_row(one.engine, f"{len(one.waits):,}", f"{one.commits:,}", *waits)
+    return result
+
+
+def commands_table(found: Sequence[CommandCost]) -> Table:
+    """One row per command."""
+    result = _table(
+        "Whole commands, from start to exit", ("command", "seconds", "CPU s", "MB (PSS)", "limit s", "of limit")
+    )
+    for one in found:
+        beside = (f"{one.limit:.1f}", f"{one.limit / one.seconds:.2f}") if one.limit else ("", "")
+        result.add_row(one.name, f"{one.seconds:.2f}", f"{one.cpu_seconds:.1f}", f"{one.memory / 1e6:,.0f}", *beside)
     return result
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from pipelines.bronze.engine import Reader, TransactionId
 from pipelines.bronze.envelope import Batch
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
-from pipelines.io.followed_table import FollowedTable
+from pipelines.io.followed_table import FollowedTable, unwritable_table
 from pipelines.io.parquet_file import DataFile
 
 _CONVERTED_HERE: Final = 2_000
@@ -61,16 +61,16 @@ class NativeEngine:
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         if batch.stored_json and len(batch.events) > _CONVERTED_HERE:
-            return self._commit([self._worked(write_batch, self.table.folder, batch)], once)
+            return self._commit([self._worked(write_batch, batch)], once)
         # Without JSON a row costs 5 µs, and its way to a worker 3.
-        return self._commit([write_batch(self.table.folder, batch)], once)
+        return self._commit([self._written(write_batch, batch)], once)
 
     def append_rows(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
-        return self._commit([write_rows(self.table.folder, rows)] if rows.num_rows else [], once)
+        return self._commit([self._written(write_rows, rows)] if rows.num_rows else [], once)
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
         try:
-            file = self._worked(write_read, self.table.folder, read)
+            file = self._worked(write_read, read)
         except (RetriableError, ConfigurationError):  # no answer or a refusal of the source, or the worker is gone
             raise
         except Exception as error:
@@ -80,9 +80,17 @@ class NativeEngine:
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self.append_rows(rows, once)
 
-    def _worked(self, work: Callable[..., DataFile], *given: object) -> DataFile:
+    def _written(self, write: Callable[[Path, Any], DataFile], given: object) -> DataFile:
+        """Write a data file. Raises WriterEnded if the disk is full, or the table's folder cannot be written."""
         try:
-            return self.workers.submit(work, *given).result()
+            return write(self.table.folder, given)
+        except OSError as error:
+            raise unwritable_table(self.table.folder, error) from error
+
+    def _worked(self, write: Callable[[Path, Any], DataFile], given: object) -> DataFile:
+        """Write a data file in a worker process. Raises as `_written`, and WriterEnded if the worker ends."""
+        try:
+            return self._written(lambda folder, what: self.workers.submit(write, folder, what).result(), given)
         except BrokenExecutor:
             raise WriterEnded(
                 "a worker process of the native engine ended (see its message above; without one it ran out of memory);"

@@ -152,7 +152,7 @@ class DeltaRsTables:
                 configuration={**(properties or {}), **STAMP},
                 raise_if_key_not_exists=False,
             )
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             if not DeltaTable.is_deltatable(path):  # otherwise another process has created it
                 raise _table_error(table, error) from error
 

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from pipelines.errors import FencedError, RetriableError, one_line
+from pipelines.errors import FencedError, one_line
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.log_commit import sync
@@ -34,6 +34,14 @@ NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expi
 _CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 6, 0.2
 _OWN_WATCHED: Final = 16
 """Number of own commits to check again: a rival needs less time between its look and its rename."""
+
+
+def unwritable_table(folder: Path, error: Exception) -> WriterEnded:
+    """Return the error for a table whose folder cannot be read or written."""
+    return WriterEnded(
+        f"{folder} cannot be written ({one_line(error)}); nothing is lost",
+        next_step="check the disk and the folder's permissions, then strandline capture",
+    )
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,8 @@ class FollowedTable:
         Raises:
             ConfigurationError: Another process gave the table features that delta-rs does not write.
             FencedError: Log clean-up has removed commits that this writer has not read.
-            RetriableError: The disk is full, or the folder cannot be read. A later call finds out what was committed.
-            WriterEnded: As `follow`.
+            WriterEnded: The disk is full, or the folder cannot be read: the next run finds out what was committed. Or
+                as `follow`.
         """
         if files:
             sync(self.folder)  # the files' names
@@ -240,11 +248,8 @@ class FollowedTable:
             next_step="strandline capture: it reads again what is missing",
         )
 
-    def _unreachable(self, error: Exception) -> RetriableError:
-        return RetriableError(
-            f"{self.folder} cannot be written ({one_line(error)}); nothing is lost",
-            next_step="check the disk and the folder's permissions, then strandline capture",
-        )
+    def _unreachable(self, error: Exception) -> WriterEnded:
+        return unwritable_table(self.folder, error)
 
     def close(self) -> None:
         """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced."""

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 def test_extremes_recovery_and_silver_are_measured() -> None:
     sizes = {"events": 0, "documents": 0, "large": 2, "trickle": 3, "recovery": 20_000, "silver": 4_000, "rounds": 1}
+    sizes["commands"] = 2_000
     wanted = [f"--{name}={size}" for name, size in sizes.items()]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted, "--json"],
@@ -28,6 +29,7 @@ def test_extremes_recovery_and_silver_are_measured() -> None:
         check=True,
     )
     record = json.loads(done.stdout)
+    assert all(one["seconds"] > 0 < one["memory"] for one in record["commands"])
     assert [one["documents"] for one in record["large"]] == [2] * 4
     assert all(0 < one["median"] <= one["most"] for one in record["trickle"])
     assert [one["rows"] for one in record["recovery"]] == [10_000, 20_000]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +28,21 @@ Db = Database[dict[str, Any]]
 COMMAND = Path(sys.executable).with_name("strandline")
 
 
-def strandline(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def strandline(
+    folder: Path, *arguments: str, preexec_fn: Callable[[], None] | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command in *folder*, with no Java on the PATH."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "STRANDLINE", "SPARK"))}
     env = kept | {"PATH": str(folder), "STRANDLINE_SOURCE__NAME": "test"} | more
     return subprocess.run(
-        [str(COMMAND), *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+        [str(COMMAND), *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=preexec_fn,
     )
 
 
@@ -111,6 +124,28 @@ def test_capture_and_its_position_need_no_java(
     protocol = ctx.tables.detail(bronze_table("test"))
     assert (protocol["minReaderVersion"], protocol["minWriterVersion"]) == (1, 4)
     assert protocol["clusteringColumns"] == protocol["partitionColumns"] == []
+
+
+def _full_disk(limit: int) -> None:
+    """No file can grow beyond *limit* bytes, as if the disk were full."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+@pytest.mark.parametrize("limit", [4_000, 40_000], ids=["the log", "a data file"])
+def test_a_full_disk_is_one_line_and_loses_nothing(mongo_uri: str, database: Db, tmp_path: Path, limit: int) -> None:
+    database["orders"].insert_many([{"_id": number, "text": os.urandom(200).hex()} for number in range(500)])
+    source = {
+        "STRANDLINE_SOURCE__URI": mongo_uri,
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database.name,
+    }
+    full = strandline(tmp_path, "capture", "--once", preexec_fn=partial(_full_disk, limit), **source)
+    lines = [line for line in full.stderr.splitlines() if line.startswith("strandline:")]
+    assert (full.returncode, len(lines), "Traceback" in full.stderr) == (75, 1, False), full.stderr
+    assert "check the" in lines[0]
+    done = strandline(tmp_path, "capture", "--once", **source)
+    assert "500 snapshot documents landed" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 
 from pipelines.errors import ConfigurationError, FencedError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
@@ -24,6 +24,7 @@ from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.parquet_file import DataFile, write_data_file
+from pipelines.model.query import Query
 from pipelines.model.tables import Lake, TableName
 
 TABLE = TableName("bronze", "s")
@@ -380,3 +381,25 @@ def test_the_log_cannot_be_read_for_a_while(tmp_path: Path) -> None:
         table.append_once([], app_id="app", sequence=2, proof="p2")
     (tmp_path / "away").rename(log)
     assert append(table, 2, "p2") == Appended(1, None)
+
+
+def test_the_largest_number_comes_from_statistics_if_all_files_have_them(tmp_path: Path) -> None:
+    table, tables = create(tmp_path), DeltaRsTables(Lake(str(tmp_path)))
+    newest = Query(TABLE).aggregate(batch=("max", "batch"))
+    assert tables.query(newest) == [{"batch": None}]
+    for sequence in (3, 1):
+        append(table, sequence, f"p{sequence}")
+    table.append_once([data_file(table.folder, {"position": "x"})], app_id="app", sequence=9, proof="p9")
+    for file in table.folder.glob("*.parquet"):
+        file.rename(file.with_suffix(".away"))
+    assert tables.query(newest) == [{"batch": 3}]
+    for file in table.folder.glob("*.away"):
+        file.rename(file.with_suffix(".parquet"))
+    write_deltalake(
+        DeltaTable(str(table.folder)),
+        pa.table({"batch": [7], "position": ["y"]}),
+        mode="append",
+        writer_properties=WriterProperties(default_column_properties=ColumnProperties(statistics_enabled="NONE")),
+    )
+    assert tables.query(newest) == [{"batch": 7}], "a file without statistics is read"
+    assert tables.query(Query(TABLE).aggregate(position=("max", "position"))) == [{"position": "y"}]
