@@ -27,6 +27,7 @@ _ATTEMPTS: Final = 20
 _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
 
 
@@ -186,7 +187,7 @@ class DeltaRsTables:
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
         def append() -> None:
-            write_deltalake(self._opened(table), rows, mode="append", post_commithook_properties=_NO_HOOKS)
+            write_deltalake(self._opened(table), rows, mode="append", post_commithook_properties=_CHECKPOINTS)
 
         _retry_on_conflict(table, append)
 

@@ -22,7 +22,7 @@ def repair_log(log: Path) -> None:
     """I/O: renames a half written newest commit or checkpoint to ``.<name>.torn``, so that readers ignore it."""
     pointer = log / "_last_checkpoint"
     for checkpoint in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
-        if checkpoint.read_bytes()[-len(_PARQUET_ENDS) :] != _PARQUET_ENDS:
+        if not _ends_whole(checkpoint):
             pointer.unlink(missing_ok=True)
             _put_aside(checkpoint)
     if pointer.exists() and not _is_json(pointer):
@@ -30,6 +30,12 @@ def repair_log(log: Path) -> None:
     for commit in sorted(log.glob(f"{'[0-9]' * 20}.json"))[-1:]:
         if not _is_json(commit):
             _put_aside(commit)
+
+
+def _ends_whole(checkpoint: Path) -> bool:
+    with checkpoint.open("rb") as file:
+        file.seek(max(0, checkpoint.stat().st_size - len(_PARQUET_ENDS)))
+        return file.read() == _PARQUET_ENDS
 
 
 def _put_aside(file: Path) -> None:
