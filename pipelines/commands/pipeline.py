@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.commands.gold import exit_where_failed
-from pipelines.commands.terminal import lake_settings, open_pipeline, out, stop_on_signal
+from pipelines.commands.terminal import lake_settings, open_briefly, open_spark, out, stop_on_signal
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -27,8 +27,8 @@ def run(context: typer.Context, once: Once = False) -> None:
     from pipelines.jobs.run import run_continuously, run_once
 
     settings, stop = _served_settings(context), stop_on_signal()
-    lake = _open_capture(settings)
-    open_pipeline = _opening(lake)
+    lake = _open_capture(settings, once=once)
+    open_pipeline = _opening(lake, once=once)
     if once:
         exit_where_failed(run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged))
     else:
@@ -40,7 +40,7 @@ def capture(context: typer.Context, once: Once = False) -> None:
     from pipelines.jobs.capture.job import run_capture
 
     settings, stop = _served_settings(context), stop_on_signal()
-    result = run_capture(_open_capture(settings), once=once, stop=stop, report=_log_landed)
+    result = run_capture(_open_capture(settings, once=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -59,7 +59,7 @@ def silver(
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from pipelines.jobs.silver.job import run_silver
 
-    for result in run_silver(open_pipeline(context), collections=collection or ()):
+    for result in run_silver(open_briefly(context), collections=collection or ()):
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
@@ -77,24 +77,20 @@ def _served_settings(context: typer.Context) -> Settings:
     return settings
 
 
-def _open_capture(settings: Settings) -> LakeContext:
+def _open_capture(settings: Settings, *, once: bool) -> LakeContext:
     """Open the lake for capture. Starts Spark only if ``capture.engine`` or the lake needs it."""
     from pipelines.jobs.lake_context import open_capture_without_spark
 
-    if (folder := open_capture_without_spark(settings)) is not None:
-        return folder
-    from pipelines.jobs.context import open_context
-
-    return open_context(settings)
+    return open_capture_without_spark(settings) or open_spark(settings, briefly=once)
 
 
-def _opening(lake: LakeContext) -> Callable[[], JobContext]:
+def _opening(lake: LakeContext, *, once: bool) -> Callable[[], JobContext]:
     """Return a function that opens the context of silver and gold: *lake* itself if it has a Spark session."""
 
     def open_pipeline() -> JobContext:
-        from pipelines.jobs.context import JobContext, open_context
+        from pipelines.jobs.context import JobContext
 
-        return lake if isinstance(lake, JobContext) else open_context(lake.settings)
+        return lake if isinstance(lake, JobContext) else open_spark(lake.settings, briefly=once)
 
     return open_pipeline
 

@@ -65,14 +65,12 @@ def lake_settings(context: typer.Context) -> Settings:
 
 def open_pipeline(context: typer.Context) -> JobContext:
     """I/O: reads the configuration, starts Spark."""
-    from pipelines.jobs.context import open_context  # imports Spark: only commands that need it wait for it
-
-    return open_context(lake_settings(context))
+    return open_spark(lake_settings(context), briefly=False)
 
 
 def open_briefly(context: typer.Context) -> JobContext:
-    """I/O: as `open_pipeline`, for a command of a few queries: its JVM uses its first compiler (C1) only."""
-    return _open_spark_briefly(lake_settings(context))
+    """I/O: as `open_pipeline`, for a command that looks, or that ends with what is new in the source or in bronze."""
+    return open_spark(lake_settings(context), briefly=True)
 
 
 def open_lake_only(context: typer.Context) -> LakeContext:
@@ -80,7 +78,7 @@ def open_lake_only(context: typer.Context) -> LakeContext:
     from pipelines.jobs.lake_context import open_without_spark
 
     settings = lake_settings(context)
-    return open_without_spark(settings) or _open_spark_briefly(settings)
+    return open_without_spark(settings) or open_spark(settings, briefly=True)
 
 
 def open_for_capture(context: typer.Context) -> LakeContext:
@@ -88,14 +86,19 @@ def open_for_capture(context: typer.Context) -> LakeContext:
     from pipelines.jobs.lake_context import open_capture_without_spark
 
     settings = lake_settings(context)
-    return open_capture_without_spark(settings) or _open_spark_briefly(settings)
+    return open_capture_without_spark(settings) or open_spark(settings, briefly=True)
 
 
-def _open_spark_briefly(settings: Settings) -> JobContext:
-    from pipelines.io.session import SHORT_LIVED
+def open_spark(settings: Settings, *, briefly: bool) -> JobContext:
+    """I/O: starts Spark.
+
+    Args:
+        briefly: True: the JVM uses its first compiler (C1) only.
+    """
+    from pipelines.io.session import SHORT_LIVED  # imports Spark: only commands that need it wait for it
     from pipelines.jobs.context import open_context
 
-    return open_context(settings, java_options=SHORT_LIVED)
+    return open_context(settings, java_options=SHORT_LIVED if briefly else "")
 
 
 def print_json(value: Any) -> None:

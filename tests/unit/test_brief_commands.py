@@ -1,0 +1,54 @@
+"""Which commands start a JVM that uses its first compiler only."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli import app
+from pipelines.errors import ConfigurationError
+from pipelines.io.session import SHORT_LIVED
+from pipelines.settings.configuration import Settings
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Commands that run until Ctrl-C replace the handlers of this process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_brief"),
+    [
+        ("capture --once", True),
+        ("run --once", True),
+        ("silver", True),
+        ("status", True),
+        ("capture", False),
+        ("run", False),
+        ("status --watch", False),
+        ("maintain", False),
+    ],
+)
+def test_a_command_that_ends_with_what_is_new_compiles_less(
+    command: str, is_brief: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def open_context(_: Settings, *, java_options: str = "") -> Any:
+        seen.append(java_options)
+        raise ConfigurationError("no Spark in this test", next_step="none")
+
+    monkeypatch.setattr("pipelines.jobs.context.open_context", open_context)
+    monkeypatch.setenv("STRANDLINE_LAKE__ROOT", str(tmp_path))
+    monkeypatch.setenv("STRANDLINE_CAPTURE__ENGINE", "spark")
+    CliRunner().invoke(app, command.split())
+    assert seen == [SHORT_LIVED if is_brief else ""]
