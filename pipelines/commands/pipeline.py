@@ -24,9 +24,10 @@ Once = Annotated[
 
 def run(context: typer.Context, once: Once = False) -> None:
     """Run capture, silver and gold in one process."""
+    stop = stop_on_signal()  # before the imports, which take a second
     from pipelines.jobs.run import run_continuously, run_once
 
-    settings, stop = _served_settings(context), stop_on_signal()
+    settings = _served_settings(context)
     lake = _open_capture(settings, once=once)
     open_pipeline = _opening(lake, once=once)
     if once:
@@ -37,9 +38,10 @@ def run(context: typer.Context, once: Once = False) -> None:
 
 def capture(context: typer.Context, once: Once = False) -> None:
     """Append change events and snapshots to bronze."""
+    stop = stop_on_signal()
     from pipelines.jobs.capture.job import run_capture
 
-    settings, stop = _served_settings(context), stop_on_signal()
+    settings = _served_settings(context)
     result = run_capture(_open_capture(settings, once=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
