@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from pipelines.errors import ConfigurationError
+from pipelines.io.lake_folder import probe_folder, unwritable
 from pipelines.io.table_listing import literal_path
 from pipelines.model.tables import Lake
 
@@ -48,37 +45,8 @@ def as_spark_sees_it(spark: SparkSession, lake: Lake) -> Lake:
     return lake if lake.in_object_store else replace(lake, root=f"{scheme}{Path(folder).absolute()}")
 
 
-def unwritable(folder: str, problem: OSError | None) -> ConfigurationError:
-    """Return the error for a lake folder that cannot be used."""
-    reason = problem.strerror if problem is not None else "Spark does not see it"
-    return ConfigurationError(
-        f"the lake's folder {folder} cannot be written ({reason})", next_step="choose another lake.root"
-    )
-
-
-def require_writable(root: Path) -> None:
-    """I/O: writes a file in the folder *root* and removes it. A folder that was not there before is removed again.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    _asked(root, lambda _: False)
-
-
 def _is_shared(spark: SparkSession, root: Path) -> bool:
-    return _asked(root, lambda probe: _qualified(spark, probe) is None)
-
-
-def _asked(root: Path, is_right: Callable[[str], bool]) -> bool:
-    """I/O: returns *is_right* for the path of a temporary file in *root*. If False, removes folders that it created."""
-    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=root, prefix="strandline-", suffix=".probe") as probe:
-        kept = is_right(probe.name)
-    with suppress(OSError):  # somebody else may have written there meanwhile
-        for folder in missing if not kept else ():
-            folder.rmdir()
-    return kept
+    return probe_folder(root, lambda probe: _qualified(spark, probe) is None)
 
 
 def _default_scheme(spark: SparkSession) -> str:

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.errors import ConfigurationError
-from pipelines.io.filesystem_check import as_spark_sees_it, require_writable, unwritable
+from pipelines.io.filesystem_check import as_spark_sees_it
 from pipelines.io.format_check import refuse_newer_lake
+from pipelines.io.lake_folder import require_writable
 from pipelines.io.migration import migrate_lake
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
@@ -45,8 +46,8 @@ class JobContext:
             return folder.for_capture()
         if self.settings.capture.engine == "native":
             raise ConfigurationError(
-                f"the native engine writes into a folder of this machine, and {self.tables.lake.root or 'the lake'}"
-                " is none, or has tables that it cannot write",
+                "the native engine writes into a folder of this machine that has hard links, and"
+                f" {self.tables.lake.root or 'the lake'} is none, or has tables that delta-rs cannot write",
                 next_step="set capture.engine: auto",
             )
         return CaptureContext(self.settings, self.tables, partial(SparkEngine.open, self.tables))
@@ -106,8 +107,4 @@ def _require_writable(lake: Lake) -> None:
     """Raise ConfigurationError if the lake's folder cannot be written: before a JVM starts."""
     if not lake.by_path or lake.in_object_store:
         return  # a catalog or an object store checks its own permissions
-    root = Path(lake.root or "lake")
-    try:
-        require_writable(root)
-    except OSError as error:
-        raise unwritable(str(root), error) from None
+    require_writable(Path(lake.root or "lake"))

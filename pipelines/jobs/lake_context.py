@@ -12,6 +12,7 @@ from pipelines.bronze.engine import Engine, OpenEngine
 from pipelines.bronze.native_engine import NativeEngine
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.format_check import has_present_format, refuse_newer_lake
+from pipelines.io.lake_folder import has_hard_links, require_writable
 from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
 from pipelines.model.tables import Lake, TableName
@@ -58,7 +59,7 @@ class FolderContext:
     tables: DeltaRsTables
 
     def for_capture(self) -> CaptureContext:
-        # one worker per lane and one for the stream, so that the stream does not wait for a chunk
+        # one worker per lane and one for the stream, which needs it if JSON columns are stored
         workers = self.settings.capture.snapshot_max_threads + 1
         return CaptureContext(self.settings, self.tables, partial(_open_native, self.tables.lake, workers))
 
@@ -94,17 +95,21 @@ def open_without_spark(settings: Settings) -> FolderContext | None:
 def open_capture_without_spark(settings: Settings) -> FolderContext | None:
     """Open the lake for a writer of bronze, without Spark.
 
-    None: ``capture.engine`` is ``spark``, the lake has the format of an older release, or as `open_without_spark`.
+    None: ``capture.engine`` is ``spark``, the folder has no hard links, the lake has the format of an older release, or
+    as `open_without_spark`.
 
-    I/O: as `open_without_spark`.
+    I/O: as `open_without_spark`; writes a file into the lake's folder, and removes it.
 
     Raises:
-        ConfigurationError: As `open_without_spark`.
+        ConfigurationError: The folder cannot be written, or as `open_without_spark`.
     """
     opened = open_without_spark(settings) if settings.capture.engine != "spark" else None
-    if opened is None or not has_present_format(opened.tables, bronze_table(settings.source.name)):
+    if opened is None:
         return None
-    return opened
+    root = Path(opened.tables.lake.root or "")
+    require_writable(root)
+    is_usable = has_hard_links(root) and has_present_format(opened.tables, bronze_table(settings.source.name))
+    return opened if is_usable else None
 
 
 def folder_here(settings: Settings) -> Lake | None:

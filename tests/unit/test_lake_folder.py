@@ -1,0 +1,46 @@
+"""What is asked of the lake's folder before a JVM is, or is not, started."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.lake_folder import has_hard_links, require_writable
+from pipelines.jobs.lake_context import open_capture_without_spark
+from pipelines.settings.configuration import Settings
+
+
+def settings(root: Path, engine: str = "auto") -> Settings:
+    return Settings(lake={"root": str(root)}, capture={"engine": engine})  # type: ignore[arg-type]  # why: pydantic builds the sections
+
+
+def no_links(*_: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    require_writable(tmp_path / "lake" / "deep")
+    assert list(tmp_path.iterdir()) == []
+    assert has_hard_links(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("engine", "opens"), [("auto", True), ("native", True), ("spark", False)])
+def test_the_engine_decides_whether_capture_needs_spark(tmp_path: Path, engine: str, opens: bool) -> None:
+    assert (open_capture_without_spark(settings(tmp_path, engine)) is not None) == opens
+
+
+def test_a_folder_without_hard_links_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", no_links)
+    assert open_capture_without_spark(settings(tmp_path)) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file")
+    with pytest.raises(ConfigurationError, match=r"cannot be written.*choose another lake.root"):
+        open_capture_without_spark(settings(tmp_path / "lake"))
