@@ -27,7 +27,7 @@ class TransactionId:
 
 
 class Engine(Protocol):
-    """I/O: each append is one commit that is proven to be ours, or none if the sequence is taken.
+    """I/O: each append is one commit that carries this writer's proof, or none if the sequence is taken.
 
     `SparkEngine` appends with Spark, to a table in any place. `NativeEngine` appends with delta-rs, to a folder.
     """

@@ -31,7 +31,7 @@ class SparkEngine:
     """Engine for any place.
 
     Args:
-        id: The table's, when it was opened.
+        id: Id of the table when it was opened.
         looked_up_to: Version of the table. Every later commit is read at least once.
     """
 

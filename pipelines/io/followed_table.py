@@ -1,7 +1,7 @@
 """Append to a Delta table in a folder of this machine, through delta-rs. No Spark.
 
-The library commits by a conditional create (a hard link), so it takes no other writer's place. It syncs nothing to the
-disk, so this module does: a data file before the commit that names it, a commit before it is reported.
+The library commits by a conditional create (a hard link), so it never overwrites another writer's commit. It syncs
+nothing to the disk, so this module does: a data file before the commit that names it, a commit before it is reported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Transaction:
 
 @dataclass
 class FollowedTable:
-    """One table, read commit by commit, for several threads of one process.
+    """A table that this process appends to. It reads every commit, its own and those of others, in order. Thread-safe.
 
     The library refuses a forked process.
 

@@ -1,4 +1,4 @@
-"""The lake's folder on this machine: can it be written, and can a commit be put in place there? No Spark."""
+"""Checks of the lake's folder on this machine: it can be written, and its file system has hard links. No Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of a Delta table in a folder of this machine, put in place without a JVM.
+"""Commits that delta-rs cannot make: files of the log that are put in place by a hard link. No Spark.
 
 Source: delta-io/delta, PROTOCOL.md: a commit's file must be created only if it does not exist.
 """

@@ -1,8 +1,8 @@
 """Give a table in a folder the protocol 1/4, so that delta-rs can write it: no liquid clustering. No Spark.
 
-Delta offers no statement for this: it cannot drop the feature ``clustering``. The protocol allows it, because a table
-without clustering columns needs neither ``clustering`` nor ``domainMetadata``. Rows, versions and the change feed stay,
-and Spark can still write the table.
+Delta offers no statement for this: it cannot drop the feature ``clustering``. Delta's protocol allows it, because a
+table without clustering columns needs neither ``clustering`` nor ``domainMetadata``. Rows, versions and the change feed
+stay, and Spark can still write the table. A table with another feature, such as column mapping, is refused.
 
 A table that Spark made has writer version 7 and names its features. delta-rs 1.6.6 raises the *reader* version of such
 a table to 2 when it sets a property. With 1/4 it does not.

@@ -28,7 +28,7 @@ from pipelines.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
 _SORTED: Final = "sorted-"
 _MERGED: Final = "merged-"
-_SMALL_BYTES: Final = 4 << 20
+_SMALL_BYTES: Final = 1 << 20
 _SMALL_RUN: Final = Sizes(run=16 << 20, row_group=16 << 20)
 _DEFAULT_SIZES: Final = Sizes()
 _READ_BYTES: Final = 4 << 20
@@ -100,7 +100,7 @@ def merge_small_files(folder: Path, *, at_least: int) -> tuple[int, int] | None:
     A capture makes one file per batch, and each commit costs more the more files there are. `rewrite_closed_days` takes
     merged files as it takes others.
 
-    I/O: as `rewrite_closed_days`, for files below 4 MiB that no merge and no rewrite wrote. Memory: about 100 MB.
+    I/O: as `rewrite_closed_days`, for files below 1 MiB that no merge and no rewrite wrote. Memory: about 100 MB.
 
     Args:
         at_least: Number of such files below which nothing is done.

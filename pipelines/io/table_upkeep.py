@@ -32,11 +32,12 @@ def checkpoint_interval(properties: dict[str, str]) -> int:
 class TableUpkeep:
     """Works in a thread when *interval* commits have passed since the last checkpoint. Appends go on.
 
-    Writes a checkpoint; removes log files older than ``delta.logRetentionDuration``; merges small files if there are
-    many.
+    Writes a checkpoint; removes log files older than ``delta.logRetentionDuration``; merges small files if there are a
+    thousand.
 
     Args:
         folder: Absolute path of the table.
+        interval: Number of commits between two checkpoints.
     """
 
     folder: Path

@@ -1,8 +1,8 @@
 """Repair a table's log after a power cut. No Spark.
 
-Writers of a Delta log put whole files in place. So while the machine runs, no half written file stands there. A power
-cut may leave the newest commit or checkpoint empty or cut short, because not every writer syncs it first. No writer
-had reported it as done.
+Writers of a Delta log put whole files in place. So while the machine runs, no half-written file is visible. A power cut
+may leave the newest commit or checkpoint empty or cut short, because not every writer syncs it first. Such a file is
+renamed, so that readers ignore it. The native engine had not reported a commit that it had not synced.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     engine: Literal["auto", "spark", "native"] = Field(
         "auto",
         description="Writer of the bronze table. `native`: worker processes of capture, without Spark, into a folder "
-        "of this machine. `spark`: Spark, into any place. `auto`: `native` if the lake is such a folder and "
-        "`spark.master` is local, else `spark`.",
+        "of this machine. `spark`: Spark, into any place. `auto`: `native` if it can write the lake "
+        "(a folder with hard links, a local `spark.master`, tables that delta-rs can write), else `spark`.",
     )
     json_columns: Literal["stored", "derived"] = Field(
         "derived",

@@ -28,7 +28,7 @@ _CURSOR_FIRST: Final = b"\x03cursor\0"
 
 @dataclass(frozen=True)
 class ReplyDocuments:
-    """Documents of one reply, at least one. The driver takes it for one document."""
+    """Documents of one reply, at least one. The driver treats the whole list as one document."""
 
     documents: list[bytes]
 
