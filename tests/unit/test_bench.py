@@ -40,8 +40,23 @@ def test_a_trickle_is_told_by_its_middle_and_its_end() -> None:
         ["100"],
         ["7"],
         ["0.51"],
-        ["0.95"],
+        ["0.90"],
+        ["0.99"],
         ["1.00"],
+    ]
+
+
+def test_a_command_stands_beside_its_limit() -> None:
+    shown = report.commands_table(
+        [CommandCost("capture", 8.0, 5.5, 400_000_000, 4.0), CommandCost("stop", 0.5, 0.4, 1)]
+    )
+    assert [list(column.cells) for column in shown.columns] == [
+        ["capture", "stop"],
+        ["8.00", "0.50"],
+        ["5.5", "0.4"],
+        ["400", "0"],
+        ["4.0", ""],
+        ["0.50", ""],
     ]
 
 
