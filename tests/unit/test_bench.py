@@ -12,6 +12,7 @@ import bson
 import pytest
 
 from bench import orders, recovery, report, silver
+from bench.commands import CommandCost
 from bench.documents import LARGE, documents, large_documents
 from bench.measure import Marks, Measurement, MemoryWatch
 from bench.recovery import Recovered
