@@ -178,6 +178,8 @@ class DeltaRsTables:
         _retry_on_conflict(table, add)
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
+        make_plain(Path(self.lake.path(table)))  # otherwise delta-rs may raise the reader version
+
         def change() -> None:
             self._opened(table).alter.set_table_properties(
                 dict(properties), raise_if_not_exists=False, post_commithook_properties=_NO_HOOKS
