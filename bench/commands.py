@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -71,10 +72,19 @@ def measure(
 ) -> CommandCost:
     """Run ``strandline`` once, and wait for it. Raises RuntimeError if it fails."""
     command = [sys.executable, "-m", "pipelines.cli", *arguments]
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with tempfile.TemporaryFile("w+") as shown:
+        begun = time.perf_counter()
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=shown, stderr=subprocess.STDOUT)
+        cpu, peak = _watched(process)
+        seconds = time.perf_counter() - begun
+        if process.returncode != 0:
+            shown.seek(0)
+            raise RuntimeError(f"{name}: exit code {process.returncode}\n{shown.read()}")
+    return CommandCost(name, seconds, cpu, peak, limit)
+
+
+def _watched(process: subprocess.Popen[bytes]) -> tuple[float, int]:
+    """Wait for *process*. Return CPU seconds and peak memory of it and its child processes."""
     main, cpu, peak, sample = psutil.Process(process.pid), dict[int, float](), 0, 0
     while process.poll() is None:
         memory = 0
@@ -86,8 +96,4 @@ def measure(
                     memory += each.memory_full_info().pss if sample % _MEMORY_EVERY == 0 else 0
         peak, sample = max(peak, memory), sample + 1
         time.sleep(_SAMPLE_SECONDS)
-    seconds = time.perf_counter() - begun
-    if process.returncode != 0:
-        assert process.stdout is not None
-        raise RuntimeError(f"{name}: exit code {process.returncode}\n{process.stdout.read()}")
-    return CommandCost(name, seconds, sum(cpu.values()), peak, limit)
+    return sum(cpu.values()), peak

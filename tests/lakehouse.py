@@ -89,7 +89,7 @@ def bronze_writer(
             writer,
             clock_us,
             stored_json=stored_json,
-            open_engine=lambda table, **_: NativeEngine.open(Path(tables.lake.path(table)), workers=1),
+            open_engine=partial(NativeEngine.open, workers=1),
         )
     opening = partial(SparkEngine.open, tables)
     return BronzeWriter(tables, source, writer, clock_us, stored_json=stored_json, open_engine=opening)

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipelines.bronze.envelope import Batch
 from pipelines.io.append_result import AlreadyAppended, Appended
-from pipelines.model.tables import TableName
 
 Reader = Callable[[], Iterator[pa.RecordBatch]]
 """Function that reads rows for bronze. It can be sent to another process."""
@@ -50,18 +49,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop the processes of the engine."""
-
-
-class OpenEngine(Protocol):
-    """Function that opens an engine on an existing table."""
-
-    def __call__(self, table: TableName, *, table_id: str, version: int) -> Engine:
-        """Open the engine.
-
-        Args:
-            table_id: Id of the table.
-            version: Version of the table before any append of the engine.
-
-        Raises:
-            ConfigurationError: The engine cannot write the table.
-        """

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
 from pipelines.bronze.engine import Reader, TransactionId
 from pipelines.bronze.envelope import Batch
+from pipelines.bronze.opened_table import OpenedTable
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.followed_table import FollowedTable, unwritable_table
@@ -45,11 +46,8 @@ class NativeEngine:
     workers: ProcessPoolExecutor
 
     @staticmethod
-    def open(folder: Path, *, workers: int) -> NativeEngine:
+    def open(opened: OpenedTable, *, workers: int) -> NativeEngine:
         """I/O: opens an existing table. Worker processes start when they are needed.
-
-        Args:
-            folder: Absolute path of the table.
 
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
@@ -57,6 +55,7 @@ class NativeEngine:
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
+        folder = Path(opened.tables.lake.path(opened.table))
         return NativeEngine(FollowedTable.open(folder), pool)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pipelines.bronze.engine import Engine
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import committed
 from pipelines.errors import ContractError, FencedError, StrandlineError
@@ -98,3 +99,7 @@ class OpenedTable:
             f" it holds the batches up to {self.batch}, and not the events after them",
             next_step=f"{back}, then strandline capture: it goes on from there",
         )
+
+
+OpenEngine = Callable[[OpenedTable], Engine]
+"""Function that opens an engine on an existing table. It raises ConfigurationError if the engine cannot write it."""

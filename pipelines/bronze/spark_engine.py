@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pipelines.bronze.data_files import write_rows
 from pipelines.bronze.engine import Reader, TransactionId
 from pipelines.bronze.envelope import Batch
+from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.stream_rows import one_file, stream_rows
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
@@ -45,9 +46,9 @@ class SparkEngine:
     """The newest commit that was made here."""
 
     @staticmethod
-    def open(tables: Tables, table: TableName, *, table_id: str, version: int) -> SparkEngine:
-        """Open an existing table. No I/O."""
-        return SparkEngine(tables, table, table_id, version)
+    def open(tables: Tables, opened: OpenedTable) -> SparkEngine:
+        """Return an engine for an opened table. No I/O."""
+        return SparkEngine(tables, opened.table, opened.id, opened.version)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         with stream_rows(self.tables.spark, batch) as rows:

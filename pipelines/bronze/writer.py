@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from pipelines.bronze.appender import BronzeAppender
-from pipelines.bronze.engine import Engine, OpenEngine, Reader, TransactionId
+from pipelines.bronze.engine import Engine, Reader, TransactionId
 from pipelines.bronze.envelope import SCHEMA, Batch, BatchEnd, Note, control_table
 from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, lanes_at_work, restored_at, stream_app_id
 from pipelines.bronze.offsets import Committed, committed, has_rows, last_before_hole
-from pipelines.bronze.opened_table import OpenedTable
+from pipelines.bronze.opened_table import OpenedTable, OpenEngine
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
 from pipelines.errors import ContractError, StrandlineError
@@ -75,12 +75,12 @@ class BronzeWriter(BronzeAppender):
         self.filters = found.get(_FILTERS)
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
-        if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):
+        if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
             self.tables.add_missing_columns(self.table, BRONZE_DDL)
         if "lineage" not in found.get(STATISTICS, "").split(","):  # of an older release
             self.tables.set_properties(self.table, {STATISTICS: PROPERTIES[STATISTICS]})
         self._opened = OpenedTable.of(self.tables, self.table, self.source)
-        self._engine = self.open_engine(self.table, table_id=self._opened.id, version=self._opened.version)
+        self._engine = self.open_engine(self._opened)
         restore = restored_at(self.tables.commits_after(self.table, -1))
         if restored or restore is not None:
             return self._after_restore(restore)

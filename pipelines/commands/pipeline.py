@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.commands.gold import exit_where_failed
-from pipelines.commands.terminal import lake_settings, open_briefly, open_spark, out, stop_on_signal
+from pipelines.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
@@ -28,7 +28,7 @@ def run(context: typer.Context, once: Once = False) -> None:
     from pipelines.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context)
-    lake = _open_capture(settings, once=once)
+    lake = open_capture(settings, briefly=once)
     open_pipeline = _opening(lake, once=once)
     if once:
         exit_where_failed(run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged))
@@ -42,7 +42,7 @@ def capture(context: typer.Context, once: Once = False) -> None:
     from pipelines.jobs.capture.job import run_capture
 
     settings = _served_settings(context)
-    result = run_capture(_open_capture(settings, once=once), once=once, stop=stop, report=_log_landed)
+    result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -77,13 +77,6 @@ def _served_settings(context: typer.Context) -> Settings:
     if settings.metrics.port is not None:  # before Spark starts, so that a port in use is reported at once
         serve(settings.metrics.port, settings.metrics.address)
     return settings
-
-
-def _open_capture(settings: Settings, *, once: bool) -> LakeContext:
-    """Open the lake for capture. Starts Spark only if ``capture.engine`` or the lake needs it."""
-    from pipelines.jobs.lake_context import open_capture_without_spark
-
-    return open_capture_without_spark(settings) or open_spark(settings, briefly=once)
 
 
 def _opening(lake: LakeContext, *, once: bool) -> Callable[[], JobContext]:

@@ -83,10 +83,14 @@ def open_lake_only(context: typer.Context) -> LakeContext:
 
 def open_for_capture(context: typer.Context) -> LakeContext:
     """I/O: as `open_lake_only`, for a short command that writes bronze."""
+    return open_capture(lake_settings(context), briefly=True)
+
+
+def open_capture(settings: Settings, *, briefly: bool) -> LakeContext:
+    """I/O: opens the lake for a writer of bronze. Starts Spark only if ``capture.engine`` or the lake needs it."""
     from pipelines.jobs.lake_context import open_capture_without_spark
 
-    settings = lake_settings(context)
-    return open_capture_without_spark(settings) or open_spark(settings, briefly=True)
+    return open_capture_without_spark(settings) or open_spark(settings, briefly=briefly)
 
 
 def open_spark(settings: Settings, *, briefly: bool) -> JobContext:

@@ -94,14 +94,6 @@ class LogFolder:
             return None
         return Metadata(found["id"], found["description"] or "", dict(found["configuration"]))
 
-    def writer_features(self) -> frozenset[str] | None:
-        """I/O: writer features of the table, by the protocol's names.
-
-        None: the files do not contain them, or the protocol is an old one without features.
-        """
-        found = self._newest_action("protocol", ("writerFeatures",))
-        return None if found is None or found["writerFeatures"] is None else frozenset(found["writerFeatures"])
-
     def _newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
         """Return the newest action of *kind*. Only the last one of these kinds applies."""
         checkpoint = self.checkpoint()

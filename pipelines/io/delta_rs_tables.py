@@ -26,7 +26,8 @@ R = TypeVar("R")
 _ATTEMPTS: Final = 20
 _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 """A commit fails if another one came after the version that was read."""
-_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
 
@@ -134,14 +135,12 @@ class DeltaRsTables:
         ddl: str,
         *,
         properties: Mapping[str, str] | None = None,
-        clustered_by: Sequence[str] = (),
+        clustered_by: Sequence[str] = (),  # noqa: ARG002  # why: the port's; delta-rs clusters no table
         comment: str = "",
     ) -> None:
         path = self.lake.path(table)
         if DeltaTable.is_deltatable(path):
             self._require_present_format(table)
-            if clustered_by:  # by an older release, or by Spark in another place
-                make_plain(Path(path))
             return
         from pipelines.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 
@@ -168,24 +167,26 @@ class DeltaRsTables:
     def add_missing_columns(self, table: TableName, ddl: str) -> None:
         from pipelines.io.delta_schema import delta_schema
 
-        def add() -> None:
-            opened = self._opened(table)
+        def add(opened: DeltaTable) -> None:
             present = {field.name for field in opened.schema().fields}
             missing = [field for field in delta_schema(ddl).fields if field.name not in present]
             if missing:
-                opened.alter.add_columns(missing, post_commithook_properties=_NO_HOOKS)
+                opened.alter.add_columns(missing, post_commithook_properties=NO_HOOKS)
 
-        _retry_on_conflict(table, add)
+        self._alter(table, add)
 
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
-        make_plain(Path(self.lake.path(table)))  # otherwise delta-rs may raise the reader version
-
-        def change() -> None:
-            self._opened(table).alter.set_table_properties(
-                dict(properties), raise_if_not_exists=False, post_commithook_properties=_NO_HOOKS
+        def change(opened: DeltaTable) -> None:
+            opened.alter.set_table_properties(
+                dict(properties), raise_if_not_exists=False, post_commithook_properties=NO_HOOKS
             )
 
-        _retry_on_conflict(table, change)
+        self._alter(table, change)
+
+    def _alter(self, table: TableName, change: Callable[[DeltaTable], None]) -> None:
+        """I/O: changes the metadata of a plain table. Of another one delta-rs may raise the reader version."""
+        make_plain(Path(self.lake.path(table)))
+        _retry_on_conflict(table, lambda: change(self._opened(table)))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
         def append() -> None:

@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
-from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.followed_table import NO_HOOKS
+from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import rewrite_closed_days
 from pipelines.io.table_store import TableStore
@@ -41,16 +40,14 @@ class FileRetention:
 
 
 class TableFiles(Protocol):
-    """Data files and log of one table."""
+    """Data files of one table."""
+
+    @property
+    def tables(self) -> TableStore:
+        """Tables of the lake, by the way in which this table is written."""
 
     def count(self) -> int:
         """I/O: number of data files."""
-
-    def set_retention(self, retention: FileRetention) -> None:
-        """I/O: stores the retention in the table's properties, which VACUUM obeys. No commit if it is stored already.
-
-        Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
-        """
 
     def compact(self) -> tuple[int, int] | None:
         """I/O: compacts files. No commit if there is nothing to compact.
@@ -72,9 +69,6 @@ class SparkFiles:
 
     def count(self) -> int:
         return int(self.tables.detail(self.table)["numFiles"])
-
-    def set_retention(self, retention: FileRetention) -> None:
-        store_retention(self.tables, self.table, retention)
 
     def compact(self) -> tuple[int, int] | None:
         try:
@@ -102,9 +96,6 @@ class FolderFiles:
     def count(self) -> int:
         return DeltaTable(str(self._folder)).get_add_actions().num_rows
 
-    def set_retention(self, retention: FileRetention) -> None:
-        store_retention(self.tables, self.table, retention)
-
     def compact(self) -> tuple[int, int] | None:
         make_plain(self._folder)
         return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
@@ -113,8 +104,11 @@ class FolderFiles:
         DeltaTable(str(self._folder)).vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
 
 
-def store_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:
-    """I/O: see `TableFiles.set_retention`."""
+def set_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:
+    """I/O: stores the retention in the table's properties, which VACUUM obeys. No commit if it is stored already.
+
+    Delta removes older log files by itself, in whole UTC days, after a commit that writes a checkpoint.
+    """
     wanted = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
     if not wanted.items() <= tables.properties(table).items():
         tables.set_properties(table, wanted)

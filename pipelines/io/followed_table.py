@@ -16,21 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from pipelines.errors import FencedError, one_line
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import Commit, LogFolder
+from pipelines.io.delta_rs_tables import NO_HOOKS
 from pipelines.io.log_commit import sync
 from pipelines.io.parquet_file import DataFile
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.table_upkeep import TableUpkeep, checkpoint_interval
 from pipelines.io.torn_log import repair_log
 
-NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""Checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 6, 0.2
 _OWN_WATCHED: Final = 16
 """Number of own commits to check again: a rival needs less time between its look and its rename."""
@@ -134,7 +133,7 @@ class FollowedTable:
                     failures, failure = failures + 1, error
                     time.sleep(_PAUSE_SECONDS * failures)
                 if conflicts >= _CONFLICTS or failures >= _FAILURES:
-                    raise self._unreachable(failure) from failure
+                    raise unwritable_table(self.folder, failure) from failure
             self._sync_commits()
             self.upkeep.begin_if_due(self.version)
             return landed
@@ -193,7 +192,7 @@ class FollowedTable:
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
             except (DeltaError, OSError) as error:
-                raise (self._replaced() if known is None else self._unreachable(error)) from error
+                raise (self._replaced() if known is None else unwritable_table(self.folder, error)) from error
             if version < self.version or identity != self.id:
                 raise self._replaced()
             if known != self._newest_text and (known is not None or version == self.version):
@@ -247,9 +246,6 @@ class FollowedTable:
             f"a commit of {self.folder.name}, or the table, was replaced under this writer; nothing is lost",
             next_step="strandline capture: it reads again what is missing",
         )
-
-    def _unreachable(self, error: Exception) -> WriterEnded:
-        return unwritable_table(self.folder, error)
 
     def close(self) -> None:
         """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced."""

@@ -8,14 +8,33 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipelines import __version__
 from pipelines.errors import ConfigurationError
 
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def commit_info(
+    operation: str, parameters: Mapping[str, Any], metrics: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the action ``commitInfo`` of a commit that is no append, with the present time."""
+    return {
+        "commitInfo": {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": operation,
+            "operationParameters": parameters,
+            "isBlindAppend": False,
+            "operationMetrics": {name: str(value) for name, value in (metrics or {}).items()},
+            "engineInfo": f"strandline/{__version__}",
+            "txnId": str(uuid.uuid4()),
+        }
+    }
 
 
 def put_commit(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> bool:

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import properties_clause
-from pipelines.io.format_check import has_present_format, older_tables
+from pipelines.io.format_check import older_tables
 from pipelines.model.lake_format import (
     FORMAT,
     STAMP,
@@ -34,7 +34,7 @@ _DELTAS_OWN: Final = ("delta.columnMapping.maxColumnId", "delta.feature.", "delt
 
 def migrate_lake(tables: Tables, bronze: TableName, *, everything: bool = False) -> list[TableName]:
     """I/O: migrates every older table of a lake, and returns these tables. See `jobs.migration.migrate`."""
-    if not tables.exists(bronze) or (not everything and has_present_format(tables, bronze)):
+    if not tables.exists(bronze) or (not everything and format_of(tables.properties(bronze)) >= FORMAT):
         return []
     older = list(older_tables(tables, bronze))  # read all before a change: a newer one raises
     return [table for table, _ in older if migrate_table(tables, table)]

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from deltalake import DeltaTable
 
-from pipelines import __version__
 from pipelines.errors import ConfigurationError
-from pipelines.io.log_commit import put_commit
+from pipelines.io.log_commit import commit_info, put_commit
 
 PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns"}
@@ -66,14 +64,8 @@ def features_of(opened: DeltaTable) -> frozenset[str]:
 
 
 def _actions(is_clustered: bool) -> list[dict[str, Any]]:
-    info = {
-        "timestamp": time.time_ns() // 1_000_000,
-        "operation": "DROP FEATURE" if is_clustered else "UPGRADE PROTOCOL",
-        "operationParameters": {"featureName": "clustering"} if is_clustered else {},
-        "isBlindAppend": False,
-        "operationMetrics": {},
-        "engineInfo": f"strandline/{__version__}",
-    }
+    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": _WRITER}}
+    if not is_clustered:
+        return [commit_info("UPGRADE PROTOCOL", {}), protocol]
     ended = {"domain": "delta.clustering", "configuration": _NO_COLUMNS, "removed": True}
-    protocol = {"minReaderVersion": 1, "minWriterVersion": _WRITER}
-    return [{"commitInfo": info}, {"protocol": protocol}, *([{"domainMetadata": ended}] if is_clustered else [])]
+    return [commit_info("DROP FEATURE", {"featureName": "clustering"}), protocol, {"domainMetadata": ended}]

@@ -6,17 +6,14 @@ Source: delta-io/delta, PROTOCOL.md: add and remove actions; ``dataChange: false
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
-from pipelines import __version__
 from pipelines.io.commits import LogFolder
-from pipelines.io.log_commit import put_commit
+from pipelines.io.log_commit import commit_info, put_commit
 from pipelines.io.parquet_file import DataFile
 
 
@@ -88,27 +85,15 @@ def is_committed(log: LogFolder, version: int, new: Sequence[DataFile]) -> bool:
 
 
 def _actions(replaced: Sequence[ActiveFile], new: Sequence[DataFile], sorted_by: Sequence[str]) -> list[dict[str, Any]]:
-    now = time.time_ns() // 1_000_000
     metrics = {
         "numRemovedFiles": len(replaced),
         "numRemovedBytes": sum(file.size for file in replaced),
         "numAddedFiles": len(new),
         "numAddedBytes": sum(file.size for file in new),
     }
-    info = {
-        "timestamp": now,
-        "operation": "OPTIMIZE",
-        "operationParameters": {"predicate": "[]", "sortedBy": json.dumps(sorted_by)},
-        "isBlindAppend": False,
-        "operationMetrics": {name: str(value) for name, value in metrics.items()},
-        "engineInfo": f"strandline/{__version__}",
-        "txnId": str(uuid.uuid4()),
-    }
-    return [
-        {"commitInfo": info},
-        *({"remove": _removal(file, now)} for file in replaced),
-        *({"add": _addition(file)} for file in new),
-    ]
+    info = commit_info("OPTIMIZE", {"predicate": "[]", "sortedBy": json.dumps(sorted_by)}, metrics)
+    now = info["commitInfo"]["timestamp"]
+    return [info, *({"remove": _removal(file, now)} for file in replaced), *({"add": _addition(file)} for file in new)]
 
 
 def _removal(file: ActiveFile, now_ms: int) -> dict[str, Any]:

@@ -56,8 +56,7 @@ class SparkRows:
         self._tables.add_columns(table, schema_of(ddl))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
-        spark = self._tables.spark
-        self._tables.append(table, spark.createDataFrame(rows, schema=self._tables.read(table).schema).coalesce(1))
+        self._tables.append(table, self._tables.spark.createDataFrame(rows).coalesce(1))
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         table, version = self._tables.lake.sql(query.table), query.version

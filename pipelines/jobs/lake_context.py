@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from pipelines.bronze.engine import Engine, OpenEngine
 from pipelines.bronze.native_engine import NativeEngine
+from pipelines.bronze.opened_table import OpenEngine
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.format_check import has_present_format, refuse_newer_lake
 from pipelines.io.lake_folder import has_hard_links, require_writable
 from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
-from pipelines.model.tables import Lake, TableName
+from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
 
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
@@ -61,18 +61,7 @@ class FolderContext:
     def for_capture(self) -> CaptureContext:
         # one worker per lane and one for the stream, which needs it if JSON columns are stored
         workers = self.settings.capture.snapshot_max_threads + 1
-        return CaptureContext(self.settings, self.tables, partial(_open_native, self.tables.lake, workers))
-
-
-def _open_native(
-    lake: Lake,
-    workers: int,
-    table: TableName,
-    *,
-    table_id: str,  # noqa: ARG001  # why: the port's; delta-rs reads it with the table
-    version: int,  # noqa: ARG001  # why: as above
-) -> Engine:
-    return NativeEngine.open(Path(lake.path(table)), workers=workers)
+        return CaptureContext(self.settings, self.tables, partial(NativeEngine.open, workers=workers))
 
 
 def open_without_spark(settings: Settings) -> FolderContext | None:

@@ -46,21 +46,28 @@ def strandline(
     )
 
 
+def source_of(uri: str, database: Db) -> dict[str, str]:
+    """Settings that name the source, as environment variables."""
+    return {
+        "STRANDLINE_SOURCE__URI": uri,
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database.name,
+    }
+
+
+def output_of(folder: Path, *arguments: str, **source: str) -> str:
+    """Run a command that must succeed. Return what it printed."""
+    done = strandline(folder, *arguments, **source)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    return done.stdout
+
+
 # scenario: R07
 def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     database["orders"].insert_many([{"_id": number} for number in range(5)])
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
     run_capture(ctx, once=True)
-    source = {
-        "STRANDLINE_SOURCE__URI": mongo_uri,
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database.name,
-    }
-
-    def told(*arguments: str) -> str:
-        done = strandline(tmp_path, *arguments, **source)
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-        return done.stdout
+    told = partial(output_of, tmp_path, **source_of(mongo_uri, database))
 
     shown = json.loads(told("offsets", "show", "--json"))
     assert (shown["source"], shown["state"], shown["warning"]) == ("test", "running", None)
@@ -91,16 +98,7 @@ def test_capture_and_its_position_need_no_java(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     """A source's whole life: first capture, the next one, the offset moved back and reset. Then silver, by Spark."""
-    source = {
-        "STRANDLINE_SOURCE__URI": mongo_uri,
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database.name,
-    }
-
-    def told(*arguments: str) -> str:
-        done = strandline(tmp_path, *arguments, **source)
-        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-        return done.stdout
+    told = partial(output_of, tmp_path, **source_of(mongo_uri, database))
 
     database["orders"].insert_many([{"_id": number} for number in range(50)])
     assert "50 snapshot documents landed" in told("capture", "--once")
@@ -135,11 +133,7 @@ def _full_disk(limit: int) -> None:
 @pytest.mark.parametrize("limit", [4_000, 40_000], ids=["the log", "a data file"])
 def test_a_full_disk_is_one_line_and_loses_nothing(mongo_uri: str, database: Db, tmp_path: Path, limit: int) -> None:
     database["orders"].insert_many([{"_id": number, "text": os.urandom(200).hex()} for number in range(500)])
-    source = {
-        "STRANDLINE_SOURCE__URI": mongo_uri,
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database.name,
-    }
+    source = source_of(mongo_uri, database)
     full = strandline(tmp_path, "capture", "--once", preexec_fn=partial(_full_disk, limit), **source)
     lines = [line for line in full.stderr.splitlines() if line.startswith("strandline:")]
     assert (full.returncode, len(lines), "Traceback" in full.stderr) == (75, 1, False), full.stderr

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.commits import LogFolder
 from pipelines.io.ddl import schema_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import FileRetention, FolderFiles
+from pipelines.io.file_maintenance import FileRetention, FolderFiles, set_retention
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.increments import inserted
 from pipelines.io.plain_protocol import make_plain
@@ -176,7 +176,7 @@ def test_retention_and_vacuum_without_spark_are_read_by_spark(tables: Tables) ->
     capture(tables, range(1, 5), native=True)
     folder, files = Path(tables.lake.path(BRONZE)), FolderFiles(DeltaRsTables(tables.lake), BRONZE)
     for _ in range(2):
-        files.set_retention(FileRetention(24, 48))
+        set_retention(files.tables, BRONZE, FileRetention(24, 48))
     assert tables.properties(BRONZE)["delta.deletedFileRetentionDuration"] == "interval 24 hours"
     (folder / "part-of-a-killed-worker.zstd.parquet").write_bytes(b"PAR1")
     days_ago(tables, 3)

@@ -1,4 +1,4 @@
-"""What is asked of the lake's folder before a JVM is, or is not, started."""
+"""Checks of the lake's folder (writable, hard links), and the choice of the capture engine that follows from them."""
 
 from __future__ import annotations
 

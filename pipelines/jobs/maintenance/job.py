@@ -8,7 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import FileRetention, FolderFiles, SparkFiles, TableFiles, committed_at
+from pipelines.io.file_maintenance import (
+    FileRetention,
+    FolderFiles,
+    SparkFiles,
+    TableFiles,
+    committed_at,
+    set_retention,
+)
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
@@ -71,7 +78,7 @@ def _maintain(
     files = _files_of(ctx, table, is_bronze=is_bronze)
     late = _late_reader(ctx, table) if is_bronze else None
     configured, needed = _retention(ctx, table), _retention_hours_for(late)
-    files.set_retention(configured.at_least(needed))
+    set_retention(files.tables, table, configured.at_least(needed))
     before = files.count()
     purged = _purged(table, purge, retention)
     compacted = files.compact()
