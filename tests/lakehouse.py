@@ -21,6 +21,7 @@ from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
@@ -89,7 +90,7 @@ def bronze_writer(
             writer,
             clock_us,
             stored_json=stored_json,
-            open_engine=partial(NativeEngine.open, workers=1),
+            open_engine=partial(NativeEngine.open, folder, workers=1),
         )
     opening = partial(SparkEngine.open, tables)
     return BronzeWriter(tables, source, writer, clock_us, stored_json=stored_json, open_engine=opening)
@@ -131,10 +132,11 @@ def restore(ctx: JobContext, table: TableName, version: int) -> None:
 def forget_log(tables: Tables, table: TableName) -> None:
     """As Delta cleans a log up: all that is older than a checkpoint goes."""
     tables.set_properties(table, {"delta.checkpointInterval": "1"})
-    log = LogFolder(Path(tables.lake.path(table)) / "_delta_log")
+    folder = Path(tables.lake.path(table)) / "_delta_log"
+    log = LogFolder(LocalFolder(folder.parent))
     assert log.checkpoint() == log.newest()
     for version in range(log.checkpoint()):
-        log.file(version).unlink(missing_ok=True)
+        (folder / f"{version:020}.json").unlink(missing_ok=True)
 
 
 def documents_in_source(database: Database[Any], collection: str) -> dict[str, bytes]:
