@@ -37,7 +37,7 @@ def unwritable_table(folder: TableFolder, error: Exception) -> WriterEnded:
     """Return the error for a table whose folder cannot be read or written."""
     return WriterEnded(
         f"{folder.uri} cannot be written ({one_line(error)}); nothing is lost",
-        next_step="check the disk and the folder's permissions, then strandline capture",
+        next_step="check the disk or the store, and its permissions, then strandline capture",
     )
 
 

@@ -5,22 +5,41 @@ Credentials come from the environment, or from the role of the machine. Both lib
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
+from pipelines.plain_text import store_code
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, ObjectStore, S3Config
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
 _SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss")
 _S3: Final = ("s3", "s3a")
-_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
+_REFUSED: Final = (
+    *("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"),
+    *("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"),
+)
+_MOST_SECONDS: Final = 300
+"""Time for which a store that does not answer is asked again."""
+_PAUSE_SECONDS: Final = 5
+_RETRIES: Final = 1_000
+_QUICK: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+_PATIENT: Final[RetryConfig] = {
+    "max_retries": _RETRIES,
+    "retry_timeout": timedelta(seconds=_MOST_SECONDS),
+    "backoff": {
+        "init_backoff": timedelta(seconds=0.1),
+        "max_backoff": timedelta(seconds=_PAUSE_SECONDS),
+        "base": 2,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -37,11 +56,21 @@ class StoreOptions:
 
     def for_delta_rs(self, uri: str) -> dict[str, str]:
         """Return the options with which delta-rs opens *uri*."""
-        if _scheme(uri) not in _S3:
-            return {}
-        given = {"endpoint": self.endpoint, "region": self.region}
-        is_plain = (self.endpoint or "").startswith("http:")
-        return {name: value for name, value in given.items() if value} | ({"allow_http": "true"} if is_plain else {})
+        patience = {
+            "max_retries": str(_RETRIES),
+            "retry_timeout": f"{_MOST_SECONDS}s",
+            "backoff_config.max_backoff": f"{_PAUSE_SECONDS}s",
+        }
+        return patience | self.of_store(uri) | {"allow_http": str(self.is_unencrypted).lower()}
+
+    @property
+    def is_unencrypted(self) -> bool:
+        return (self.endpoint or "").startswith("http:")
+
+    def of_store(self, uri: str) -> dict[str, str]:
+        """Return the options that name the server of *uri*."""
+        given = {"endpoint": self.endpoint, "region": self.region} if _scheme(uri) in _S3 else {}
+        return {name: value for name, value in given.items() if value}
 
 
 def is_known_store(uri: str) -> bool:
@@ -54,13 +83,19 @@ def _scheme(uri: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def opened_store(uri: str, options: StoreOptions) -> ObjectStore:
-    """Return the store whose names are below *uri*. Nothing is asked of it."""
+def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> ObjectStore:
+    """Return the store whose names are below *uri*. Nothing is asked of it.
+
+    Args:
+        quick: True: a store that does not answer is an error after some seconds. False: after five minutes.
+    """
     from obstore.store import from_url  # only lakes in a store pay for its import
 
-    given = options.for_delta_rs(uri)
-    client: ClientConfig = {"allow_http": given.pop("allow_http", "") == "true"}
-    return from_url(uri, config=cast("S3Config", given), client_options=client)
+    config, client = (
+        cast("S3Config", options.of_store(uri)),
+        cast("ClientConfig", {"allow_http": options.is_unencrypted}),
+    )
+    return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
 
 
 @contextmanager
@@ -75,10 +110,8 @@ def store_failures() -> Iterator[None]:
 
 
 def _in_short(error: Exception) -> str:
-    """Return the first line of a store's error, and S3's error code."""
-    text = str(error)
-    code = _CODE.search(text)
-    return text.partition("\n")[0].partition("<?xml")[0].rstrip(": ") + (f" {code[1]}" if code else "")
+    """Return the store's own error code. Without one, return the first line of the error."""
+    return store_code(error) or str(error).partition("\n")[0].partition("<?xml")[0].rstrip(": ")
 
 
 def require_bucket(root: str, options: StoreOptions) -> None:
@@ -91,7 +124,7 @@ def require_bucket(root: str, options: StoreOptions) -> None:
     import obstore
 
     try:
-        next(iter(obstore.list(opened_store(root, options), chunk_size=1)), None)
+        next(iter(obstore.list(opened_store(root, options, quick=True), chunk_size=1)), None)
     except Exception as error:  # why: `_refusal` tells the library's errors apart
         raise _refusal(root, error) from error
 
@@ -108,7 +141,7 @@ def require_conditional_create(root: str, options: StoreOptions) -> None:
     import obstore
     from obstore.exceptions import AlreadyExistsError
 
-    store, name = opened_store(root, options), f"_strandline_probe/{uuid.uuid4()}"
+    store, name = opened_store(root, options, quick=True), f"_strandline_probe/{uuid.uuid4()}"
     try:
         obstore.put(store, name, b"first", mode="create")
     except Exception as error:  # why: as above
@@ -131,9 +164,9 @@ def require_conditional_create(root: str, options: StoreOptions) -> None:
 def _refusal(root: str, error: Exception) -> StrandlineError:
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-    if isinstance(error, FileNotFoundError):
+    if store_code(error) in _NO_BUCKET or isinstance(error, FileNotFoundError):
         return ConfigurationError(f"there is no bucket for {root}", next_step="create it, or correct lake.root")
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    if store_code(error) in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return ConfigurationError(
             f"{root} may not be read or written ({_in_short(error)})",
             next_step="set the credentials in the environment (S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY),"
