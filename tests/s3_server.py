@@ -29,8 +29,8 @@ class S3Server:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The section ``lake.s3``."""
-        return {"endpoint": self.endpoint, "region": REGION}
+        """Settings of the section ``lake``."""
+        return {"s3_endpoint": self.endpoint, "s3_region": REGION}
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
+from pipelines.io.delta_rs_query import from_statistics, result
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
@@ -102,7 +102,7 @@ class DeltaRsTables:
         sql = query.sql(DATAFUSION, "t")
         try:
             opened = self._opened(query.table, query.version)
-            return _from_statistics(opened, query) or _result(opened, sql)
+            return from_statistics(opened, query) or result(opened, sql)
         except StrandlineError:
             raise
         except Exception as error:  # the library raises a bare Exception for a file that it cannot read
@@ -136,7 +136,7 @@ class DeltaRsTables:
         """Return the keys of *opened* that may be keys of *rows*."""
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
-        return _result(opened, query.sql(DATAFUSION, "t"))
+        return result(opened, query.sql(DATAFUSION, "t"))
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}
@@ -236,32 +236,6 @@ class DeltaRsTables:
             if version is not None:
                 raise
             raise _table_error(table, error) from error
-
-
-def _result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened).execute(sql).read_all()).to_pylist()
-    return rows
-
-
-def _from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | None:
-    """Return the result of a query of largest integers, from the statistics of the files. No file is opened.
-
-    None: another query, or a file lacks these statistics. DataFusion would open every file.
-    """
-    wanted = [(column, name) for function, column, name in query.columns if function == "max"]
-    if len(wanted) < len(query.columns) or query.conditions or query.grouped_by:
-        return None
-    files = pa.table(opened.get_add_actions(flatten=True))
-    found: dict[str, Any] = {}
-    for column, name in wanted:
-        if not {f"max.{column}", f"null_count.{column}"} <= set(files.schema.names):
-            return None
-        largest, nulls = files[f"max.{column}"], files[f"null_count.{column}"]
-        is_known = pc.or_(largest.is_valid(), pc.equal(nulls, files["num_records"]))
-        if not pa.types.is_integer(largest.type) or not pc.all(pc.fill_null(is_known, False)).as_py():
-            return None
-        found[name] = pc.max(largest).as_py()
-    return [found]
 
 
 def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:

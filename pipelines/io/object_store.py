@@ -174,5 +174,5 @@ def _refusal(root: str, error: Exception) -> StrandlineError:
         )
     return RetriableError(
         f"the store of {root} does not answer ({_in_short(error)})",
-        next_step="check lake.root and lake.s3, and that the store can be reached; then repeat the command",
+        next_step="check lake.root and lake.s3_endpoint, and that the store can be reached; then repeat the command",
     )

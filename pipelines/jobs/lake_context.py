@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from pipelines.settings.configuration import Settings
 
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
 """Environment variables of a Spark whose files may name another file system than this machine's."""
+_log = logging.getLogger("strandline.capture")
 _STORE_SETTINGS: Final = (
     *("endpoint", "access.key", "secret.key", "session.token", "credentials", "assumed.role", "logStore"),
     *("fs.azure.account", "google.cloud.auth", "fs.gs.auth"),
@@ -107,11 +109,13 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
             `open_without_spark`.
         RetriableError: The object store does not answer.
     """
-    if settings.capture.engine == "spark" or (settings.capture.engine == "auto" and not _is_local(settings)):
+    if settings.capture.engine == "spark":
         return None
+    if settings.capture.engine == "auto" and not _is_local(settings):
+        return _spark_writes("spark.master is a cluster, or null")
     opened = open_without_spark(settings)
     if opened is None:
-        return None
+        return _spark_writes("delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table")
     tables = opened.tables
     if tables.lake.in_object_store:
         require_conditional_create(tables.lake.root or "", tables.options)
@@ -119,13 +123,20 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
         root = Path(tables.lake.root or "")
         require_writable(root)
         if not has_hard_links(root):
-            return None
-    return opened if has_present_format(tables, bronze_table(settings.source.name)) else None
+            return _spark_writes("the folder's file system has no hard links")
+    if not has_present_format(tables, bronze_table(settings.source.name)):
+        return _spark_writes("the lake has the format of an older release")
+    return opened
+
+
+def _spark_writes(reason: str) -> DeltaRsContext | None:
+    _log.info("Spark writes bronze: %s", reason)
+    return None
 
 
 def store_options(settings: Settings) -> StoreOptions:
     """Return how the lake's object store is opened."""
-    return StoreOptions(settings.lake.s3.endpoint, settings.lake.s3.region)
+    return StoreOptions(settings.lake.s3_endpoint, settings.lake.s3_region)
 
 
 def store_here(settings: Settings) -> Lake | None:

@@ -57,8 +57,8 @@ def lake_at(root: str, endpoint: str) -> dict[str, str]:
     """Settings that name the lake, as environment variables."""
     return {
         "STRANDLINE_LAKE__ROOT": root,
-        "STRANDLINE_LAKE__S3__ENDPOINT": endpoint,
-        "STRANDLINE_LAKE__S3__REGION": "us-east-1",
+        "STRANDLINE_LAKE__S3_ENDPOINT": endpoint,
+        "STRANDLINE_LAKE__S3_REGION": "us-east-1",
     }
 
 
@@ -179,7 +179,7 @@ def test_a_wrong_place_is_one_line(
     if what == "key":
         place["AWS_SECRET_ACCESS_KEY"] = "wrong"
     if what == "server":
-        place["STRANDLINE_LAKE__S3__ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
+        place["STRANDLINE_LAKE__S3_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
     for command in (("capture", "--once"), ("offsets", "show")):
         _refused(strandline(tmp_path, *command, **source_of(mongo_uri, database), **place), code, line)
 
