@@ -55,7 +55,7 @@ class NativeEngine:
             ConfigurationError: The table has features that delta-rs does not write.
         """
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
-        processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
+        processes.set_forkserver_preload([write_batch.__module__, "pymongo", "pandas"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         return NativeEngine(FollowedTable.open(tables.folder(opened.table)), pool)
 
