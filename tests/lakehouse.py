@@ -12,6 +12,7 @@ from typing import Any
 import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
+from lake_place import NATIVE_PLACES, PLACE, lake_settings
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -54,11 +55,11 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 
     For speed notifications are only logged, and the native engine writes bronze.
     """
-    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native"}
+    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native" if PLACE in NATIVE_PLACES else "spark"}
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
-        lake={"root": str(root)},  # type: ignore[arg-type]  # why: as above
+        lake=lake_settings(root),  # type: ignore[arg-type]  # why: as above
     )
 
 
