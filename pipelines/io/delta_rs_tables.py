@@ -176,7 +176,7 @@ class DeltaRsTables:
                 delta_schema(ddl),
                 description=comment or None,
                 configuration={**(properties or {}), **STAMP},
-                storage_options=self.options.for_delta_rs(folder.uri),
+                storage_options=self.options.for_delta_rs() if self.lake.in_object_store else None,
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:

@@ -1,6 +1,6 @@
-"""Object stores by URI (``s3://``, ``s3a://``, ``gs://``, ``abfss://``), without Spark.
+"""S3 and its like by URI (``s3://``, ``s3a://``), without Spark.
 
-Credentials come from the environment, or from the role of the machine. Both libraries read the same variables.
+Credentials come from the environment, or from the role of the machine. delta-rs and obstore read the same variables.
 """
 
 from __future__ import annotations
@@ -19,13 +19,8 @@ from pipelines.plain_text import store_code
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
-_SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss")
-_S3: Final = ("s3", "s3a")
-_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-_REFUSED: Final = (
-    *("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"),
-    *("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"),
-)
+_SCHEMES: Final = ("s3://", "s3a://")
+_REFUSED: Final = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
 _MOST_SECONDS: Final = 300
 """Time for which a store that does not answer is asked again."""
 _PAUSE_SECONDS: Final = 5
@@ -54,32 +49,29 @@ class StoreOptions:
     endpoint: str | None = None
     region: str | None = None
 
-    def for_delta_rs(self, uri: str) -> dict[str, str]:
-        """Return the options with which delta-rs opens *uri*."""
+    def for_delta_rs(self) -> dict[str, str]:
+        """Return the options of delta-rs."""
         patience = {
             "max_retries": str(_RETRIES),
             "retry_timeout": f"{_MOST_SECONDS}s",
             "backoff_config.max_backoff": f"{_PAUSE_SECONDS}s",
         }
-        return patience | self.of_store(uri) | {"allow_http": str(self.is_unencrypted).lower()}
+        return patience | self.of_server | {"allow_http": str(self.is_unencrypted).lower()}
 
     @property
     def is_unencrypted(self) -> bool:
         return (self.endpoint or "").startswith("http:")
 
-    def of_store(self, uri: str) -> dict[str, str]:
-        """Return the options that name the server of *uri*."""
-        given = {"endpoint": self.endpoint, "region": self.region} if _scheme(uri) in _S3 else {}
+    @property
+    def of_server(self) -> dict[str, str]:
+        """Options that name the server, as both libraries call them."""
+        given = {"endpoint": self.endpoint, "region": self.region}
         return {name: value for name, value in given.items() if value}
 
 
 def is_known_store(uri: str) -> bool:
     """Return True if `opened_store` can open *uri*."""
-    return _scheme(uri) in _SCHEMES
-
-
-def _scheme(uri: str) -> str:
-    return uri.partition("://")[0]
+    return uri.startswith(_SCHEMES)
 
 
 @lru_cache(maxsize=64)
@@ -92,7 +84,7 @@ def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> Obj
     from obstore.store import from_url  # only lakes in a store pay for its import
 
     config, client = (
-        cast("S3Config", options.of_store(uri)),
+        cast("S3Config", options.of_server),
         cast("ClientConfig", {"allow_http": options.is_unencrypted}),
     )
     return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
@@ -164,7 +156,7 @@ def require_conditional_create(root: str, options: StoreOptions) -> None:
 def _refusal(root: str, error: Exception) -> StrandlineError:
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-    if store_code(error) in _NO_BUCKET or isinstance(error, FileNotFoundError):
+    if store_code(error) == "NoSuchBucket" or isinstance(error, FileNotFoundError):
         return ConfigurationError(f"there is no bucket for {root}", next_step="create it, or correct lake.root")
     if store_code(error) in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return ConfigurationError(

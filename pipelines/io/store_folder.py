@@ -39,10 +39,10 @@ class StoreFolder:
         return opened_store(self.uri, self.options)
 
     def table(self, version: int | None = None) -> DeltaTable:
-        return DeltaTable(self.uri, version, storage_options=self.options.for_delta_rs(self.uri))
+        return DeltaTable(self.uri, version, storage_options=self.options.for_delta_rs())
 
     def is_table(self) -> bool:
-        return DeltaTable.is_deltatable(self.uri, self.options.for_delta_rs(self.uri))
+        return DeltaTable.is_deltatable(self.uri, self.options.for_delta_rs())
 
     def read(self, name: str) -> bytes | None:
         import obstore

@@ -24,8 +24,13 @@ _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR
 """Environment variables of a Spark whose files may name another file system than this machine's."""
 _log = logging.getLogger("strandline.capture")
 _STORE_SETTINGS: Final = (
-    *("endpoint", "access.key", "secret.key", "session.token", "credentials", "assumed.role", "logStore"),
-    *("fs.azure.account", "google.cloud.auth", "fs.gs.auth"),
+    "endpoint",
+    "access.key",
+    "secret.key",
+    "session.token",
+    "credentials",
+    "assumed.role",
+    "logStore",
 )
 """Words in keys of ``spark.conf`` that say where a store is, who opens it, or how Spark commits to it."""
 
@@ -61,7 +66,7 @@ class CaptureContext:
 
 @dataclass(frozen=True)
 class DeltaRsContext:
-    """Context of a lake in a folder of this machine or in an object store, without Spark."""
+    """Context of a lake in a folder of this machine or in S3, without Spark."""
 
     settings: Settings
     tables: DeltaRsTables
@@ -75,14 +80,14 @@ class DeltaRsContext:
 def open_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake without Spark.
 
-    None: it is in another place than a folder of this machine or an object store, or delta-rs lacks a feature of a
+    None: it is in another place than a folder of this machine or S3, or delta-rs lacks a feature of a
     table.
 
     I/O: reads the protocols of bronze and the control tables.
 
     Raises:
         ConfigurationError: A newer release has written the lake, or as `require_bucket`.
-        RetriableError: The object store does not answer.
+        RetriableError: The store does not answer.
     """
     options, bronze = store_options(settings), bronze_table(settings.source.name)
     lake = store_here(settings) or folder_here(settings)
@@ -107,7 +112,7 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
     Raises:
         ConfigurationError: The folder or the store cannot be written, the store has no conditional create, or as
             `open_without_spark`.
-        RetriableError: The object store does not answer.
+        RetriableError: The store does not answer.
     """
     if settings.capture.engine == "spark":
         return None
@@ -135,12 +140,12 @@ def _spark_writes(reason: str) -> DeltaRsContext | None:
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """Return how the lake's object store is opened."""
+    """Return how the lake's store is opened."""
     return StoreOptions(settings.lake.s3_endpoint, settings.lake.s3_region)
 
 
 def store_here(settings: Settings) -> Lake | None:
-    """Return the lake in an object store that delta-rs opens as Spark does. None: it is elsewhere, or Spark differs.
+    """Return the lake in S3 that delta-rs opens as Spark does. None: it is elsewhere, or Spark differs.
 
     Spark differs if this process does not start it, or if ``spark.conf`` names a server, credentials or a log store.
     """
