@@ -55,7 +55,11 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 
     For speed notifications are only logged, and the native engine writes bronze.
     """
-    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native" if PLACE in NATIVE_PLACES else "spark"}
+    quick = {
+        "heartbeat_interval_ms": 100,
+        "notification_enabled_channels": ("log",),
+        "engine": "native" if PLACE in NATIVE_PLACES else "spark",
+    }
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
