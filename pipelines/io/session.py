@@ -43,6 +43,8 @@ _DRIVER_CONF = {
     # default 100 documents a page: too much memory with documents of 10 MB
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
+    # a Hive metastore refuses other columns of a replaced table; Delta then stores none there, and Hive logs an error
+    "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
 }
