@@ -20,7 +20,8 @@ from pipelines.settings.configuration import load_settings
 
 VIEW, TABLE = TableName("gold", "large_orders"), TableName("gold", "totals")
 GOLD = {
-    "large_orders.sql": "-- description: it's a view\nselect _id, total from silver.orders where total > 10 and not _deleted",
+    "large_orders.sql": "-- description: it's a view\n"
+    "select _id, total from silver.orders where total > 10 and not _deleted",
     "totals.sql": "-- materialized: table\nselect count(*) as orders, sum(total) as total from gold.large_orders",
 }
 

@@ -26,7 +26,7 @@ FEW_ROWS: Final = {
     "spark.sql.dataFrameQueryContext.enabled": "false",  # a look at the call stack for each operation of a column
 }
 # Of the JVM, so not for a session in another one.
-JVMFEW_ROWS: Final = {
+JVM_CONF: Final = {
     "spark.driver.memory": "4g",  # of all workers
     "spark.buffer.pageSize": "1m",  # default 64 MB per sort and aggregation: a full collection after every few MERGEs
 }

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.errors import AnalysisException, PySparkException, UnsupportedOperationException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import ConfigurationError, one_line
+from pipelines.errors import RIGHTS, ConfigurationError, one_line
 from pipelines.model.tables import Lake, TableName
 
 _log = logging.getLogger("strandline.tables")
@@ -20,7 +20,6 @@ _NO_CATALOG: Final = ("CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION", "REQUIRE
 """Conditions of a name whose first part is no catalog. Spark may take that part for a schema of its own catalog."""
 _NOT_ABLE: Final = ("MISSING_CATALOG_ABILITY", "UNSUPPORTED_FEATURE")
 _UNITY_CATALOG_OSS: Final = "io.unitycatalog."
-_GRANTS: Final = "docs/catalogs.md lists the rights that Strandline needs"
 
 
 class Catalog:
@@ -32,6 +31,7 @@ class Catalog:
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark, self._lake = spark, lake
+        self._answered = False
         self._known: set[str] = set()
         """Layers whose schemas are there."""
         self._lacks: set[str] = set()
@@ -53,17 +53,21 @@ class Catalog:
         """I/O: returns True if there is a table or a view.
 
         Raises:
-            ConfigurationError: Spark has no such catalog.
+            ConfigurationError: The first look at the catalog fails.
         """
         try:
-            return self._spark.catalog.tableExists(self._lake.sql(table))
-        except AnalysisException as error:
-            if error.getCondition() not in _NO_CATALOG:
+            found = self._spark.catalog.tableExists(self._lake.sql(table))
+        except Exception as error:  # a missing plugin, an unknown catalog, a refused principal have no common class
+            if self._answered:
                 raise
+            name, condition = self._lake.catalog, getattr(error, "getCondition", lambda: None)()
+            reason = "Spark has no catalog of this name" if condition in _NO_CATALOG else one_line(error)
             raise ConfigurationError(
-                f"Spark has no catalog {self._lake.catalog}",
-                next_step=f"set spark.sql.catalog.{self._lake.catalog} in spark.conf, or lake.catalog: spark_catalog",
+                f"the catalog {name} (lake.catalog) cannot be used: {reason}",
+                next_step=f"correct lake.catalog, or spark.sql.catalog.{name} in spark.conf; {RIGHTS}",
             ) from error
+        self._answered = True
+        return found
 
     def require_schemas(self, layer: str) -> None:
         """I/O: creates the missing schemas of *layer* and of the layers that every lake has.
@@ -79,11 +83,11 @@ class Catalog:
         try:
             for schema in missing:
                 self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        except PySparkException as error:  # each catalog has its own class for a missing right
+        except Exception as error:  # each catalog has its own class for a missing right
             raise ConfigurationError(
                 f"{self._lake.catalog} shows no schema {', '.join(missing)}, and does not let one be created"
                 f" ({one_line(error)})",
-                next_step=f"let an administrator create them, or choose another lake.schema; {_GRANTS}",
+                next_step=f"let an administrator create them, or choose another lake.schema; {RIGHTS}",
             ) from error
         self._known |= wanted
 
