@@ -85,7 +85,7 @@ class Catalog:
                 self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         except Exception as error:  # each catalog has its own class for a missing right
             raise ConfigurationError(
-                f"{self._lake.catalog} shows no schema {', '.join(missing)}, and does not let one be created"
+                f"the catalog {self._lake.catalog} shows no schema {', '.join(missing)}, and refuses to create one"
                 f" ({one_line(error)})",
                 next_step=f"let an administrator create them, or choose another lake.schema; {RIGHTS}",
             ) from error

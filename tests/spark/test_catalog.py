@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import UnsupportedOperationException
+from pyspark.errors import PySparkException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
@@ -18,6 +18,7 @@ from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake, TableName
 
 _JDBC = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+_DRIVER = "org.apache.derby.jdbc.EmbeddedDriver"
 _MANAGED = {"delta.feature.catalogManaged": "supported"}
 GOLD = TableName("gold", "v")
 
@@ -33,20 +34,24 @@ def tables(spark: SparkSession, tmp_path: Path) -> Iterator[Tables]:
         spark.sql(f"DROP SCHEMA IF EXISTS {lake.sql_schema(layer)} CASCADE")
 
 
-@pytest.fixture
-def of_jdbc(spark: SparkSession) -> Iterator[str]:
-    """Name of a catalog that Derby holds in memory."""
-    name = f"derby_{uuid.uuid4().hex[:8]}"
-    settings = {
-        "": _JDBC,
-        ".url": f"jdbc:derby:memory:{name};create=true",
-        ".driver": "org.apache.derby.jdbc.EmbeddedDriver",
-    }
-    for key, value in settings.items():
-        spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
-    yield name
-    for key in settings:
-        spark.conf.unset(f"spark.sql.catalog.{name}{key}")
+class Derby:
+    """A database in memory. Each user has a catalog of his own in it. The owner alone may create schemas."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark, self.name = spark, f"derby_{uuid.uuid4().hex[:8]}"
+        self._url = f"jdbc:derby:memory:{self.name}"
+        right = "CALL SYSCS_UTIL.SYSCS_SET_DATABASE_PROPERTY('derby.database.sqlAuthorization', 'true')"
+        reader = spark.read.format("jdbc").options(driver=_DRIVER, query="SELECT 1 AS a FROM SYSIBM.SYSDUMMY1")
+        reader.options(url=f"{self._url};create=true;user=owner", sessionInitStatement=right).load().collect()
+        with pytest.raises(PySparkException, match="connect"):  # so Derby answers a shutdown
+            reader.options(url=f"{self._url};shutdown=true").load()
+
+    def catalog(self, user: str) -> Catalog:
+        name = f"{self.name}_{user}"
+        settings = {"": _JDBC, ".url": self._url, ".driver": _DRIVER, ".user": user, ".password": user}
+        for key, value in settings.items():
+            self.spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        return Catalog(self.spark, Lake(catalog=name))
 
 
 def test_only_tables_are_listed(tables: Tables) -> None:
@@ -59,8 +64,19 @@ def test_only_tables_are_listed(tables: Tables) -> None:
     tables.spark.catalog.dropTempView("strandline_gold_temporary")
 
 
-def test_a_catalog_without_views_has_a_table_in_their_place(tables: Tables, of_jdbc: str) -> None:
-    other = Catalog(tables.spark, Lake(catalog=of_jdbc))
+def test_a_principal_without_the_right_to_create_schemas_needs_none_where_they_are(spark: SparkSession) -> None:
+    derby = Derby(spark)
+    with pytest.raises(
+        ConfigurationError, match=r"no schema .*_bronze`, .*_control`, .*refuses .*docs/catalogs"
+    ) as found:
+        derby.catalog("guest").require_schemas("silver")
+    assert "\n" not in str(found.value)
+    derby.catalog("owner").require_schemas("silver")
+    derby.catalog("guest").require_schemas("silver")
+
+
+def test_a_catalog_without_views_has_a_table_in_their_place(tables: Tables) -> None:
+    other = Derby(tables.spark).catalog("owner")
     other.require_schemas("gold")
     assert other.tables("gold") == []
     assert not other.write_view(GOLD, "(`a`) COMMENT 'c' AS SELECT 1 AS a")
@@ -96,7 +112,7 @@ def test_a_catalog_that_cannot_be_used_is_one_line(spark: SparkSession, catalog:
 def test_schemas_that_may_not_be_created_are_named_before_anything_is_written(spark: SparkSession) -> None:
     tables = Tables(spark, Lake(catalog="spark_catalog", schema="not allowed"))
     with pytest.raises(
-        ConfigurationError, match=r"no schema .*_bronze`, .*_control`, .*_silver`.*lets? .*docs/catalogs"
+        ConfigurationError, match=r"no schema .*_bronze`, .*_control`, .*_silver`.*refuses .*docs/catalogs"
     ):
         tables.create(TableName("bronze", "t"), schema_of("a INT"))
 
