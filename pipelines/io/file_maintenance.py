@@ -27,7 +27,7 @@ _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration
 
 
 class MaintainedByCatalog(Exception):
-    """The catalog lets only itself compact and remove the files of a table. Nothing was changed."""
+    """Only the catalog may compact and remove the files of a table. Nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class TableFiles(Protocol):
             Numbers of files removed and added. None: a concurrent writer won the conflict, and nothing was compacted.
 
         Raises:
-            MaintainedByCatalog: The catalog does this itself.
+            MaintainedByCatalog: Only the catalog may do this.
         """
 
     def vacuum(self) -> None:
         """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log.
 
         Raises:
-            MaintainedByCatalog: The catalog does this itself.
+            MaintainedByCatalog: Only the catalog may do this.
         """
 
 

@@ -98,7 +98,7 @@ def _compact_and_vacuum(files: TableFiles) -> tuple[int, list[str]]:
         compacted = files.compact()
         files.vacuum()
     except MaintainedByCatalog:
-        return 0, ["the catalog compacts and removes its files itself"]
+        return 0, ["only the catalog may compact and remove files"]
     if compacted is None:
         return 0, ["a writer was at work: compact it another time"]
     removed, added = compacted
