@@ -31,7 +31,7 @@ from pipelines.commands.status import status
 from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError, install_command
+from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right
 from pipelines.plain_text import stack_trace
 from pipelines.settings.configuration import DEFAULT_CONF
 
@@ -104,6 +104,13 @@ def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
     )
 
 
+def _refusal(error: Exception) -> StrandlineError | None:
+    """Return *error* as a refusal. None: a defect."""
+    if isinstance(error, StrandlineError):
+        return error
+    return _without_spark(error) if isinstance(error, ModuleNotFoundError) else missing_right(error)
+
+
 def _as_typed(advice: str) -> str:
     """Return *advice* with each command of this program as it can be typed here."""
     verbs = "|".join(map(re.escape, typer.main.get_command(app).list_commands(None)))  # type: ignore[attr-defined]  # why: a group
@@ -121,9 +128,8 @@ def main() -> None:
     """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace."""
     try:
         app(standalone_mode=True)
-    except (StrandlineError, ModuleNotFoundError) as error:
-        refusal = error if isinstance(error, StrandlineError) else _without_spark(error)
-        if refusal is None:
+    except Exception as error:
+        if (refusal := _refusal(error)) is None:
             raise
         refusal.next_step = _as_typed(refusal.next_step)
         print(f"{NAME}: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line

@@ -15,7 +15,12 @@ document.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pipelines.plain_text import printable, without_values
+
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
+RIGHTS: Final = "docs/catalogs.md lists the rights that Strandline needs"
 
 
 class StrandlineError(Exception):
@@ -88,6 +93,14 @@ class QualityGateClosed(StrandlineError):
 def install_command(extra: str) -> str:
     """Return the command that installs *extra*, for an error about a missing package. No package index has it yet."""
     return f"pip install '.[{extra}]' in a checkout, or the wheel's file with [{extra}] behind it"
+
+
+def missing_right(error: Exception) -> ConfigurationError | None:
+    """Return the refusal for a principal that lacks a right, by the error's SQLSTATE. None: *error* is another one."""
+    sql_state = getattr(error, "getSqlState", lambda: None)()
+    if sql_state != _INSUFFICIENT_PRIVILEGE:
+        return None
+    return ConfigurationError(f"the catalog refuses this principal: {one_line(error)}", next_step=RIGHTS)
 
 
 def one_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from pipelines.io.session import build_session, keep_values_out_of_the_log
 
 # Tests have a handful of rows. Generating and compiling code for each query took a third of their time.
 # What runs `strandline` itself (kills, the demo's own process, notebooks) has it compiled, as users do.
-_CONF: Final = {
+FEW_ROWS: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",  # a plan made anew after each of its stages
@@ -60,8 +60,8 @@ class SharedJvm:
 def start_session(java_options: str = f"{SMALL_JVM} {_OPTIMIZED_LATE}") -> SparkSession:
     """Return a session in a JVM of this process, or in the Spark Connect server that ``SPARK_REMOTE`` names."""
     if "SPARK_REMOTE" in os.environ:
-        return build_session("strandline-tests", master=None, conf=_CONF)
-    return build_session("strandline-tests", master="local[2]", conf=_CONF | JVM_CONF, java_options=java_options)
+        return build_session("strandline-tests", master=None, conf=FEW_ROWS)
+    return build_session("strandline-tests", master="local[2]", conf=FEW_ROWS | JVM_CONF, java_options=java_options)
 
 
 def worker_session(config: pytest.Config) -> SparkSession | None:

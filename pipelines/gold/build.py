@@ -16,6 +16,7 @@ from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs, without_quarantined
 from pipelines.gold.spark_names import Source, spark_sql
 from pipelines.gold.statement import suggestion
+from pipelines.io.ddl import with_comments
 from pipelines.io.increments import FeedLost, feed, require_readable
 from pipelines.model.tables import TableName, quoted
 from pipelines.plain_text import OWN_MESSAGE
@@ -163,10 +164,7 @@ def _with_unique_keys(node: Node, rows: DataFrame) -> DataFrame:
 def _with_comments(node: Node, rows: DataFrame) -> DataFrame:
     """Return *rows* with the column comments of the header as metadata."""
     _refuse_unknown_columns(node, rows)
-    for name in rows.columns:
-        if comment := node.header.columns.get(name.lower()):
-            rows = rows.withMetadata(name, {"comment": comment})
-    return rows
+    return with_comments(rows, {name: node.header.columns.get(name.lower(), "") for name in rows.columns})
 
 
 def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from pipelines.model.tables import literal, quoted
@@ -49,6 +50,22 @@ def create_statement(
     parts += [f"CLUSTER BY ({', '.join(quoted(column) for column in cluster_by)})"] if cluster_by else []
     parts += [f"COMMENT {literal(comment)}"] if comment else []
     return " ".join(parts)
+
+
+def view_definition(query: str, columns: Mapping[str, str], comment: str) -> str:
+    """Return the part of ``CREATE VIEW`` after the name. *columns* maps every column to its comment, or to ''."""
+    listed = ", ".join(
+        f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items()
+    )
+    return f"({listed}) COMMENT {literal(comment)} AS {query}"
+
+
+def with_comments(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    """Return *rows* with the comment of each column that has one. A table keeps them."""
+    for name, text in columns.items():
+        if text:
+            rows = rows.withMetadata(name, {"comment": text})
+    return rows
 
 
 def schema_of(ddl: str) -> T.StructType:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from pyspark.errors import UnsupportedOperationException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
@@ -19,7 +21,12 @@ from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
 
+_OF_THE_CATALOG = "DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION"
 _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+
+
+class MaintainedByCatalog(Exception):
+    """Only the catalog may compact and remove the files of a table. Nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,17 @@ class TableFiles(Protocol):
 
         Returns:
             Numbers of files removed and added. None: a concurrent writer won the conflict, and nothing was compacted.
+
+        Raises:
+            MaintainedByCatalog: Only the catalog may do this.
         """
 
     def vacuum(self) -> None:
-        """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log."""
+        """I/O: removes files that left the table before its file retention. VACUUM adds two commits to the log.
+
+        Raises:
+            MaintainedByCatalog: Only the catalog may do this.
+        """
 
 
 @dataclass(frozen=True)
@@ -71,14 +85,21 @@ class SparkFiles:
 
     def compact(self) -> tuple[int, int] | None:
         try:
-            done = self.tables.spark.sql(f"OPTIMIZE {self.tables.lake.sql(self.table)}")
-            row = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+            row = self._run("OPTIMIZE").select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
         except LOST_RACES:
             return None
         return (int(row[0]), int(row[1])) if row is not None else (0, 0)
 
     def vacuum(self) -> None:
-        self.tables.spark.sql(f"VACUUM {self.tables.lake.sql(self.table)}")
+        self._run("VACUUM")
+
+    def _run(self, command: str) -> DataFrame:
+        try:
+            return self.tables.spark.sql(f"{command} {self.tables.lake.sql(self.table)}")
+        except UnsupportedOperationException as error:
+            if error.getCondition() != _OF_THE_CATALOG:
+                raise
+            raise MaintainedByCatalog from error
 
 
 @dataclass(frozen=True)

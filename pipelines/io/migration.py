@@ -90,7 +90,7 @@ def _rewrite(tables: Tables, table: TableName, changing: list[ColumnRename]) -> 
     )
     properties = {name: value for name, value in tables.properties(table).items() if not name.startswith(_DELTAS_OWN)}
     described = f" COMMENT {literal(comment)}" if (comment := tables.detail(table)["description"]) else ""
-    clause = properties_clause(properties | STAMP)
+    clause = properties_clause(properties | STAMP | tables.required_properties)
     try:
         _commit(tables, f"CREATE OR REPLACE TABLE {sql} USING delta{described} {clause} AS SELECT {columns} FROM {sql}")
     except AnalysisException:

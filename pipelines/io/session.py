@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
@@ -19,7 +19,13 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
-from pipelines.io.session_settings import check_session, pinned_values, refuse_own, without_deprecation_warnings
+from pipelines.io.session_settings import (
+    check_session,
+    pinned_values,
+    refuse_own,
+    set_one_by_one,
+    without_deprecation_warnings,
+)
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -43,6 +49,8 @@ _DRIVER_CONF = {
     # default 100 documents a page: too much memory with documents of 10 MB
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
+    # a Hive metastore refuses other columns of a replaced table; Delta then stores none there, and Hive logs an error
+    "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
 }
@@ -177,15 +185,10 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
     of_jvm = {"spark.app.name": app_name, **({} if master is None else {"spark.master": master}), **settings}
     if settings.get("spark.jars.packages"):
         _LOG.info("asking for Spark's packages (%s); the first time they are fetched", settings["spark.jars.packages"])
-    builder = SparkSession.builder.appName(app_name)
-    if master is not None:
-        builder = builder.master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     try:
         start_jvm(of_jvm)
         with without_deprecation_warnings():
-            return builder.getOrCreate()
+            return _session_with(of_jvm)
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -193,6 +196,23 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
             f"Spark's JVM ended as soon as it was started: {_java_problem()}",
             next_step="install a JDK 17 or newer and let JAVA_HOME name it, then strandline doctor",
         ) from None
+
+
+def _session_with(settings: Mapping[str, str]) -> SparkSession:
+    """Return a session with *settings*. A platform's session may refuse some: it then keeps its own values of these."""
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError:
+        raise  # there is no JVM
+    except PySparkException:
+        if "spark.master" in settings:
+            raise
+    session = SparkSession.builder.appName(settings["spark.app.name"]).getOrCreate()
+    set_one_by_one(session.conf, settings)
+    return session
 
 
 def _java_problem() -> str:

@@ -6,6 +6,7 @@ a MERGE that finds no key inserts a second row. Almost all values are the defaul
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from pyspark.sql.conf import RuntimeConfig
 
 from pipelines.errors import ConfigurationError
 
+_log = logging.getLogger("strandline.session")
 _FALSE, _TRUE = "false", "true"
 _LEGACY = "spark.sql.legacy."
 _DELTA = "spark.databricks.delta."
@@ -191,6 +193,15 @@ def refuse_own(conf: Mapping[str, str]) -> None:
     """
     if (problem := _problem(conf)) is not None:
         raise ConfigurationError(f"spark.conf: {problem}", next_step="remove it from spark.conf")
+
+
+def set_one_by_one(conf: RuntimeConfig, settings: Mapping[str, str]) -> None:
+    """I/O: sets each setting that the session lets be set. `check_session` refuses a session with a harmful value."""
+    for key, value in settings.items():
+        try:
+            conf.set(key, value)
+        except PySparkException as error:
+            _log.info("this Spark keeps its own %s (%s)", key, error.getCondition())
 
 
 def check_session(conf: RuntimeConfig) -> None:

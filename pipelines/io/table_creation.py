@@ -24,16 +24,20 @@ class _NotThereYet(Exception):
     """IF NOT EXISTS took other content of the folder for a table, such as an unfinished first commit."""
 
 
-def create_beside_rivals(create: Callable[[], object], *, is_there: Callable[[], bool], path: str) -> None:
+def create_beside_rivals(
+    create: Callable[[], object], *, is_there: Callable[[], bool], name: str, folder: str | None
+) -> None:
     """I/O: calls *create* until there is a table, created here or by another process.
 
     Args:
         create: ``CREATE TABLE IF NOT EXISTS``.
         is_there: Returns True if there is a table. Called after *create*.
-        path: Path of the table. The rest of an interrupted creation is removed, if the path is on this machine.
+        name: Name of the table, for an error.
+        folder: Path or URI of the table; None: a catalog chooses it. The rest of an interrupted creation is removed, if
+            the folder is on this machine.
 
     Raises:
-        ConfigurationError: The path contains something else.
+        ConfigurationError: The folder contains something else.
     """
     try:
         for attempt in Retrying(
@@ -49,12 +53,12 @@ def create_beside_rivals(create: Callable[[], object], *, is_there: Callable[[],
             "DELTA_MISSING_DELTA_TABLE",
         ):
             raise
-        if _removed_half_creation(Path(path)):
+        if folder is not None and _removed_half_creation(Path(folder)):
             create()
             return
         raise ConfigurationError(
-            f"Spark finds files in {path}, and no Delta table",
-            next_step="choose another lake.root; strandline doctor shows where this lake is",
+            f"Spark finds files in {folder or f'the folder of {name}'}, and no Delta table",
+            next_step="choose another lake.root or lake.schema; strandline doctor shows where this lake is",
         ) from error
 
 

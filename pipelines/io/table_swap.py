@@ -36,6 +36,7 @@ def swap(
     """
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
+    own |= tables.required_properties
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     clustering = f"CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
     tables.spark.sql(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
@@ -18,9 +18,10 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
+from pipelines.io.catalog import Catalog
 from pipelines.io.commits import Commit, LogFolder, Metadata, names_in_folder
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
-from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
+from pipelines.io.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
 from pipelines.io.disk import files_since
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merge
@@ -45,11 +46,23 @@ class Tables(SparkRows):
     spark: SparkSession
     lake: Lake
 
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Catalog of the lake. Only for a lake in a catalog."""
+        return Catalog(self.spark, self.lake)
+
+    @property
+    def required_properties(self) -> dict[str, str]:
+        """Properties that every CREATE TABLE of this lake must have."""
+        return {} if self.lake.by_path else self.catalog.required_properties
+
     def exists(self, table: TableName) -> bool:
         if not self.lake.by_path:
-            return self.spark.catalog.tableExists(self.lake.sql(table))
+            return self.catalog.has(table)
         log = self._log(table)
-        if log is not None and ((there := log.newest() >= 0) or not (self._log_folder(table).exists() or is_remote())):
+        if log is not None and (
+            (there := log.newest() >= 0) or not (Path(self.lake.path(table), LOG).exists() or is_remote())
+        ):
             return there
         return self._spark_finds(table)
 
@@ -84,14 +97,12 @@ class Tables(SparkRows):
             migrate_table(self, table)
             return
         if not self.lake.by_path:
-            self._create_schema(table)
-        sql = create_statement(self.lake.sql(table), schema, {**(properties or {}), **STAMP}, cluster_by, comment)
+            self.catalog.require_schemas(table.layer)
+        wanted = {**(properties or {}), **STAMP, **self.required_properties}
+        sql = create_statement(self.lake.sql(table), schema, wanted, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
-        create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, path=self.lake.path(table))
-
-    def _create_schema(self, table: TableName) -> None:
-        schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{table.layer}')}"
-        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        folder = self.lake.path(table) if self.lake.by_path else None
+        create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, name=str(table), folder=folder)
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """Return the table at its newest version, or at *version*. Each call plans the read again.
@@ -163,16 +174,13 @@ class Tables(SparkRows):
 
     def log_files_of_a_day(self, table: TableName) -> int:
         """I/O: number of log files that *table* got in the last 24 hours. 0: this process does not see the log."""
-        return 0 if self._log(table) is None else files_since(self._log_folder(table), 24 * 3600)
+        return 0 if self._log(table) is None else files_since(Path(self.lake.path(table), LOG), 24 * 3600)
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
         if not self.lake.by_path or self.lake.in_object_store:
             return None
         return LogFolder(LocalFolder(Path(self.lake.path(table))))
-
-    def _log_folder(self, table: TableName) -> Path:
-        return Path(self.lake.path(table)) / LOG
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
@@ -270,6 +278,8 @@ class Tables(SparkRows):
     def replace_view(self, table: TableName, query: str, columns: Mapping[str, str], *, comment: str = "") -> None:
         """I/O: creates or replaces a view in a catalog. *query* names tables as `Lake.sql` does.
 
+        In a catalog without views, a table holds the present rows of *query*.
+
         Args:
             columns: Comment of every column of *query*. A comment may be empty.
 
@@ -278,18 +288,14 @@ class Tables(SparkRows):
         """
         if self.lake.by_path:
             raise ConfigurationError(f"{table} cannot be a view in a folder", next_step="set lake.catalog")
-        self._create_schema(table)
-        listed = ", ".join(
-            f"{quoted(name)} COMMENT {literal(text)}" if text else quoted(name) for name, text in columns.items()
-        )
-        described = f"({listed}) COMMENT {literal(comment)}"
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self.lake.sql(table)} {described} AS {query}")
+        self.catalog.require_schemas(table.layer)
+        if not self.catalog.write_view(table, view_definition(query, columns, comment)):
+            self.replace(table, with_comments(self.spark.sql(query), columns), comment=comment)
 
     def names(self, layer: str) -> list[TableName]:
         """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
-            schema = f"{quoted(self.lake.catalog or '')}.{quoted(f'{self.lake.schema}_{layer}')}"
-            found = [row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()]
+            found = self.catalog.tables(layer)
         else:
             folder = self.lake.folder(layer)
             found = names_under(self.spark, folder) if self.lake.in_object_store else names_in_folder(Path(folder))

@@ -109,4 +109,8 @@ class Lake:
         """Return the quoted table name for Spark SQL, by path or by catalog."""
         if self.by_path:
             return f"delta.{quoted(self.path(table))}"
-        return f"{quoted(self.catalog or '')}.{quoted(f'{self.schema}_{table.layer}')}.{quoted(table.name)}"
+        return f"{self.sql_schema(table.layer)}.{quoted(table.name)}"
+
+    def sql_schema(self, layer: str) -> str:
+        """Return the quoted name of a layer's schema in the catalog."""
+        return f"{quoted(self.catalog or '')}.{quoted(f'{self.schema}_{layer}')}"

@@ -16,6 +16,7 @@ from pipelines.errors import (
     RetriableError,
     StrandlineError,
     TerminalError,
+    missing_right,
 )
 
 _CODES = {
@@ -50,6 +51,23 @@ def test_what_cannot_be_retried_is_terminal() -> None:
 def test_the_next_step_closes_the_line() -> None:
     assert str(ConfigurationError("no such key", next_step="see conf/README.md")) == "no such key → see conf/README.md"
     assert str(RetriableError("no answer")) == "no answer"
+
+
+class _Refused(Exception):
+    def __init__(self, sql_state: str) -> None:
+        super().__init__("User does not have MODIFY on Table 'orders'.\n\tat com.example.Acl(Acl.java:1)")
+        self._sql_state = sql_state
+
+    def getSqlState(self) -> str:  # noqa: N802  # why: PySpark's name
+        return self._sql_state
+
+
+def test_a_missing_right_is_known_by_its_sql_state() -> None:
+    found = missing_right(_Refused("42501"))
+    assert isinstance(found, ConfigurationError)
+    assert str(found).startswith("the catalog refuses this principal: User does not have MODIFY on Table '…'")
+    assert "docs/catalogs.md" in str(found)
+    assert missing_right(_Refused("42704")) is missing_right(ValueError("no SQLSTATE at all")) is None
 
 
 @pytest.mark.parametrize("message", ["two\nlines", "a stack\r\n\tat somewhere", "  padded  "])

@@ -21,6 +21,7 @@ from pipelines.io.session_settings import (
     check_session,
     pinned_values,
     refuse_own,
+    set_one_by_one,
     without_deprecation_warnings,
 )
 from pipelines.settings.configuration import SparkSettings
@@ -44,6 +45,11 @@ class Platform:
     def unset(self, key: str) -> None:
         raise PySparkException(f"{key} is not available")
 
+    def set(self, key: str, value: str) -> None:
+        if key != ESCAPED:
+            raise PySparkException(f"{key} is not available")
+        self.getAll[key] = value
+
 
 @pytest.mark.parametrize(
     "platform", [Platform({}), Platform({"spark.sql.ansi.enabled": "TRUE"}), Platform({}, {ESCAPED: "false"})]
@@ -61,6 +67,13 @@ def test_a_platform_with_a_harmful_setting_is_refused_in_one_line(platform: Any)
     ) as refused:
         check_session(platform)
     assert "\n" not in str(refused.value)
+
+
+def test_settings_that_a_platform_refuses_are_left_out() -> None:
+    platform: Any = Platform({})
+    set_one_by_one(platform, session_conf(None, {}))
+    assert platform.getAll == {ESCAPED: "false"}
+    check_session(platform)
 
 
 @pytest.mark.parametrize("key", [*PINNED, *UNSET])

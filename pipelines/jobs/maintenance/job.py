@@ -11,6 +11,7 @@ from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.file_maintenance import (
     DeltaRsFiles,
     FileRetention,
+    MaintainedByCatalog,
     SparkFiles,
     TableFiles,
     committed_at,
@@ -81,17 +82,27 @@ def _maintain(
     set_retention(files.tables, table, configured.at_least(needed))
     before = files.count()
     purged = _purged(table, purge, retention)
-    compacted = files.compact()
-    files.vacuum()
-    notes = ["a writer was at work: compact it another time"] if compacted is None else []
+    change, notes = _compact_and_vacuum(files)
     if late is not None and needed > configured.files:
         notes += [
             f"{late.table} has not read it for {int(late.hours)} hours: "
             f"its files and its log are kept for {needed} hours"
         ]
     notes += [purged.note] if purged.note else []
-    removed, added = compacted or (0, 0)
-    return MaintenanceResult(str(table), before, before - removed + added, purged.rows, "; ".join(notes))
+    return MaintenanceResult(str(table), before, before + change, purged.rows, "; ".join(notes))
+
+
+def _compact_and_vacuum(files: TableFiles) -> tuple[int, list[str]]:
+    """Return by how much the number of files changed, and the notes."""
+    try:
+        compacted = files.compact()
+        files.vacuum()
+    except MaintainedByCatalog:
+        return 0, ["only the catalog may compact and remove files"]
+    if compacted is None:
+        return 0, ["a writer was at work: compact it another time"]
+    removed, added = compacted
+    return added - removed, []
 
 
 def _files_of(ctx: JobContext, table: TableName, *, is_bronze: bool) -> TableFiles:

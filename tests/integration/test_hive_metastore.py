@@ -1,0 +1,24 @@
+"""A lake in a Hive metastore with Derby as its database. Every file of both is in PySpark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from catalog_steps import run_in_a_process
+from pymongo.database import Database
+from shared_jvm import FEW_ROWS
+
+
+def test_every_command_works_in_a_hive_metastore(
+    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    conf = FEW_ROWS | {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{tmp_path}/metastore;create=true",
+        "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
+    }
+    lake = {"catalog": "spark_catalog", "schema": "Shop2"}
+    run_in_a_process(tmp_path, mongo_uri, database.name, lake, {"master": "local[2]", "conf": conf})
