@@ -20,6 +20,7 @@ from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
 from pipelines.io.session_settings import check_session, pinned_values, refuse_own, without_deprecation_warnings
+from pipelines.io.worker_code import ship_code
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -126,7 +127,7 @@ def keep_values_out_of_the_log() -> None:
 def build_session(
     app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = ""
 ) -> SparkSession:
-    """Return a Spark session with Delta.
+    """Return a Spark session with Delta. The executors of a cluster get this package (`ship_code`).
 
     I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy; later calls
     need no network. Without *master*, takes the session of the platform: a Databricks job or notebook, spark-submit, or
@@ -170,6 +171,7 @@ def build_session(
     if is_remote():
         know_remote_conflicts()
     check_session(session.conf)
+    ship_code(session)
     return session
 
 

@@ -15,7 +15,7 @@ _MODULES = sorted((ROOT / "pipelines").rglob("*.py"))
 _MAX_FILE_LINES, _MAX_FUNCTION_LINES = 300, 40
 _FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "core", "stuff"}
 # It asks first whether the session is one of Spark Connect, and tests/integration/test_connect.py goes the other way.
-_BESIDE_CONNECT = {"pipelines/bronze/stream_rows.py": {"sparkContext"}}
+_BESIDE_CONNECT = dict.fromkeys(["pipelines/bronze/stream_rows.py", "pipelines/io/worker_code.py"], {"sparkContext"})
 _REGISTRY_HOSTS = (  # in parts: the test reads itself, too
     ("pypi", "org"),
     ("pypi", "python", "org"),
