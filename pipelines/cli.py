@@ -31,7 +31,7 @@ from pipelines.commands.status import status
 from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError, install_command
+from pipelines.errors import ConfigurationError, StrandlineError, install_command, strandline_error
 from pipelines.plain_text import stack_trace
 from pipelines.settings.configuration import DEFAULT_CONF
 
@@ -93,9 +93,9 @@ def options(
     context.obj = (target, conf)
 
 
-def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
+def _without_spark(error: Exception) -> StrandlineError | None:
     """Return the refusal for a package that a cluster provides and the wheel does not require. None: a defect."""
-    package = (error.name or "").partition(".")[0]
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package not in _BROUGHT_BY_A_CLUSTER:
         return None
     return ConfigurationError(
@@ -121,8 +121,8 @@ def main() -> None:
     """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace."""
     try:
         app(standalone_mode=True)
-    except (StrandlineError, ModuleNotFoundError) as error:
-        refusal = error if isinstance(error, StrandlineError) else _without_spark(error)
+    except Exception as error:
+        refusal = strandline_error(error) or _without_spark(error)
         if refusal is None:
             raise
         refusal.next_step = _as_typed(refusal.next_step)

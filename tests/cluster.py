@@ -128,7 +128,6 @@ class Cluster:
         """Settings of Spark for a driver. *more* with ``__`` for a dot."""
         return {
             "spark.pyspark.python": PYTHON,
-            "spark.pyspark.driver.python": sys.executable,
             "spark.driver.memory": "1g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -163,7 +162,7 @@ class Cluster:
     def run(self, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the program, outside the checkout's folder."""
         with self.started(env, *arguments) as process:
-            out, err = process.communicate(timeout=600)
+            out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     @contextmanager

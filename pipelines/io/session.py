@@ -164,6 +164,10 @@ def build_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master is None or is_local(master):  # on another machine Python is elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
+    elif python := (conf or {}).get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = (
+            python  # spark-submit would read the setting, and pyspark reads only the variable
+        )
     settings = session_conf(
         master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
     )

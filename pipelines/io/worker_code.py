@@ -44,7 +44,9 @@ def ship_code(session: SparkSession) -> None:
 
 
 def _has_code(session: SparkSession) -> bool:
-    on_databricks = "DATABRICKS_RUNTIME_VERSION" in os.environ or setting(session.conf, "spark.databricks.cloudProvider")
+    on_databricks = "DATABRICKS_RUNTIME_VERSION" in os.environ or setting(
+        session.conf, "spark.databricks.cloudProvider"
+    )
     is_local = not is_remote() and (setting(session.conf, "spark.master") or "local").startswith("local")
     return bool(on_databricks) or is_local
 
