@@ -16,7 +16,7 @@ def doctor(
         bool, typer.Option("--no-spark", help="Do not start Spark. Only for a lake in a folder of this machine.")
     ] = False,
     workers: Annotated[
-        bool, typer.Option("--workers", help="Check every Spark worker, too: packages, files of TLS, MongoDB, clock.")
+        bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
     ] = False,
 ) -> None:
     """Check source, position, lake and configuration. Nothing is written."""

@@ -72,11 +72,9 @@ def write_zip(file: Path) -> None:
             name = str(Path(_PACKAGE.name) / source.relative_to(_PACKAGE))
             target.writestr(zipfile.ZipInfo(name), source.read_bytes(), zipfile.ZIP_DEFLATED)
             if source.suffix == ".py":
-                bytecode = py_compile.compile(
-                    str(source),
-                    cfile=str(Path(compiled) / "module.pyc"),
-                    dfile=name,
-                    doraise=True,
-                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                bytecode = Path(compiled) / "module.pyc"
+                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                py_compile.compile(
+                    str(source), cfile=str(bytecode), dfile=name, doraise=True, invalidation_mode=unchecked
                 )
-                target.writestr(zipfile.ZipInfo(f"{name}c"), Path(bytecode).read_bytes(), zipfile.ZIP_DEFLATED)
+                target.writestr(zipfile.ZipInfo(f"{name}c"), bytecode.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -1,5 +1,6 @@
-"""What one process of a Spark worker can do. It runs on workers that may lack this package, so it imports only Python's
-own modules before it looks.
+"""Probe of one Spark worker: its packages, its files, its way to MongoDB, and its clock.
+
+It also runs on workers that lack this package. So it imports only Python's own modules at the top.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ANSWER_SECONDS: Final = 5
 
 
 def probe(uri: str, files: Sequence[str]) -> dict[str, Any]:
-    """Return what this process finds: its place, its packages, problems with them, and its clock.
+    """Return the place of this process, its packages, its problems, and its clock.
 
     I/O: imports packages; looks for *files*; sends one command to MongoDB.
 
@@ -45,7 +46,7 @@ def probe(uri: str, files: Sequence[str]) -> dict[str, Any]:
 
 
 def clock(uri: str) -> tuple[float | None, str]:
-    """Return how far this clock is ahead of MongoDB's primary, in seconds, and what is wrong with the connection."""
+    """Return the lead of this clock over that of MongoDB's primary, in seconds, and the problem with the connection."""
     try:
         import pymongo
         from pymongo.errors import PyMongoError
