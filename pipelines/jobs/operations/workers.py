@@ -23,6 +23,7 @@ from pipelines.source.client import tls_files
 _TASK_SECONDS: Final = 1.0
 """Minimum duration of a task: while it lasts, the next task goes to another core."""
 _ROUNDS: Final = 5
+_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _answers(spark: SparkSession, uri: str) -> list[dict[str, Any]]:
     try:
         for _ in range(_ROUNDS):
             before = len(found)
-            for row in spark.range(1 << 20).mapInArrow(answer, "answer STRING").collect():  # one task for each core
+            for row in spark.range(_ROWS).mapInArrow(answer, "answer STRING").collect():  # one task for each core
                 one = json.loads(row["answer"])
                 found[one["host"], one["process"]] = one
             if before == len(found):
