@@ -14,8 +14,8 @@ import bson
 
 from bench.landing import ENGINES, SOURCE, Landing
 from bench.limits import COLLECTION, Client
-from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
+from pipelines.io.table_folder import commit_name
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import bronze_table
@@ -81,7 +81,7 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
 
 def _committed_at(ctx: JobContext, version: int) -> float:
     """Return the time at which the commit file was written. It gets its final name at once."""
-    return LogFolder(Path(ctx.tables.lake.path(bronze_table(SOURCE))) / "_delta_log").file(version).stat().st_mtime
+    return (Path(ctx.tables.lake.path(bronze_table(SOURCE))) / commit_name(version)).stat().st_mtime
 
 
 def _await(ctx: JobContext, total: int) -> None:

@@ -36,6 +36,9 @@ _PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
 _NO_PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)"')
+_NESTED: Final = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+"""Before each cause in an error of delta-rs."""
+_STORE_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _LONGEST: Final = 500
 _MOST_FRAMES: Final = 40
 # Message parameters of Spark that name types, settings or places. Any other parameter may be a value of a document.
@@ -87,14 +90,22 @@ def without_values(error: BaseException) -> str:
     * ``AnalysisException`` (Spark refuses a query): the first line. It names columns, not rows.
     * Another Spark error with an error condition: condition and message, with placeholders such as ``<expression>``
       instead of values.
-    * An error of a file or a connection: its message.
+    * An error of a file, a connection or an object store: its message, and the last cause or the store's code.
     * Any other error: the message of the innermost cause, without quoted text.
     """
     if isinstance(error, OSError) or any(kind.__name__ == "AnalysisException" for kind in type(error).__mro__):
-        text = _first_line(str(error))
+        first, *causes = _NESTED.split(str(error).strip())
+        cause = store_code(error) or (_first_line(causes[-1]) if causes else "")
+        text = ": ".join(filter(None, (_first_line(first), cause)))
     else:
         text = next(filter(None, map(_by_condition, _innermost_first(error))), None) or _masked(str(error))
     return printable(text or type(error).__name__)[:_LONGEST]
+
+
+def store_code(error: BaseException) -> str:
+    """Return the error code that an object store answered with, such as ``NoSuchBucket``. Empty: none."""
+    found = _STORE_CODE.search(str(error))
+    return found[1] if found is not None else ""
 
 
 def stack_trace(error: BaseException) -> str:

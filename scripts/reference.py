@@ -1,4 +1,4 @@
-"""Generate the reference pages from the code: conf/README.md and, in docs, tables.md, commands.md and errors.md."""
+"""Generate the reference pages: conf/README.md and, in docs, tables.md, commands.md, errors.md and places.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipelines.cli import app
 from pipelines.model import table_schemas as columns
 from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
+from scripts.places import places_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -277,6 +278,7 @@ def main() -> None:
     (ROOT / "docs" / "tables.md").write_text(tables_page(), encoding="utf-8")
     (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
     (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
+    (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

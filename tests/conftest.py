@@ -24,6 +24,10 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        from lake_place import PlaceServers
+
+        config.pluginmanager.register(PlaceServers())
     if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
         from shared_jvm import SharedJvm
 

@@ -66,7 +66,7 @@ class CrashingTables(Tables):
         properties, insert = DeltaRsTables.set_properties, DeltaRsTables.insert_rows
 
         def append_counted(table: FollowedTable, *args: Any, **kwargs: Any) -> Any:
-            return self.commit("commit natively to", table.folder.name, partial(append_once, table, *args, **kwargs))
+            return self.commit("commit natively to", table.folder.uri, partial(append_once, table, *args, **kwargs))
 
         def create_counted(tables: DeltaRsTables, table: TableName, *args: Any, **kwargs: Any) -> None:
             if not tables.exists(table):

@@ -12,6 +12,7 @@ from typing import Any
 import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
+from lake_place import NATIVE_PLACES, PLACE, lake_settings
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
@@ -53,11 +55,15 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 
     For speed notifications are only logged, and the native engine writes bronze.
     """
-    quick = {"heartbeat_interval_ms": 100, "notification_enabled_channels": ("log",), "engine": "native"}
+    quick = {
+        "heartbeat_interval_ms": 100,
+        "notification_enabled_channels": ("log",),
+        "engine": "native" if PLACE in NATIVE_PLACES else "spark",
+    }
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
-        lake={"root": str(root)},  # type: ignore[arg-type]  # why: as above
+        lake=lake_settings(root),  # type: ignore[arg-type]  # why: as above
     )
 
 
@@ -89,7 +95,7 @@ def bronze_writer(
             writer,
             clock_us,
             stored_json=stored_json,
-            open_engine=partial(NativeEngine.open, workers=1),
+            open_engine=partial(NativeEngine.open, folder, workers=1),
         )
     opening = partial(SparkEngine.open, tables)
     return BronzeWriter(tables, source, writer, clock_us, stored_json=stored_json, open_engine=opening)
@@ -131,10 +137,11 @@ def restore(ctx: JobContext, table: TableName, version: int) -> None:
 def forget_log(tables: Tables, table: TableName) -> None:
     """As Delta cleans a log up: all that is older than a checkpoint goes."""
     tables.set_properties(table, {"delta.checkpointInterval": "1"})
-    log = LogFolder(Path(tables.lake.path(table)) / "_delta_log")
+    folder = Path(tables.lake.path(table)) / "_delta_log"
+    log = LogFolder(LocalFolder(folder.parent))
     assert log.checkpoint() == log.newest()
     for version in range(log.checkpoint()):
-        log.file(version).unlink(missing_ok=True)
+        (folder / f"{version:020}.json").unlink(missing_ok=True)
 
 
 def documents_in_source(database: Database[Any], collection: str) -> dict[str, bytes]:

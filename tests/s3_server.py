@@ -29,8 +29,8 @@ class S3Server:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The section ``lake.s3``."""
-        return {"endpoint": self.endpoint, "region": REGION}
+        """Settings of the section ``lake``."""
+        return {"s3_endpoint": self.endpoint, "s3_region": REGION}
 
 
 @contextmanager
@@ -44,10 +44,10 @@ def s3_server(folder: Path, port: int | None = None) -> Iterator[S3Server]:
     command = [str(BINARY), "--port", f"127.0.0.1:{port}", "--region", REGION, "--keep-alive", "--quiet"]
     process = subprocess.Popen([*command, "posix", str(folder)], env=environ, stdout=subprocess.DEVNULL)
     try:
-        _await(process, port)
+        await_port(process, port)
         yield S3Server(f"http://127.0.0.1:{port}", folder, process)
     finally:
-        process.terminate()
+        process.kill()  # asked to end, it would wait for every open connection
         process.wait(10)
 
 
@@ -57,11 +57,12 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _await(process: subprocess.Popen[bytes], port: int) -> None:
+def await_port(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until *process* listens."""
     for _ in range(100):
-        assert process.poll() is None, "versitygw ended"
+        assert process.poll() is None, "the server ended"
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise TimeoutError("versitygw does not answer")
+    raise TimeoutError("the server does not answer")

@@ -8,35 +8,35 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from pipelines.bronze.envelope import SCHEMA, Batch, stream_table
 from pipelines.io.parquet_file import DataFile, write_data_file
+from pipelines.io.table_folder import TableFolder
 from pipelines.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
 _PARSED_AT_ONCE: Final = 5_000
 """Events of a batch per row group. Parsed events take several times their bytes."""
 
 
-def write_batch(folder: Path, batch: Batch) -> DataFile:
+def write_batch(folder: TableFolder, batch: Batch) -> DataFile:
     """I/O: writes a streamed batch as one data file. Raises as `stream_table`."""
     return _write(folder, (rows for part in batch.parts(_PARSED_AT_ONCE) for rows in stream_table(part).to_batches()))
 
 
-def write_read(folder: Path, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
+def write_read(folder: TableFolder, read: Callable[[], Iterator[pa.RecordBatch]]) -> DataFile:
     """I/O: writes the rows of *read* as one data file, part by part. Raises as *read*."""
     return _write(folder, read())
 
 
-def write_rows(folder: Path, rows: pa.Table) -> DataFile:
+def write_rows(folder: TableFolder, rows: pa.Table) -> DataFile:
     """I/O: writes *rows* as one data file."""
     return _write(folder, rows.to_batches())
 
 
-def _write(folder: Path, parts: Iterable[pa.RecordBatch]) -> DataFile:
+def _write(folder: TableFolder, parts: Iterable[pa.RecordBatch]) -> DataFile:
     return write_data_file(folder, SCHEMA, parts, statistics_of=SKIPPED_BY, dictionaries=FEW_VALUES)
 
 

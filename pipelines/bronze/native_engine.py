@@ -1,6 +1,7 @@
 """Append to bronze without Spark: worker processes write data files, and this process commits them with delta-rs.
 
-Table, rows and fencing are the same as with Spark. The lake must be a folder of this machine. See decision 25.
+Table, rows and fencing are the same as with Spark. The lake is a folder of this machine or an object store. See
+decision 25.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,8 +20,10 @@ from pipelines.bronze.envelope import Batch
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
+from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.followed_table import FollowedTable, unwritable_table
 from pipelines.io.parquet_file import DataFile
+from pipelines.io.table_folder import TableFolder
 
 _CONVERTED_HERE: Final = 2_000
 """Maximum events of a batch whose JSON columns this process fills itself."""
@@ -46,17 +48,16 @@ class NativeEngine:
     workers: ProcessPoolExecutor
 
     @staticmethod
-    def open(opened: OpenedTable, *, workers: int) -> NativeEngine:
+    def open(tables: DeltaRsTables, opened: OpenedTable, *, workers: int) -> NativeEngine:
         """I/O: opens an existing table. Worker processes start when they are needed.
 
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
         """
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
-        processes.set_forkserver_preload([write_batch.__module__, "pymongo"])
+        processes.set_forkserver_preload([write_batch.__module__, "pymongo", "pandas"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
-        folder = Path(opened.tables.lake.path(opened.table))
-        return NativeEngine(FollowedTable.open(folder), pool)
+        return NativeEngine(FollowedTable.open(tables.folder(opened.table)), pool)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         if batch.stored_json and len(batch.events) > _CONVERTED_HERE:
@@ -79,14 +80,14 @@ class NativeEngine:
     def append_beside_writers(self, rows: pa.Table, once: TransactionId) -> Appended | AlreadyAppended:
         return self.append_rows(rows, once)
 
-    def _written(self, write: Callable[[Path, Any], DataFile], given: object) -> DataFile:
+    def _written(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
         """Write a data file. Raises WriterEnded if the disk is full, or the table's folder cannot be written."""
         try:
             return write(self.table.folder, given)
         except OSError as error:
             raise unwritable_table(self.table.folder, error) from error
 
-    def _worked(self, write: Callable[[Path, Any], DataFile], given: object) -> DataFile:
+    def _worked(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
         """Write a data file in a worker process. Raises as `_written`, and WriterEnded if the worker ends."""
         try:
             return self._written(lambda folder, what: self.workers.submit(write, folder, what).result(), given)

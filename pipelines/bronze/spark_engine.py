@@ -19,6 +19,7 @@ from pipelines.bronze.stream_rows import one_file, stream_rows
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
 from pipelines.io.followed_table import FollowedTable
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.tables import TableName
@@ -87,10 +88,10 @@ class SparkEngine:
         if not lake.by_path or lake.in_object_store or not (folder / "_delta_log").is_dir():
             return None
         try:
-            table = FollowedTable.open(folder)
+            table = FollowedTable.open(LocalFolder(folder))
         except ConfigurationError:
             return None
-        files = [write_rows(folder, rows)]
+        files = [write_rows(table.folder, rows)]
         return table.append_once(files, app_id=once.app_id, sequence=once.sequence, proof=once.proof)
 
     def _append(self, rows: DataFrame, once: TransactionId) -> Appended | AlreadyAppended:

@@ -13,7 +13,8 @@ from pipelines.errors import ConfigurationError
 def doctor(
     context: typer.Context,
     no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Do not start Spark. Only for a lake in a folder of this machine.")
+        bool,
+        typer.Option("--no-spark", help="Do not start Spark. For a lake in a local folder or in an object store."),
     ] = False,
     workers: Annotated[
         bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
@@ -38,8 +39,8 @@ def doctor(
     folder = open_without_spark(lake_settings(context))
     if folder is None:
         raise ConfigurationError(
-            "--no-spark needs a lake in a folder of this machine, a local spark.master, no other Spark in the"
-            " environment (SPARK_HOME, HADOOP_CONF_DIR), and tables that delta-rs can read",
+            "--no-spark needs a lake in a folder of this machine (with a local spark.master, and no other Spark in the"
+            " environment) or in an object store, and tables that delta-rs can read",
             next_step="strandline doctor",
         )
     print_record(diagnose(folder))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+
+from pipelines.io.table_folder import LOG, TableFolder, commit_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -56,19 +55,14 @@ class Metadata:
 
 @dataclass(frozen=True)
 class LogFolder:
-    """The ``_delta_log`` of a table in a folder of this machine."""
+    """The log of a table, read file by file."""
 
-    path: Path
-
-    def file(self, version: int) -> Path:
-        return self.path / f"{version:020}.json"
+    folder: TableFolder
 
     def text(self, version: int) -> str | None:
         """I/O: returns the file of a commit. None: there is no such commit, or log clean-up removed its file."""
-        try:
-            return self.file(version).read_text("utf-8")
-        except FileNotFoundError:
-            return None
+        content = self.folder.read(commit_name(version))
+        return None if content is None else content.decode()
 
     def actions(self, version: int, naming: str = "") -> list[dict[str, Any]] | None:
         """I/O: returns the actions of a commit. None: there is no such commit, or log clean-up removed its file.
@@ -82,10 +76,8 @@ class LogFolder:
 
     def checkpoint(self) -> int:
         """I/O: version of the newest checkpoint; -1: none. Log clean-up removes only older commits."""
-        try:
-            return int(json.loads((self.path / "_last_checkpoint").read_text("utf-8"))["version"])
-        except FileNotFoundError:
-            return -1
+        pointer = self.folder.read(f"{LOG}/_last_checkpoint")
+        return -1 if pointer is None else int(json.loads(pointer)["version"])
 
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
@@ -101,28 +93,17 @@ class LogFolder:
             for action in self.actions(version, naming=f'"{kind}"') or ():
                 if kind in action:
                     return {field: action[kind].get(field) for field in fields}
-        file = self.path / f"{checkpoint:020}.checkpoint.parquet"
-        if not file.exists():
+        file = f"{LOG}/{checkpoint:020}.checkpoint.parquet"
+        try:
+            opened = pq.ParquetFile(self.folder.source(file))
+        except FileNotFoundError:  # no checkpoint, or one of several parts
             return None
-        found = pq.ParquetFile(file).read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
+        found = opened.read(columns=[f"{kind}.{field}" for field in fields])[kind].drop_null().to_pylist()
         return found[0] if found else None
 
     def newest(self) -> int:
         """I/O: newest version; -1: the files do not tell."""
-        version = max(self.checkpoint(), 0)
-        if not self.file(version).exists():
-            return -1
-        while self.file(version + 1).exists():
-            version += 1
-        return version
-
-    def files_since(self, seconds: float) -> int:
-        """I/O: number of log files that were written in the last *seconds*."""
-        since, found = time.time() - seconds, 0
-        for file in os.scandir(self.path):
-            with suppress(FileNotFoundError):  # a writer's temporary file
-                found += file.stat().st_mtime >= since
-        return found
+        return self.folder.newest(max(self.checkpoint(), 0))
 
     def newest_commits(self, limit: int) -> Iterator[Commit]:
         """I/O: yields commits, newest first, as far as their files exist."""

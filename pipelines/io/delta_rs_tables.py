@@ -1,21 +1,26 @@
-"""Tables of a lake in a folder of this machine, through delta-rs: no JVM."""
+"""Tables of a lake in a folder of this machine or in an object store, through delta-rs: no JVM."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
+from pipelines.io.delta_rs_query import from_statistics, result
+from pipelines.io.local_folder import LocalFolder
+from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
+from pipelines.io.store_folder import StoreFolder, tables_in_store
+from pipelines.io.table_folder import TableFolder
 from pipelines.io.table_store import VersionGone
 from pipelines.model.lake_format import FORMAT, STAMP, current_names, format_of, refuse_newer
 from pipelines.model.query import DATAFUSION, Condition, Query
@@ -34,27 +39,49 @@ _READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
 
 @dataclass(frozen=True)
 class DeltaRsTables:
-    """`TableStore` on a folder of this machine. Every call opens the table: a few milliseconds."""
+    """`TableStore` on a folder of this machine, or on an object store. Every call opens the table: in a folder a few
+    milliseconds.
+
+    Args:
+        options: How an object store is opened.
+    """
 
     lake: Lake
+    options: StoreOptions = StoreOptions()
+
+    def folder(self, table: TableName) -> TableFolder:
+        """Return the files of *table*."""
+        path = self.lake.path(table)
+        return StoreFolder(path, self.options) if self.lake.in_object_store else LocalFolder(Path(path))
 
     def exists(self, table: TableName) -> bool:
-        return DeltaTable.is_deltatable(self.lake.path(table))
+        try:
+            return self.folder(table).is_table()
+        except OSError as error:
+            raise _table_error(table, error) from error
 
     def names(self, layer: str) -> list[TableName]:
-        found = names_in_folder(Path(self.lake.folder(layer)))
+        folder = self.lake.folder(layer)
+        in_store = self.lake.in_object_store
+        found = tables_in_store(folder, self.options) if in_store else names_in_folder(Path(folder))
         return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal
 
     def can_use(self, bronze: TableName, control: Sequence[TableName]) -> bool:
-        """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, if these tables exist."""
+        """I/O: returns True if delta-rs can read *bronze*, and read and write *control*, if these tables exist.
+
+        Raises:
+            RetriableError: An object store does not answer.
+        """
         try:
             return all(
                 features_of(self._opened(table)) <= (_READABLE_FEATURES if table == bronze else PLAIN_FEATURES)
                 for table in (bronze, *control)
                 if self.exists(table)
             )
-        except RetriableError:  # delta-rs cannot even open it: Spark says what is wrong, if anything is
-            return False
+        except RetriableError:
+            if self.lake.in_object_store:
+                raise
+            return False  # delta-rs cannot even open it: Spark says what is wrong, if anything is
 
     def columns(self, table: TableName) -> list[str]:
         return [field.name for field in self._opened(table).schema().fields]
@@ -66,8 +93,7 @@ class DeltaRsTables:
         return str(self._opened(table).metadata().id)
 
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        log = LogFolder(Path(self.lake.path(table)) / "_delta_log")
-        return log.newest_commits(self.version(table) - version)
+        return LogFolder(self.folder(table)).newest_commits(self.version(table) - version)
 
     def properties(self, table: TableName) -> dict[str, str]:
         return current_names(dict(self._opened(table).metadata().configuration))
@@ -76,7 +102,7 @@ class DeltaRsTables:
         sql = query.sql(DATAFUSION, "t")
         try:
             opened = self._opened(query.table, query.version)
-            return _from_statistics(opened, query) or _result(opened, sql)
+            return from_statistics(opened, query) or result(opened, sql)
         except StrandlineError:
             raise
         except Exception as error:  # the library raises a bare Exception for a file that it cannot read
@@ -110,7 +136,7 @@ class DeltaRsTables:
         """Return the keys of *opened* that may be keys of *rows*."""
         among = [(name, "in", {row[name] for row in rows}) for name in key]
         query = Query(TableName("control", "t")).select(*key).where(*among)
-        return _result(opened, query.sql(DATAFUSION, "t"))
+        return result(opened, query.sql(DATAFUSION, "t"))
 
     def update_rows(self, table: TableName, values: Mapping[str, Any], *conditions: Condition) -> None:
         sql = {DATAFUSION.name(name): DATAFUSION.value(value) for name, value in values.items()}
@@ -138,22 +164,23 @@ class DeltaRsTables:
         clustered_by: Sequence[str] = (),  # noqa: ARG002  # why: the port's; delta-rs clusters no table
         comment: str = "",
     ) -> None:
-        path = self.lake.path(table)
-        if DeltaTable.is_deltatable(path):
+        folder = self.folder(table)
+        if self.exists(table):
             self._require_present_format(table)
             return
         from pipelines.io.delta_schema import delta_schema  # a parser of SQL: a third of a second to import
 
         try:
             DeltaTable.create(
-                path,
+                folder.uri,
                 delta_schema(ddl),
                 description=comment or None,
                 configuration={**(properties or {}), **STAMP},
+                storage_options=self.options.for_delta_rs() if self.lake.in_object_store else None,
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:
-            if not DeltaTable.is_deltatable(path):  # otherwise another process has created it
+            if not self.exists(table):  # otherwise another process has created it
                 raise _table_error(table, error) from error
 
     def _require_present_format(self, table: TableName) -> None:
@@ -185,48 +212,30 @@ class DeltaRsTables:
 
     def _alter(self, table: TableName, change: Callable[[DeltaTable], None]) -> None:
         """I/O: changes the metadata of a plain table. Of another one delta-rs may raise the reader version."""
-        make_plain(Path(self.lake.path(table)))
+        make_plain(self.folder(table))
         _retry_on_conflict(table, lambda: change(self._opened(table)))
 
     def append_rows(self, table: TableName, rows: pa.Table) -> None:
+        before, proof = self.version(table), str(uuid.uuid4())
+        said = CommitProperties(custom_metadata={"userMetadata": proof}, max_commit_retries=0)
+
         def append() -> None:
-            write_deltalake(self._opened(table), rows, mode="append", post_commithook_properties=_CHECKPOINTS)
+            # A conflict may be this commit itself, whose answer was lost.
+            if all(commit.user_metadata != proof for commit in self.commits_after(table, before)):
+                opened = self._opened(table)
+                write_deltalake(
+                    opened, rows, mode="append", commit_properties=said, post_commithook_properties=_CHECKPOINTS
+                )
 
         _retry_on_conflict(table, append)
 
     def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
         try:
-            return DeltaTable(self.lake.path(table), version=version)
-        except DeltaError as error:
+            return self.folder(table).table(version)
+        except (DeltaError, OSError) as error:
             if version is not None:
                 raise
             raise _table_error(table, error) from error
-
-
-def _result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened).execute(sql).read_all()).to_pylist()
-    return rows
-
-
-def _from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | None:
-    """Return the result of a query of largest integers, from the statistics of the files. No file is opened.
-
-    None: another query, or a file lacks these statistics. DataFusion would open every file.
-    """
-    wanted = [(column, name) for function, column, name in query.columns if function == "max"]
-    if len(wanted) < len(query.columns) or query.conditions or query.grouped_by:
-        return None
-    files = pa.table(opened.get_add_actions(flatten=True))
-    found: dict[str, Any] = {}
-    for column, name in wanted:
-        if not {f"max.{column}", f"null_count.{column}"} <= set(files.schema.names):
-            return None
-        largest, nulls = files[f"max.{column}"], files[f"null_count.{column}"]
-        is_known = pc.or_(largest.is_valid(), pc.equal(nulls, files["num_records"]))
-        if not pa.types.is_integer(largest.type) or not pc.all(pc.fill_null(is_known, False)).as_py():
-            return None
-        found[name] = pc.max(largest).as_py()
-    return [found]
 
 
 def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
@@ -252,5 +261,5 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
 def _table_error(table: TableName, error: Exception) -> RetriableError:
     return RetriableError(
         f"{table} cannot be read or written ({one_line(error)})",
-        next_step="check the lake's folder and its permissions, then repeat the command",
+        next_step="check the lake's place (lake.root) and its permissions, then repeat the command",
     )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
-from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
 from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import rewrite_closed_days
+from pipelines.io.table_folder import TableFolder
 from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
@@ -83,25 +82,25 @@ class SparkFiles:
 
 
 @dataclass(frozen=True)
-class FolderFiles:
-    """Files of bronze in a folder of this machine. Closed days are sorted by collection, without Spark."""
+class DeltaRsFiles:
+    """Files of bronze where delta-rs writes it. Closed days are sorted by collection, without Spark."""
 
     tables: DeltaRsTables
     table: TableName
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.tables.lake.path(self.table))
+    def _folder(self) -> TableFolder:
+        return self.tables.folder(self.table)
 
     def count(self) -> int:
-        return DeltaTable(str(self._folder)).get_add_actions().num_rows
+        return self._folder.table().get_add_actions().num_rows
 
     def compact(self) -> tuple[int, int] | None:
         make_plain(self._folder)
         return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
 
     def vacuum(self) -> None:
-        DeltaTable(str(self._folder)).vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
+        self._folder.table().vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
 
 
 def set_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:

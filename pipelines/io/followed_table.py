@@ -1,7 +1,8 @@
-"""Append to a Delta table in a folder of this machine, through delta-rs. No Spark.
+"""Append to a Delta table through delta-rs. No Spark.
 
-The library commits by a conditional create (a hard link), so it never overwrites another writer's commit. It syncs
-nothing to the disk, so this module does: a data file before the commit that names it, a commit before it is reported.
+The library commits by a conditional create (in a folder a hard link), so it never overwrites another writer's commit.
+It syncs nothing to the disk, so this module does: a data file before the commit that names it, a commit before it is
+reported.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -24,22 +23,21 @@ from pipelines.errors import FencedError, one_line
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.delta_rs_tables import NO_HOOKS
-from pipelines.io.log_commit import sync
 from pipelines.io.parquet_file import DataFile
 from pipelines.io.plain_protocol import make_plain
+from pipelines.io.table_folder import LOG, TableFolder, commit_name
 from pipelines.io.table_upkeep import TableUpkeep, checkpoint_interval
-from pipelines.io.torn_log import repair_log
 
 _CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 6, 0.2
 _OWN_WATCHED: Final = 16
 """Number of own commits to check again: a rival needs less time between its look and its rename."""
 
 
-def unwritable_table(folder: Path, error: Exception) -> WriterEnded:
+def unwritable_table(folder: TableFolder, error: Exception) -> WriterEnded:
     """Return the error for a table whose folder cannot be read or written."""
     return WriterEnded(
-        f"{folder} cannot be written ({one_line(error)}); nothing is lost",
-        next_step="check the disk and the folder's permissions, then strandline capture",
+        f"{folder.uri} cannot be written ({one_line(error)}); nothing is lost",
+        next_step="check the disk or the store, and its permissions, then strandline capture",
     )
 
 
@@ -59,12 +57,12 @@ class FollowedTable:
     The library refuses a forked process.
 
     Args:
-        folder: Absolute path of the table.
+        folder: Folder of the table.
         id: Id of the table that was opened.
         version: Newest version that was read.
     """
 
-    folder: Path
+    folder: TableFolder
     id: str
     version: int
     upkeep: TableUpkeep
@@ -83,16 +81,16 @@ class FollowedTable:
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     @staticmethod
-    def open(folder: Path) -> FollowedTable:
+    def open(folder: TableFolder) -> FollowedTable:
         """I/O: opens an existing table. Ends its liquid clustering; repairs its log after a power cut.
 
         Raises:
             ConfigurationError: The table has features that delta-rs does not write.
         """
-        log = LogFolder(folder / "_delta_log")
-        repair_log(log.path)
+        log = LogFolder(folder)
+        folder.repair_log()
         make_plain(folder)
-        handle = DeltaTable(str(folder))
+        handle = folder.table()
         version, metadata = int(handle.version()), handle.metadata()
         upkeep = TableUpkeep(folder, checkpoint_interval(dict(metadata.configuration)))
         opened = FollowedTable(folder, str(metadata.id), version, upkeep, handle, log.text(version))
@@ -101,7 +99,7 @@ class FollowedTable:
 
     @property
     def log(self) -> LogFolder:
-        return LogFolder(self.folder / "_delta_log")
+        return LogFolder(self.folder)
 
     def append_once(
         self, files: Sequence[DataFile], *, app_id: str, sequence: int, proof: str
@@ -119,7 +117,7 @@ class FollowedTable:
                 as `follow`.
         """
         if files:
-            sync(self.folder)  # the files' names
+            self.folder.sync("")  # the files' names
         conflicts, failures, failure = 0, 0, Exception()
         with self._lock:
             self._proof = proof
@@ -179,15 +177,16 @@ class FollowedTable:
     def follow(self) -> None:
         """I/O: reads the commits since the last call.
 
-        Spark renames its log file into place. This may replace a commit that came between Spark's look and its rename.
-        The folder may also be replaced. So the newest known commit and this writer's last commits are read again.
+        In a folder, Spark renames its log file into place. This may replace a commit that came between Spark's look and
+        its rename. The folder may also be replaced. So the newest known commit and this writer's last commits are read
+        again.
 
         Raises:
             FencedError: Log clean-up has removed commits that this writer has not read.
             WriterEnded: A commit or the table was replaced.
         """
         with self._lock:
-            known = self.log.text(self.version)
+            known = self._newest_text if self.folder.keeps_commits else self.log.text(self.version)
             try:
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
@@ -197,7 +196,7 @@ class FollowedTable:
                 raise self._replaced()
             if known != self._newest_text and (known is not None or version == self.version):
                 raise self._replaced()
-            for number, text in self._own:
+            for number, text in self._own if not self.folder.keeps_commits else ():
                 if self.log.text(number) not in (text, None):  # None: Delta has removed what is old
                     raise self._replaced()
             for number in range(self.version + 1, version + 1):
@@ -206,14 +205,14 @@ class FollowedTable:
     def _handle_at_newest(self) -> None:
         """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""
         if self.upkeep.written > self._handle_since:
-            self._handle_since, self._handle = self.upkeep.written, DeltaTable(str(self.folder))
+            self._handle_since, self._handle = self.upkeep.written, self.folder.table()
         else:
             self._handle.update_incremental()
 
     def _read_commit(self, version: int) -> None:
         if (text := self.log.text(version)) is None:
             raise FencedError(
-                f"{self.folder.name} has newer commits whose log is gone; this writer stops, nothing is lost",
+                f"{self.folder.uri} has newer commits whose log is gone; this writer stops, nothing is lost",
                 next_step="strandline capture: it goes on from where the table is",
             )
         actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line]
@@ -235,15 +234,12 @@ class FollowedTable:
 
     def _sync_commits(self) -> None:
         """Sync the commits since the last call, others' too: without an earlier one the log would end before it."""
-        for version in self._unsynced:
-            with suppress(FileNotFoundError):  # it was old, and a checkpoint holds it
-                sync(self.log.file(version))
-        sync(self.log.path)
+        self.folder.sync(*map(commit_name, self._unsynced), LOG)
         self._unsynced.clear()
 
     def _replaced(self) -> WriterEnded:
         return WriterEnded(
-            f"a commit of {self.folder.name}, or the table, was replaced under this writer; nothing is lost",
+            f"a commit of {self.folder.uri}, or the table, was replaced under this writer; nothing is lost",
             next_step="strandline capture: it reads again what is missing",
         )
 

@@ -1,17 +1,17 @@
-"""Write rows as one data file of a Delta table in a folder, with statistics for data skipping. No JVM."""
+"""Write rows as one data file of a Delta table, with statistics for data skipping. No JVM."""
 
 from __future__ import annotations
 
-import os
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.io.file_statistics import FileStatistics
+from pipelines.io.table_folder import TableFolder
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class DataFile:
 
 
 def write_data_file(
-    folder: Path,
+    folder: TableFolder,
     schema: pa.Schema,
     parts: Iterable[pa.RecordBatch],
     *,
@@ -50,20 +50,14 @@ def write_data_file(
         end_at: Size in bytes at which the file ends. Further parts stay in the iterator. None: all parts are written.
     """
     name, statistics = f"{prefix}{uuid.uuid4()}.c000.zstd.parquet", FileStatistics(statistics_of)
-    try:
-        with (folder / name).open("xb") as file:
-            with pq.ParquetWriter(
-                file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)
-            ) as writer:
-                for part in parts:
-                    writer.write_batch(part)
-                    statistics.add(part)
-                    if end_at is not None and file.tell() >= end_at:
-                        break
-            file.flush()
-            os.fsync(file.fileno())
-            written = os.fstat(file.fileno())
-    except BaseException:
-        (folder / name).unlink(missing_ok=True)  # failed attempts must not fill the disk
-        raise
-    return DataFile(name, statistics.rows, written.st_size, int(written.st_mtime * 1000), statistics.to_json())
+    with folder.writing(name) as file:
+        with pq.ParquetWriter(
+            file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)
+        ) as writer:
+            for part in parts:
+                writer.write_batch(part)
+                statistics.add(part)
+                if end_at is not None and file.tell() >= end_at:
+                    break
+        size = file.tell()
+    return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())

@@ -1,4 +1,4 @@
-"""Give a table in a folder the protocol 1/4, so that delta-rs can write it: no liquid clustering. No Spark.
+"""Give a table the protocol 1/4, so that delta-rs can write it: no liquid clustering. No Spark.
 
 Delta offers no statement for this: it cannot drop the feature ``clustering``. Delta's protocol allows it, because a
 table without clustering columns needs neither ``clustering`` nor ``domainMetadata``. Rows, versions and the change feed
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import Any, Final
 
 from deltalake import DeltaTable
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.log_commit import commit_info, put_commit
+from pipelines.io.table_folder import TableFolder
 
 PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns"}
@@ -32,22 +32,22 @@ _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.c
 _log = logging.getLogger("strandline.tables")
 
 
-def make_plain(folder: Path) -> None:
+def make_plain(folder: TableFolder) -> None:
     """I/O: one commit that gives the table the protocol 1/4. None if it is not above that. Idempotent.
 
     Raises:
         ConfigurationError: The table has features that delta-rs does not write.
     """
-    while not _is_plain(opened := DeltaTable(str(folder))):
+    while not _is_plain(opened := folder.table()):
         features = features_of(opened)
         if unknown := features - PLAIN_FEATURES - _CLUSTERING:
             raise ConfigurationError(
-                f"{folder} has features that the native engine does not write ({', '.join(sorted(unknown))})",
+                f"{folder.uri} has features that the native engine does not write ({', '.join(sorted(unknown))})",
                 next_step="set capture.engine: spark",
             )
         is_clustered = bool(features & _CLUSTERING)
-        if put_commit(folder / "_delta_log", int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
-            _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder)
+        if put_commit(folder, int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
+            _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder.uri)
 
 
 def _is_plain(opened: DeltaTable) -> bool:

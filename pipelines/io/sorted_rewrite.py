@@ -1,6 +1,6 @@
 """Rewrite the data files of closed days sorted by collection. A reader of one collection then opens few files.
 
-For plain Delta tables (reader 1, not partitioned) in a folder of this machine. No Spark.
+For plain Delta tables (reader 1, not partitioned). No Spark.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -20,10 +19,10 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.errors import ConfigurationError, ContractError, RetriableError, one_line
 from pipelines.io.commits import LogFolder
-from pipelines.io.log_commit import sync
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.io.rewrite_commit import ActiveFile, commit_rewrite, is_committed
 from pipelines.io.sorted_rows import SORT_KEY, GatheredRows, Sizes
+from pipelines.io.table_folder import TableFolder
 from pipelines.model.table_schemas import FEW_VALUES, SKIPPED_BY
 
 _SORTED: Final = "sorted-"
@@ -45,7 +44,7 @@ _READ_OF_ADD: Final = (
 class _Work:
     """Files to rewrite, and the version that was read."""
 
-    table: Path
+    table: TableFolder
     version: int
     schema: pa.Schema
     files: Sequence[ActiveFile]
@@ -54,10 +53,10 @@ class _Work:
 
     @property
     def log(self) -> LogFolder:
-        return LogFolder(self.table / "_delta_log")
+        return LogFolder(self.table)
 
 
-def rewrite_closed_days(folder: Path, *, today: date, sizes: Sizes = _DEFAULT_SIZES) -> tuple[int, int] | None:
+def rewrite_closed_days(folder: TableFolder, *, today: date, sizes: Sizes = _DEFAULT_SIZES) -> tuple[int, int] | None:
     """Rewrite the data files of each UTC day before *today* sorted by (db, collection, position). One commit per day.
 
     I/O: reads a day's files; spills their rows to an unnamed file in *folder*; writes sorted files; syncs them; commits
@@ -94,7 +93,7 @@ def rewrite_closed_days(folder: Path, *, today: date, sizes: Sizes = _DEFAULT_SI
     return None if lost and not removed else (removed, added)
 
 
-def merge_small_files(folder: Path, *, at_least: int) -> tuple[int, int] | None:
+def merge_small_files(folder: TableFolder, *, at_least: int) -> tuple[int, int] | None:
     """Merge the small files of batches into one, sorted by (db, collection, position). One commit.
 
     A capture makes one file per batch, and each commit costs more the more files there are. `rewrite_closed_days` takes
@@ -121,18 +120,18 @@ def merge_small_files(folder: Path, *, at_least: int) -> tuple[int, int] | None:
     return None if done is None else (len(small), done)
 
 
-def _opened(folder: Path) -> DeltaTable:
+def _opened(folder: TableFolder) -> DeltaTable:
     try:
-        table = DeltaTable(str(folder))
-    except DeltaError as error:
+        table = folder.table()
+    except (DeltaError, OSError) as error:
         raise RetriableError(
-            f"{folder.name} cannot be opened ({one_line(error)})",
+            f"{folder.uri} cannot be opened ({one_line(error)})",
             next_step="check the lake's folder and its permissions, then repeat the command",
         ) from error
     protocol = table.protocol()
     if protocol.min_reader_version > 1 or protocol.min_writer_version > 4 or table.metadata().partition_columns:
         raise ConfigurationError(
-            f"{folder.name} is no plain Delta table, so its days are not sorted (reader {protocol.min_reader_version},"
+            f"{folder.uri} is no plain Delta table, so its days are not sorted (reader {protocol.min_reader_version},"
             f" writer {protocol.min_writer_version}, partitioned by {table.metadata().partition_columns or 'nothing'})",
             next_step="compact this table with Spark: OPTIMIZE",
         )
@@ -166,7 +165,7 @@ def _active_file(row: Mapping[str, Any]) -> ActiveFile:
     )
 
 
-def _work_of(folder: Path, day: date, today: date) -> _Work | None:
+def _work_of(folder: TableFolder, day: date, today: date) -> _Work | None:
     """I/O: opens the table's newest version. None: nothing of *day* is left to do."""
     table = _opened(folder)
     files = _unsorted(table, today).get(day)
@@ -175,7 +174,7 @@ def _work_of(folder: Path, day: date, today: date) -> _Work | None:
     return _work_on(folder, table, files, _SORTED)
 
 
-def _work_on(folder: Path, table: DeltaTable, files: Sequence[ActiveFile], prefix: str) -> _Work:
+def _work_on(folder: TableFolder, table: DeltaTable, files: Sequence[ActiveFile], prefix: str) -> _Work:
     fields = [pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())]
     return _Work(folder, table.version(), pa.schema(fields), files, prefix)
 
@@ -197,9 +196,9 @@ def _rewrite(work: _Work, sizes: Sizes) -> int | None:
 
 def _write(work: _Work, sizes: Sizes, new: list[DataFile]) -> None:
     """I/O: writes the rows as sorted files. The files that are written are added to *new*, even on errors."""
-    with GatheredRows(work.table, work.schema, sizes) as gathered:
+    with GatheredRows(work.table.scratch, work.schema, sizes) as gathered:
         for file in work.files:
-            for batch in _batches(work.table / unquote(file.path), work.schema):
+            for batch in _batches(work.table.source(unquote(file.path)), work.schema):
                 gathered.add(batch)
         rows, groups = 0, gathered.row_groups()
         while rows < gathered.rows:
@@ -209,10 +208,10 @@ def _write(work: _Work, sizes: Sizes, new: list[DataFile]) -> None:
                 break
     if rows != gathered.rows:
         raise ContractError(
-            f"a sorted rewrite of {work.table.name} read {gathered.rows} rows and wrote {rows}; the table is unchanged",
+            f"a sorted rewrite of {work.table.uri} read {gathered.rows} rows and wrote {rows}; the table is unchanged",
             next_step="report this defect of Strandline",
         )
-    sync(work.table)  # the files' names
+    work.table.sync("")  # the files' names
 
 
 def _write_file(work: _Work, groups: Iterator[pa.RecordBatch], end_at: int) -> DataFile:
@@ -227,9 +226,9 @@ def _write_file(work: _Work, groups: Iterator[pa.RecordBatch], end_at: int) -> D
     )
 
 
-def _batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """I/O: yields the rows of a data file with the columns of *schema*. Columns that the file lacks are null."""
-    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us") as file:
+    with pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us") as file:
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             size = max(1, group.num_rows * _READ_BYTES // max(group.total_byte_size, 1))
@@ -249,6 +248,6 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _remove(table: Path, new: Iterable[DataFile]) -> None:
+def _remove(table: TableFolder, new: Iterable[DataFile]) -> None:
     for file in new:
-        (table / file.name).unlink(missing_ok=True)
+        table.remove(file.name)

@@ -11,7 +11,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -48,11 +47,11 @@ class GatheredRows:
     """Rows of one schema, spilled to an unnamed file. The operating system removes it, even after a kill.
 
     Args:
-        folder: Folder of the unnamed file.
+        folder: Folder of the unnamed file. None: the folder for temporary files.
         schema: Schema of all rows. It has the columns of `SORT_KEY`.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, sizes: Sizes) -> None:
+    def __init__(self, folder: str | None, schema: pa.Schema, sizes: Sizes) -> None:
         self.rows = 0
         self._schema, self._sizes = schema, sizes
         self._run: list[pa.RecordBatch] = []

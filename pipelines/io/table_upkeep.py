@@ -1,20 +1,18 @@
-"""Upkeep of a table in a folder, beside the appends of a capture: checkpoints and merges of small files. No Spark."""
+"""Upkeep of a table, beside the appends of a capture: checkpoints and merges of small files. No Spark."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import StrandlineError, one_line
 from pipelines.io.commits import LogFolder
-from pipelines.io.log_commit import sync
 from pipelines.io.sorted_rewrite import merge_small_files
+from pipelines.io.table_folder import LOG, TableFolder
 
 _INTERVAL: Final = "delta.checkpointInterval"
 _DELTAS_INTERVAL: Final = 10
@@ -36,11 +34,11 @@ class TableUpkeep:
     thousand.
 
     Args:
-        folder: Absolute path of the table.
+        folder: Folder of the table.
         interval: Number of commits between two checkpoints.
     """
 
-    folder: Path
+    folder: TableFolder
     interval: int
     written: int = field(default=-1, init=False)
     """Version of the newest checkpoint that this object has written. -1: none."""
@@ -53,7 +51,7 @@ class TableUpkeep:
 
     @property
     def _log(self) -> LogFolder:
-        return LogFolder(self.folder / "_delta_log")
+        return LogFolder(self.folder)
 
     def begin_if_due(self, version: int) -> None:
         """Begin if a checkpoint is due at *version*, and the last work has ended. Not for several threads at once.
@@ -72,7 +70,7 @@ class TableUpkeep:
 
     def _work(self) -> None:
         try:
-            table = DeltaTable(str(self.folder))
+            table = self.folder.table()
             table.create_checkpoint()
             self._sync()
             self.written = int(table.version())
@@ -81,16 +79,14 @@ class TableUpkeep:
         except (DeltaError, OSError, StrandlineError) as error:
             _log.warning(
                 "upkeep of %s failed, and capture tries again later: no checkpoint, or small files are left (%s)",
-                self.folder,
+                self.folder.uri,
                 one_line(error),
             )
 
     def _sync(self) -> None:
         """Sync the newest checkpoint, its pointer and their folder, before older log files are removed."""
-        folder = self._log.path
-        newest = folder / f"{self._log.checkpoint():020}.checkpoint.parquet"
-        for path in (newest, folder / "_last_checkpoint", folder):
-            sync(path)
+        newest = f"{LOG}/{self._log.checkpoint():020}.checkpoint.parquet"
+        self.folder.sync(newest, f"{LOG}/_last_checkpoint", LOG)
 
     def close(self) -> None:
         """Wait for work that has begun."""

@@ -21,10 +21,13 @@ from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRa
 from pipelines.io.commits import Commit, LogFolder, Metadata, names_in_folder
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause
+from pipelines.io.disk import files_since
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
 from pipelines.io.spark_rows import SparkRows
 from pipelines.io.table_creation import create_beside_rivals
+from pipelines.io.table_folder import LOG
 from pipelines.io.table_listing import names_under
 from pipelines.io.versions import reading_version
 from pipelines.model.lake_format import STAMP, current_names
@@ -46,7 +49,7 @@ class Tables(SparkRows):
         if not self.lake.by_path:
             return self.spark.catalog.tableExists(self.lake.sql(table))
         log = self._log(table)
-        if log is not None and ((there := log.newest() >= 0) or not (log.path.exists() or is_remote())):
+        if log is not None and ((there := log.newest() >= 0) or not (self._log_folder(table).exists() or is_remote())):
             return there
         return self._spark_finds(table)
 
@@ -160,14 +163,16 @@ class Tables(SparkRows):
 
     def log_files_of_a_day(self, table: TableName) -> int:
         """I/O: number of log files that *table* got in the last 24 hours. 0: this process does not see the log."""
-        log = self._log(table)
-        return log.files_since(24 * 3600) if log is not None and log.path.is_dir() else 0
+        return 0 if self._log(table) is None else files_since(self._log_folder(table), 24 * 3600)
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
         if not self.lake.by_path or self.lake.in_object_store:
             return None
-        return LogFolder(Path(self.lake.path(table)) / "_delta_log")
+        return LogFolder(LocalFolder(Path(self.lake.path(table))))
+
+    def _log_folder(self, table: TableName) -> Path:
+        return Path(self.lake.path(table)) / LOG
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""

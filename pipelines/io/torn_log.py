@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from pipelines.io.log_commit import sync
+from pipelines.io.disk import sync
 
 _PARQUET_ENDS: Final = b"PAR1"
 _log = logging.getLogger("strandline.tables")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from pipelines.bronze.opened_table import OpenEngine
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.format_check import has_present_format, refuse_newer_lake
 from pipelines.io.lake_folder import has_hard_links, require_writable
+from pipelines.io.object_store import StoreOptions, is_known_store, require_bucket, require_conditional_create
 from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
 from pipelines.model.tables import Lake
@@ -20,6 +22,17 @@ from pipelines.settings.configuration import Settings
 
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
 """Environment variables of a Spark whose files may name another file system than this machine's."""
+_log = logging.getLogger("strandline.capture")
+_STORE_SETTINGS: Final = (
+    "endpoint",
+    "access.key",
+    "secret.key",
+    "session.token",
+    "credentials",
+    "assumed.role",
+    "logStore",
+)
+"""Words in keys of ``spark.conf`` that say where a store is, who opens it, or how Spark commits to it."""
 
 
 class LakeContext(Protocol):
@@ -52,8 +65,8 @@ class CaptureContext:
 
 
 @dataclass(frozen=True)
-class FolderContext:
-    """Context of a lake in a folder of this machine, without Spark."""
+class DeltaRsContext:
+    """Context of a lake in a folder of this machine or in S3, without Spark."""
 
     settings: Settings
     tables: DeltaRsTables
@@ -61,44 +74,86 @@ class FolderContext:
     def for_capture(self) -> CaptureContext:
         # one worker per lane and one for the stream, which needs it if JSON columns are stored
         workers = self.settings.capture.snapshot_max_threads + 1
-        return CaptureContext(self.settings, self.tables, partial(NativeEngine.open, workers=workers))
+        return CaptureContext(self.settings, self.tables, partial(NativeEngine.open, self.tables, workers=workers))
 
 
-def open_without_spark(settings: Settings) -> FolderContext | None:
+def open_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake without Spark.
 
-    None: it is not in a folder of this machine, or delta-rs lacks a feature of a table.
+    None: it is in another place than a folder of this machine or S3, or delta-rs lacks a feature of a
+    table.
 
     I/O: reads the protocols of bronze and the control tables.
 
     Raises:
-        ConfigurationError: A newer release has written the lake.
+        ConfigurationError: A newer release has written the lake, or as `require_bucket`.
+        RetriableError: The store does not answer.
     """
-    folder, bronze = folder_here(settings), bronze_table(settings.source.name)
-    if folder is None or not (tables := DeltaRsTables(folder)).can_use(bronze, CONTROL_TABLES):
+    options, bronze = store_options(settings), bronze_table(settings.source.name)
+    lake = store_here(settings) or folder_here(settings)
+    if lake is None:
+        return None
+    if lake.in_object_store:
+        require_bucket(lake.root or "", options)
+    if not (tables := DeltaRsTables(lake, options)).can_use(bronze, CONTROL_TABLES):
         return None
     refuse_newer_lake(tables, bronze)
-    return FolderContext(settings, tables)
+    return DeltaRsContext(settings, tables)
 
 
-def open_capture_without_spark(settings: Settings) -> FolderContext | None:
+def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake for a writer of bronze, without Spark.
 
-    None: ``capture.engine`` is ``spark``, the folder has no hard links, the lake has the format of an older release, or
-    as `open_without_spark`.
+    None: ``capture.engine`` is ``spark``, or ``auto`` and Spark is a cluster; the folder has no hard links; the lake
+    has the format of an older release; or as `open_without_spark`.
 
-    I/O: as `open_without_spark`; writes a file into the lake's folder, and removes it.
+    I/O: as `open_without_spark`; writes a file into the lake's folder or store, and removes it.
 
     Raises:
-        ConfigurationError: The folder cannot be written, or as `open_without_spark`.
+        ConfigurationError: The folder or the store cannot be written, the store has no conditional create, or as
+            `open_without_spark`.
+        RetriableError: The store does not answer.
     """
-    opened = open_without_spark(settings) if settings.capture.engine != "spark" else None
-    if opened is None:
+    if settings.capture.engine == "spark":
         return None
-    root = Path(opened.tables.lake.root or "")
-    require_writable(root)
-    is_usable = has_hard_links(root) and has_present_format(opened.tables, bronze_table(settings.source.name))
-    return opened if is_usable else None
+    if settings.capture.engine == "auto" and not _is_local(settings):
+        return _spark_writes("spark.master is a cluster, or null")
+    opened = open_without_spark(settings)
+    if opened is None:
+        return _spark_writes("delta-rs cannot open the lake's place as Spark does, or lacks a feature of a table")
+    tables = opened.tables
+    if tables.lake.in_object_store:
+        require_conditional_create(tables.lake.root or "", tables.options)
+    else:
+        root = Path(tables.lake.root or "")
+        require_writable(root)
+        if not has_hard_links(root):
+            return _spark_writes("the folder's file system has no hard links")
+    if not has_present_format(tables, bronze_table(settings.source.name)):
+        return _spark_writes("the lake has the format of an older release")
+    return opened
+
+
+def _spark_writes(reason: str) -> DeltaRsContext | None:
+    _log.info("Spark writes bronze: %s", reason)
+    return None
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Return how the lake's store is opened."""
+    return StoreOptions(settings.lake.s3_endpoint, settings.lake.s3_region)
+
+
+def store_here(settings: Settings) -> Lake | None:
+    """Return the lake in S3 that delta-rs opens as Spark does. None: it is elsewhere, or Spark differs.
+
+    Spark differs if this process does not start it, or if ``spark.conf`` names a server, credentials or a log store.
+    """
+    lake = settings.lake_location
+    is_store = lake.by_path and is_known_store(lake.root or "")
+    is_started_here = settings.spark.master is not None
+    differs = any(word in key for key in settings.spark.conf for word in _STORE_SETTINGS)
+    return lake if is_store and is_started_here and not differs else None
 
 
 def folder_here(settings: Settings) -> Lake | None:
@@ -111,5 +166,9 @@ def folder_here(settings: Settings) -> Lake | None:
     root = (lake.root or "lake").removeprefix("file://") if lake.by_path else ""
     elsewhere = any("fs.default" in key for key in spark.conf) or any(name in os.environ for name in _SPARK_ENVIRONMENT)
     here = replace(lake, root=root)
-    is_here = lake.by_path and not here.in_object_store and (spark.master or "").startswith("local")
+    is_here = lake.by_path and not here.in_object_store and _is_local(settings)
     return None if elsewhere or not is_here else replace(lake, root=str(Path(root).absolute()))
+
+
+def _is_local(settings: Settings) -> bool:
+    return (settings.spark.master or "").startswith("local")

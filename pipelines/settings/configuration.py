@@ -66,15 +66,6 @@ class SourceSettings(Section):
     )
 
 
-class S3Settings(Section):
-    """Where S3 is. Credentials come from AWS's environment variables, or from the role of the machine."""
-
-    endpoint: str | None = Field(
-        None, pattern=r"^https?://", description="URL of another S3 server than AWS's, such as `https://minio:9000`."
-    )
-    region: str | None = Field(None, description="AWS region of the bucket. null: `AWS_REGION`.")
-
-
 class LakeSettings(Section):
     """Location of the tables: a folder, or a catalog with the schemas ``<schema>_bronze``, …"""
 
@@ -89,7 +80,13 @@ class LakeSettings(Section):
         alias="schema",
         description="Prefix of the names of the four schemas, for example `strandline_bronze`.",
     )
-    s3: S3Settings = S3Settings()
+    s3_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="URL of another S3 server than AWS's, such as `https://minio:9000`. Credentials come from AWS's "
+        "environment variables, or from the role of the machine.",
+    )
+    s3_region: str | None = Field(None, description="AWS region of the bucket. null: `AWS_REGION`.")
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 

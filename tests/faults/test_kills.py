@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lake_place import lake_environment
 from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ def environment(uri: str, database: str, root: Path) -> dict[str, str]:
         "STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE": "500",
         "STRANDLINE_CAPTURE__MAX_BATCH_SIZE": "300",
         "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
-        "STRANDLINE_LAKE__ROOT": str(root),
+        **lake_environment(root),
         "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
         **QUICK_JVM,
     }

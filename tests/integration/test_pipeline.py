@@ -13,6 +13,7 @@ from typing import Any
 
 import bson
 import pytest
+from lake_place import files_of
 from lakehouse import (
     assert_equal_to_source,
     assert_streamed_exactly_once,
@@ -141,8 +142,8 @@ def test_everything_but_the_tables_may_be_deleted(
     database.a.insert_many([{"_id": n} for n in range(5)])
     land(ctx)
     before = show_offset(ctx)
-    shutil.rmtree(tmp_path / "control")
-    found = {path.name for path in tmp_path.iterdir()}
+    shutil.rmtree(files_of(tmp_path) / "control")
+    found = {path.name for path in files_of(tmp_path).iterdir()}
     assert found == {"bronze", "silver"}
     database.a.insert_one({"_id": 99})
     land(spark_pipeline(spark, mongo_uri, database.name, tmp_path))
@@ -164,7 +165,7 @@ def test_a_dropped_and_a_restored_silver_table_catch_up(
     land(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
     restore(ctx, silver_name(ctx), old)
-    shutil.rmtree(tmp_path / "silver" / "b")
+    shutil.rmtree(files_of(tmp_path) / "silver" / "b")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a", "b")
 
@@ -182,13 +183,13 @@ def test_pipeline_goes_on_where_bronze_has_lost_its_older_log(
     database.a.delete_one({"_id": 1})
     run_capture(ctx, once=True)
     kept = ctx.tables.version(table)
-    for file in (tmp_path / "bronze" / "test" / "_delta_log").glob("*.json"):
+    for file in (files_of(tmp_path) / "bronze" / "test" / "_delta_log").glob("*.json"):
         if int(file.stem) < kept:
             file.unlink()
     run_silver(ctx)
     assert "; all of its rows are read instead" in caplog.text
     assert_equal_to_source(ctx, database, "a")
-    shutil.rmtree(tmp_path / "silver")
+    shutil.rmtree(files_of(tmp_path) / "silver")
     database.a.insert_one({"_id": 9})
     land(ctx)
     assert_equal_to_source(ctx, database, "a")
@@ -216,7 +217,7 @@ def test_a_lake_of_another_deployment_is_refused(
 ) -> None:
     ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
     run_capture(ctx, once=True)
-    spark.sql(f"ALTER TABLE delta.`{tmp_path}/bronze/test` SET TBLPROPERTIES ('strandline.deployment' = 'another')")
+    ctx.tables.set_properties(bronze_table("test"), {"strandline.deployment": "another"})
     with pytest.raises(ConfigurationError, match="another MongoDB deployment"):
         run_capture(ctx, once=True)
 

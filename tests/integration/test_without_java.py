@@ -6,9 +6,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 from lakehouse import assert_equal_to_source, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from without_java import output_of, source_of, strandline
 
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.silver.job import run_silver
@@ -25,41 +23,6 @@ from pipelines.model.query import Query
 from pipelines.model.table_schemas import SIGNALS, bronze_table
 
 Db = Database[dict[str, Any]]
-COMMAND = Path(sys.executable).with_name("strandline")
-
-
-def strandline(
-    folder: Path, *arguments: str, preexec_fn: Callable[[], None] | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in *folder*, with no Java on the PATH."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "STRANDLINE", "SPARK"))}
-    env = kept | {"PATH": str(folder), "STRANDLINE_SOURCE__NAME": "test"} | more
-    return subprocess.run(
-        [str(COMMAND), *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=preexec_fn,
-    )
-
-
-def source_of(uri: str, database: Db) -> dict[str, str]:
-    """Settings that name the source, as environment variables."""
-    return {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database.name,
-    }
-
-
-def output_of(folder: Path, *arguments: str, **source: str) -> str:
-    """Run a command that must succeed. Return what it printed."""
-    done = strandline(folder, *arguments, **source)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    return done.stdout
 
 
 # scenario: R07

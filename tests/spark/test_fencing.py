@@ -25,6 +25,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.commits import LogFolder
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
@@ -48,7 +49,7 @@ def reset(bronze: BronzeWriter, last: Committed) -> Committed:
 
 def commit_others(tables: Tables, commits: int) -> None:
     """Commits that change no row, as `SET TBLPROPERTIES` makes them, only quicker."""
-    log = LogFolder(Path(tables.lake.path(BRONZE)) / "_delta_log")
+    log = LogFolder(LocalFolder(Path(tables.lake.path(BRONZE))))
     for version in range(first := log.newest() + 1, first + commits):
         log.file(version).write_text(json.dumps({"commitInfo": {"timestamp": 0, "operation": "SET TBLPROPERTIES"}}))
 

@@ -24,6 +24,7 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import bronze_table
@@ -128,7 +129,7 @@ def test_a_checkpoint_comes_when_it_is_due_without_a_commit_by_spark(tables: Tab
     for batch in range(1, 10):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
     bronze.close()
-    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
     assert 7 <= log.checkpoint() <= 10, "written beside the commits, so it may hold later ones"
     engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
     assert {engine.partition(":")[0] for engine in engines.values()} == {"delta-rs"}
@@ -153,7 +154,7 @@ def test_old_log_files_go_with_a_checkpoint_and_the_table_stays_whole(tables: Ta
     kept = {"delta.logRetentionDuration": day, "delta.deletedFileRetentionDuration": day}
     tables.set_properties(bronze.table, {"delta.checkpointInterval": "5", **kept})
     bronze.open("cluster", None)
-    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
     for batch in range(1, 21):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
         bronze._engine.table.upkeep.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
@@ -174,7 +175,7 @@ def test_a_checkpoint_that_fails_costs_no_commit(tables: Tables, caplog: pytest.
     bronze = writer(tables, "shop", native=True)
     tables.set_properties(bronze.table, {"delta.checkpointInterval": "2"})
     bronze.open("cluster", None)
-    log = LogFolder(Path(tables.lake.path(bronze.table)) / "_delta_log")
+    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
     for version in range(2, 40):  # a folder stands where the checkpoint should be
         (log.path / f"{version:020}.checkpoint.parquet").mkdir()
     for batch in range(1, 6):

@@ -19,6 +19,7 @@ from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.file_maintenance import FileRetention, FolderFiles, set_retention
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.increments import inserted
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import merge_small_files
 from pipelines.io.tables import Tables
@@ -124,7 +125,7 @@ def test_a_table_that_spark_made_keeps_its_reader_version(tables: Tables) -> Non
 def test_two_captures_end_the_clustering_once(tables: Tables) -> None:
     clustered(tables)
     folder = Path(tables.lake.path(BRONZE))
-    first, second = FollowedTable.open(folder), FollowedTable.open(folder)
+    first, second = FollowedTable.open(LocalFolder(folder)), FollowedTable.open(LocalFolder(folder))
     assert first.version == second.version == 1
 
 
@@ -188,7 +189,7 @@ def test_retention_and_vacuum_without_spark_are_read_by_spark(tables: Tables) ->
     assert len(positions(tables)) == 12
     told = tables.spark.sql(f"DESCRIBE HISTORY {tables.lake.sql(BRONZE)}").collect()
     assert [row["operation"] for row in told[:3]] == ["VACUUM END", "VACUUM START", "OPTIMIZE"]
-    assert LogFolder(folder / "_delta_log").newest() == tables.version(BRONZE)
+    assert LogFolder(LocalFolder(folder)).newest() == tables.version(BRONZE)
     assert tables.read(BRONZE).agg(F.max("batch")).first() == (4,)
 
 

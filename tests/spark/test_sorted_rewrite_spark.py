@@ -15,6 +15,7 @@ from pipelines.bronze.data_files import write_rows
 from pipelines.bronze.envelope import BatchEnd, Stamp, control_table, filled
 from pipelines.bronze.table_properties import PROPERTIES
 from pipelines.io.delta_schema import delta_schema
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.log_commit import put_commit
 from pipelines.io.sorted_rewrite import rewrite_closed_days
 from pipelines.model.table_schemas import BRONZE_DDL
@@ -24,7 +25,7 @@ CLOSED = datetime.now(UTC).date() + timedelta(days=2)
 
 
 def append(table: Path, version: int, rows: pa.Table) -> None:
-    file = write_rows(table, rows)
+    file = write_rows(LocalFolder(table), rows)
     add = {
         "path": file.name,
         "partitionValues": {},
@@ -33,7 +34,7 @@ def append(table: Path, version: int, rows: pa.Table) -> None:
         "dataChange": True,
         "stats": file.statistics,
     }
-    assert put_commit(table / "_delta_log", version, [{"add": add}])
+    assert put_commit(LocalFolder(table), version, [{"add": add}])
 
 
 def events(first: int) -> pa.Table:
@@ -63,7 +64,7 @@ def test_spark_reads_the_same_rows_and_no_changes(spark: SparkSession, tmp_path:
     before = read(spark, table, versionAsOf=3)
     assert before.count() == 41
 
-    assert rewrite_closed_days(table, today=CLOSED) == (len(before.inputFiles()), 1)
+    assert rewrite_closed_days(LocalFolder(table), today=CLOSED) == (len(before.inputFiles()), 1)
     append(table, 5, events(100))
 
     after = read(spark, table, versionAsOf=4)
@@ -88,5 +89,5 @@ def test_spark_reads_the_same_rows_and_no_changes(spark: SparkSession, tmp_path:
     assert json.loads(newest["operationParameters"]["sortedBy"]) == ["db", "collection", "position"]
     spark.sql(f"VACUUM delta.`{table}` RETAIN 200 HOURS")
     assert read(spark, table).count() == 81
-    assert rewrite_closed_days(table, today=CLOSED) is not None
+    assert rewrite_closed_days(LocalFolder(table), today=CLOSED) is not None
     assert read(spark, table).count() == 81

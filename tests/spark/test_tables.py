@@ -20,6 +20,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.append_result import Appended
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.ddl import schema_of
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import NOTIFICATIONS
@@ -138,7 +139,7 @@ def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> Non
 
 
 def _assert_files_tell_what_detail_tells(tables: Tables, table: TableName) -> None:
-    found, told = LogFolder(Path(tables.lake.path(table)) / "_delta_log").metadata(), tables.detail(table)
+    found, told = LogFolder(LocalFolder(Path(tables.lake.path(table)))).metadata(), tables.detail(table)
     assert found is not None
     assert (found.id, found.description, found.properties) == (
         told["id"],

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.bronze.data_files import write_batch
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from pipelines.io.local_folder import LocalFolder
 
 
 # scenario: B10
@@ -28,7 +29,7 @@ def test_a_file_holds_a_batch_as_it_would_be_parsed_at_once(
         Stamp("shop", "run-1", 1_700_000_000_000_000),
     )
     monkeypatch.setattr("pipelines.bronze.data_files._PARSED_AT_ONCE", at_once)
-    file = write_batch(tmp_path, batch)
+    file = write_batch(LocalFolder(tmp_path), batch)
     written = pq.ParquetFile(tmp_path / file.name)
     assert written.read().equals(stream_table(batch))
     assert (file.rows, written.num_row_groups) == (20, -(-20 // at_once))

@@ -24,7 +24,11 @@ from pipelines.settings.configuration import Settings, SourceSettings, load_sett
 from pipelines.settings.silver import SilverSettings
 from scripts.reference import columns_of
 
-_NAMED = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8"))
+_NAMED = [
+    named
+    for page in ("delivery.md", "places.md")
+    for named in re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+]
 _SECTIONS: dict[str, type[BaseModel]] = {
     name: field.annotation
     for name, field in Settings.model_fields.items()

@@ -23,6 +23,7 @@ from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.followed_table import FollowedTable
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.model.query import Query
 from pipelines.model.tables import Lake, TableName
@@ -35,16 +36,18 @@ PROPERTIES = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
 def create(lake: Path, **more: str) -> FollowedTable:
     tables = DeltaRsTables(Lake(str(lake)))
     tables.create_table(TABLE, "batch BIGINT, position STRING", properties=PROPERTIES | more)
-    return FollowedTable.open(lake / "bronze" / "s")
+    return FollowedTable.open(LocalFolder(lake / "bronze" / "s"))
 
 
 def data_file(folder: Path, *rows: dict[str, Any]) -> DataFile:
     parts = [pa.RecordBatch.from_pylist([row], schema=SCHEMA) for row in rows]
-    return write_data_file(folder, SCHEMA, parts, statistics_of=["batch", "position"], dictionaries=["batch"])
+    return write_data_file(
+        LocalFolder(folder), SCHEMA, parts, statistics_of=["batch", "position"], dictionaries=["batch"]
+    )
 
 
 def append(table: FollowedTable, sequence: int, proof: str, app_id: str = "app") -> Appended | AlreadyAppended:
-    files = [data_file(table.folder, {"batch": sequence, "position": "x" * 40})]
+    files = [data_file(table.folder.path, {"batch": sequence, "position": "x" * 40})]
     return table.append_once(files, app_id=app_id, sequence=sequence, proof=proof)
 
 
@@ -59,26 +62,26 @@ def put(folder: Path, version: int, *actions: dict[str, Any]) -> None:
 
 
 def actions(folder: Path, version: int) -> dict[str, Any]:
-    found = LogFolder(folder / "_delta_log").actions(version) or []
+    found = LogFolder(LocalFolder(folder)).actions(version) or []
     return {name: said for action in found for name, said in action.items()}
 
 
 def test_a_commit_names_its_file_its_transaction_and_its_proof(tmp_path: Path) -> None:
     table = create(tmp_path)
     rows = [{"batch": 1, "position": "b" * 40}, {"batch": 2, "position": "a" * 40}, {"batch": 3, "position": None}]
-    landed = table.append_once([data_file(table.folder, *rows)], app_id="app", sequence=7, proof="mine")
+    landed = table.append_once([data_file(table.folder.path, *rows)], app_id="app", sequence=7, proof="mine")
     assert landed == Appended(rows=3, restored_at=None)
-    found = actions(table.folder, 1)
+    found = actions(table.folder.path, 1)
     assert (found["txn"]["appId"], found["txn"]["version"]) == ("app", 7)
     assert found["commitInfo"]["userMetadata"] == "mine"
     added = found["add"]
     assert added["dataChange"] is True
-    assert added["size"] == (table.folder / added["path"]).stat().st_size
+    assert added["size"] == (table.folder.path / added["path"]).stat().st_size
     statistics = json.loads(added["stats"])
     assert statistics["nullCount"] == {"batch": 0, "position": 1}
     assert statistics["minValues"] == {"batch": 1, "position": "a" * 32}
     assert statistics["maxValues"]["position"] > "b" * 40, "a bound that is cut is still one"
-    assert batches(table.folder) == [1, 2, 3]
+    assert batches(table.folder.path) == [1, 2, 3]
 
 
 def test_a_column_without_a_value_has_no_bounds(tmp_path: Path) -> None:
@@ -99,7 +102,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_data_file(tmp_path, SCHEMA, failing(), statistics_of=["batch"], dictionaries=["batch"])
+        write_data_file(LocalFolder(tmp_path), SCHEMA, failing(), statistics_of=["batch"], dictionaries=["batch"])
     assert not list(tmp_path.iterdir())
 
 
@@ -111,7 +114,7 @@ def test_a_sequence_is_taken_once_whoever_opens_the_table(tmp_path: Path) -> Non
     assert append(table, 5, "theirs") == AlreadyAppended()
     assert append(FollowedTable.open(table.folder), 4, "older") == AlreadyAppended()
     assert append(FollowedTable.open(table.folder), 5, "same") == AlreadyAppended()
-    assert batches(table.folder) == [5]
+    assert batches(table.folder.path) == [5]
 
 
 def test_a_transaction_without_a_file_takes_its_sequence(tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_of_two_writers_the_second_adds_nothing(tmp_path: Path) -> None:
     for sequence in (1, 2, 3):
         assert append(sleeper, sequence, f"sleeper {sequence}") == AlreadyAppended()
     assert isinstance(append(sleeper, 1, "sleeper", app_id="another"), Appended)
-    assert batches(rival.folder) == [1, 1, 2, 3]
+    assert batches(rival.folder.path) == [1, 1, 2, 3]
 
 
 def test_a_change_of_properties_does_not_stop_a_writer(tmp_path: Path) -> None:
@@ -149,17 +152,17 @@ def test_threads_of_one_writer_all_find_a_place(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    assert batches(table.folder) == sorted([*range(10)] * 4)
-    assert not [file for file in (table.folder / "_delta_log").iterdir() if "tmp" in file.name]
+    assert batches(table.folder.path) == sorted([*range(10)] * 4)
+    assert not [file for file in (table.folder.path / "_delta_log").iterdir() if "tmp" in file.name]
 
 
 def test_a_restore_is_noticed(tmp_path: Path) -> None:
     table = create(tmp_path, **{"delta.appendOnly": "false"})
     append(table, 1, "p1")
     append(table, 2, "p2")
-    DeltaTable(str(table.folder)).restore(1)
+    DeltaTable(str(table.folder.path)).restore(1)
     assert append(table, 3, "p3") == Appended(1, 3)
-    assert batches(table.folder) == [1, 3]
+    assert batches(table.folder.path) == [1, 3]
     assert append(FollowedTable.open(table.folder), 2, "again") == AlreadyAppended()  # transactions are not taken back
 
 
@@ -167,13 +170,13 @@ def test_a_feature_that_delta_rs_does_not_write_is_refused(tmp_path: Path) -> No
     table = create(tmp_path)
     features = ["appendOnly", "invariants", "changeDataFeed", "rowTracking", "domainMetadata"]
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
-    put(table.folder, 1, {"commitInfo": {"operation": "X"}}, {"protocol": protocol})
+    put(table.folder.path, 1, {"commitInfo": {"operation": "X"}}, {"protocol": protocol})
     for _ in range(2):  # another thread of this writer asks again
         with pytest.raises(ConfigurationError, match="rowTracking"):
             append(table, 1, "mine")
     with pytest.raises(ConfigurationError, match="rowTracking"):
         FollowedTable.open(table.folder)
-    assert batches(table.folder) == []
+    assert batches(table.folder.path) == []
 
 
 def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(tmp_path: Path) -> None:
@@ -182,12 +185,12 @@ def test_a_writer_that_slept_longer_than_the_log_is_kept_stops(tmp_path: Path) -
     sleeper = FollowedTable.open(table.folder)
     for sequence in range(1, 4):
         append(table, sequence, f"p{sequence}")
-    DeltaTable(str(table.folder)).create_checkpoint()
+    DeltaTable(str(table.folder.path)).create_checkpoint()
     for version in range(3):
-        (table.folder / "_delta_log" / f"{version:020}.json").unlink()
+        (table.folder.path / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises((FencedError, WriterEnded)):
         append(sleeper, 1, "late", "other")
-    assert batches(table.folder) == [1, 2, 3]
+    assert batches(table.folder.path) == [1, 2, 3]
 
 
 def test_a_commit_that_somebody_replaces_is_missed(tmp_path: Path) -> None:
@@ -195,20 +198,20 @@ def test_a_commit_that_somebody_replaces_is_missed(tmp_path: Path) -> None:
     table = create(tmp_path)
     assert isinstance(append(table, 1, "mine"), Appended)
     table.follow()
-    put(table.folder, 1, {"commitInfo": {"operation": "OPTIMIZE"}})
+    put(table.folder.path, 1, {"commitInfo": {"operation": "OPTIMIZE"}})
     for call in (lambda: append(table, 2, "mine, too"), table.follow, table.close):
         with pytest.raises(WriterEnded, match="replaced"):
             call()
-    assert not (table.folder / "_delta_log" / f"{2:020}.json").exists()
+    assert not (table.folder.path / "_delta_log" / f"{2:020}.json").exists()
 
 
 def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(tmp_path: Path) -> None:
     table = create(tmp_path)
     for sequence in range(1, 4):
         append(table, sequence, f"p{sequence}")
-    (table.folder / "_delta_log" / f"{1:020}.json").unlink()
+    (table.folder.path / "_delta_log" / f"{1:020}.json").unlink()
     table.follow()  # log clean-up removes what is old
-    put(table.folder, 2, {"commitInfo": {"operation": "OPTIMIZE"}})
+    put(table.folder.path, 2, {"commitInfo": {"operation": "OPTIMIZE"}})
     with pytest.raises(WriterEnded, match="replaced"):
         append(table, 4, "mine, too")
 
@@ -216,25 +219,25 @@ def test_a_commit_that_is_replaced_after_the_next_ones_is_missed_too(tmp_path: P
 def test_a_table_that_was_moved_away_is_not_begun_anew(tmp_path: Path) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
-    table.folder.rename(tmp_path / "old")
+    table.folder.path.rename(tmp_path / "old")
     with pytest.raises(FileNotFoundError):
-        data_file(table.folder, {"batch": 2})
+        data_file(table.folder.path, {"batch": 2})
     with pytest.raises(WriterEnded):
         table.append_once([], app_id="app", sequence=2, proof="p2")
-    assert not table.folder.exists()
+    assert not table.folder.path.exists()
 
 
 @pytest.mark.parametrize("commits", [0, 1, 3])
 def test_a_table_in_the_place_of_another_gets_nothing(tmp_path: Path, commits: int) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
-    shutil.rmtree(table.folder)
+    shutil.rmtree(table.folder.path)
     other = create(tmp_path)
     for sequence in range(commits):
         append(other, sequence, f"o{sequence}", "other")
     with pytest.raises(WriterEnded):
         append(table, 2, "p2")
-    assert batches(table.folder) == list(range(commits))
+    assert batches(table.folder.path) == list(range(commits))
 
 
 def test_a_checkpoint_is_written_beside_the_appends(tmp_path: Path) -> None:
@@ -242,9 +245,9 @@ def test_a_checkpoint_is_written_beside_the_appends(tmp_path: Path) -> None:
     for sequence in range(1, 14):
         append(table, sequence, f"p{sequence}")
     table.close()
-    assert list((table.folder / "_delta_log").glob("*.checkpoint.parquet"))
+    assert list((table.folder.path / "_delta_log").glob("*.checkpoint.parquet"))
     assert append(table, 14, "p14") == Appended(1, None)
-    assert batches(table.folder) == list(range(1, 15))
+    assert batches(table.folder.path) == list(range(1, 15))
     assert append(FollowedTable.open(table.folder), 14, "again") == AlreadyAppended()
 
 
@@ -252,7 +255,7 @@ def test_a_line_of_the_log_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
     table = create(tmp_path)
     said = json.dumps({"commitInfo": {"userMetadata": "a\u2028b\u0085c"}}, ensure_ascii=False)
     taken = json.dumps({"txn": {"appId": "app", "version": 5}})
-    (table.folder / "_delta_log" / f"{1:020}.json").write_text(f"{said}\n{taken}", "utf-8")
+    (table.folder.path / "_delta_log" / f"{1:020}.json").write_text(f"{said}\n{taken}", "utf-8")
     assert append(table, 5, "mine") == AlreadyAppended()
     assert next(iter(table.log.newest_commits(1))).user_metadata == "a\u2028b\u0085c"
 
@@ -261,23 +264,24 @@ def test_a_half_written_end_of_the_log_is_put_aside(tmp_path: Path) -> None:
     """As a power cut leaves it. Nobody was told of that commit or that checkpoint."""
     table = create(tmp_path)
     append(table, 1, "p1")
-    log = table.folder / "_delta_log"
+    log = table.folder.path / "_delta_log"
     (log / f"{2:020}.json").write_text("")
     (log / f".{2:020}.json.crc").write_text("Hadoop's checksum of that commit")
     (log / f"{1:020}.checkpoint.parquet").write_text("")
     (log / "_last_checkpoint").write_text('{"version":1,"size":4}')
     again = FollowedTable.open(table.folder)
     assert append(again, 2, "p2") == Appended(1, None)
-    assert batches(table.folder) == [1, 2]
+    assert batches(table.folder.path) == [1, 2]
     assert not (log / f".{2:020}.json.crc").exists()
 
 
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
+from pipelines.io.local_folder import LocalFolder
 from pipelines.errors import RetriableError
 from pipelines.io.followed_table import FollowedTable
-table = FollowedTable.open(Path(sys.argv[1]))
+table = FollowedTable.open(LocalFolder(Path(sys.argv[1])))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
@@ -290,14 +294,16 @@ except RetriableError as error:
 def test_a_full_disk_is_told_and_the_log_is_whole(tmp_path: Path) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
-    run = subprocess.run([sys.executable, "-c", _FULL, str(table.folder)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", _FULL, str(table.folder.path)], capture_output=True, text=True, check=False
+    )
     assert "cannot be written" in run.stdout, run.stderr
     assert append(FollowedTable.open(table.folder), 2, "p2") == Appended(1, None)
-    assert batches(table.folder) == [1, 2]
+    assert batches(table.folder.path) == [1, 2]
 
 
 def _killed(folder: Path, when: str) -> None:
-    table = FollowedTable.open(folder)
+    table = FollowedTable.open(LocalFolder(folder))
     file = data_file(folder, {"batch": 2})
     if when == "after":
         table._commit([file], "app", 2, "p2")
@@ -308,16 +314,16 @@ def _killed(folder: Path, when: str) -> None:
 def test_killed_about_the_commit(tmp_path: Path, when: str, again: Appended | AlreadyAppended) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
-    process = multiprocessing.get_context("spawn").Process(target=_killed, args=(table.folder, when))
+    process = multiprocessing.get_context("spawn").Process(target=_killed, args=(table.folder.path, when))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert append(FollowedTable.open(table.folder), 2, "another writer") == again
-    assert batches(table.folder) == [1, 2]
+    assert batches(table.folder.path) == [1, 2]
 
 
 def _race(folder: Path, name: str, until: float, results: Path) -> None:
-    table, won = FollowedTable.open(folder), []
+    table, won = FollowedTable.open(LocalFolder(folder)), []
     time.sleep(max(0.0, until - time.time()))
     for sequence in range(1, 201):
         if isinstance(append(table, sequence, f"{name}:{sequence}"), Appended):
@@ -331,7 +337,7 @@ def test_of_two_processes_one_gets_each_number(tmp_path: Path) -> None:
     table = create(tmp_path, **{"delta.checkpointInterval": "50"})
     spawned = multiprocessing.get_context("spawn")  # the library refuses a forked process
     until = time.time() + 4
-    racers = [spawned.Process(target=_race, args=(table.folder, name, until, tmp_path / name)) for name in "ab"]
+    racers = [spawned.Process(target=_race, args=(table.folder.path, name, until, tmp_path / name)) for name in "ab"]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -339,7 +345,7 @@ def test_of_two_processes_one_gets_each_number(tmp_path: Path) -> None:
     assert [racer.exitcode for racer in racers] == [0, 0]
     won = [json.loads((tmp_path / name).read_text()) for name in "ab"]
     assert sorted(won[0] + won[1]) == list(range(1, 201))
-    assert batches(table.folder) == sorted([*range(1, 201)] * 3)
+    assert batches(table.folder.path) == sorted([*range(1, 201)] * 3)
     proofs = [commit.user_metadata for commit in table.log.newest_commits(600)]
     assert len(set(proofs)) == 600
 
@@ -347,9 +353,10 @@ def test_of_two_processes_one_gets_each_number(tmp_path: Path) -> None:
 _TRACED = """
 import sys
 from pathlib import Path
+from pipelines.io.local_folder import LocalFolder
 import test_followed_table as test
 from pipelines.io.followed_table import FollowedTable
-test.append(FollowedTable.open(Path(sys.argv[1])), 1, "p")
+test.append(FollowedTable.open(LocalFolder(Path(sys.argv[1]))), 1, "p")
 """
 
 
@@ -360,14 +367,14 @@ def test_a_file_is_on_the_disk_before_the_commit_names_it(tmp_path: Path) -> Non
     table, trace = create(tmp_path), tmp_path / "trace"
     traced = [strace, "-f", "-y", "-o", str(trace), "-e", "trace=fsync,link,linkat"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    command = [*traced, sys.executable, "-c", _TRACED, str(table.folder)]
+    command = [*traced, sys.executable, "-c", _TRACED, str(table.folder.path)]
     if subprocess.run(command, env=environment, check=False).returncode != 0:
         pytest.skip("strace may not trace on this machine")
-    lines = [line for line in trace.read_text().splitlines() if str(table.folder) in line]
+    lines = [line for line in trace.read_text().splitlines() if str(table.folder.path) in line]
     (linked,) = [number for number, line in enumerate(lines) if "link" in line and f"{1:020}.json" in line]
     before, after = "\n".join(lines[:linked]), "\n".join(lines[linked + 1 :])
     assert ".zstd.parquet>" in before
-    assert f"{table.folder}>" in before
+    assert f"{table.folder.path}>" in before
     assert f"{1:020}.json>" in after
     assert "_delta_log>" in after
 
@@ -375,7 +382,7 @@ def test_a_file_is_on_the_disk_before_the_commit_names_it(tmp_path: Path) -> Non
 def test_the_log_cannot_be_read_for_a_while(tmp_path: Path) -> None:
     table = create(tmp_path)
     append(table, 1, "p1")
-    log = table.folder / "_delta_log"
+    log = table.folder.path / "_delta_log"
     log.rename(tmp_path / "away")
     with pytest.raises((RetriableError, FileNotFoundError)):
         table.append_once([], app_id="app", sequence=2, proof="p2")
@@ -389,14 +396,14 @@ def test_the_largest_number_comes_from_statistics_if_all_files_have_them(tmp_pat
     assert tables.query(newest) == [{"batch": None}]
     for sequence in (3, 1):
         append(table, sequence, f"p{sequence}")
-    table.append_once([data_file(table.folder, {"position": "x"})], app_id="app", sequence=9, proof="p9")
-    for file in table.folder.glob("*.parquet"):
+    table.append_once([data_file(table.folder.path, {"position": "x"})], app_id="app", sequence=9, proof="p9")
+    for file in table.folder.path.glob("*.parquet"):
         file.rename(file.with_suffix(".away"))
     assert tables.query(newest) == [{"batch": 3}]
-    for file in table.folder.glob("*.away"):
+    for file in table.folder.path.glob("*.away"):
         file.rename(file.with_suffix(".parquet"))
     write_deltalake(
-        DeltaTable(str(table.folder)),
+        DeltaTable(str(table.folder.path)),
         pa.table({"batch": [7], "position": ["y"]}),
         mode="append",
         writer_properties=WriterProperties(default_column_properties=ColumnProperties(statistics_enabled="NONE")),

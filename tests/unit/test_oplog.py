@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.jobs.offsets.job import OffsetMove
-from pipelines.source.oplog import OplogWindow, _first
+from pipelines.source.oplog import OplogWindow, _first, _first_from_above
 
 
 @pytest.mark.parametrize("answer", [1, 2, 57, 99, 100])
@@ -18,6 +18,20 @@ def test_bisection_finds_the_smallest_number_that_holds(answer: int) -> None:
 
     assert _first(1, 100, holds) == answer
     assert len(asked) <= 7
+
+
+@pytest.mark.parametrize("low", [1, 50, 999_990, 1_000_000])
+@pytest.mark.parametrize("answer", [1, 2, 57, 999_000, 999_990, 999_999, 1_000_000])
+def test_a_search_from_above_finds_the_same_and_asks_little_near_the_end(answer: int, low: int) -> None:
+    asked: list[int] = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number >= answer
+
+    assert _first_from_above(low, 1_000_000, holds) == _first(low, 1_000_000, lambda number: number >= answer)
+    assert all(low <= number < 1_000_000 for number in asked)
+    assert len(asked) <= (8 if answer >= 999_990 else 42)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.errors import ConfigurationError, ContractError, RetriableError
 from pipelines.io.delta_schema import delta_schema
+from pipelines.io.local_folder import LocalFolder
 from pipelines.io.log_commit import put_commit
 from pipelines.io.parquet_file import write_data_file
 from pipelines.io.rewrite_commit import commit_rewrite
@@ -85,7 +86,7 @@ def append(
 ) -> str:
     """Commit *rows* as one data file that was written at the time *at*. Return its path."""
     file = write_data_file(
-        table,
+        LocalFolder(table),
         schema,
         [pa.RecordBatch.from_pylist(list(rows), schema=schema)],
         statistics_of=[column for column in SKIPPED_BY if column in schema.names],
@@ -101,7 +102,7 @@ def append(
         "dataChange": True,
         "stats": file.statistics,
     }
-    assert put_commit(table / "_delta_log", DeltaTable(str(table)).version() + 1, [{"add": add}])
+    assert put_commit(LocalFolder(table), DeltaTable(str(table)).version() + 1, [{"add": add}])
     return path
 
 
@@ -152,7 +153,7 @@ def remove(path: str) -> dict[str, Any]:
 def test_the_rows_are_the_same_and_each_collection_is_in_one_place(table: Path, seed: int) -> None:
     append_in_files(table, random_rows(seed, 600, collections=60), files=7)
     before, version = contents(table), DeltaTable(str(table)).version()
-    done = rewrite_closed_days(table, today=TODAY, sizes=SMALL)
+    done = rewrite_closed_days(LocalFolder(table), today=TODAY, sizes=SMALL)
     assert done == (7, len(active(table)))
     assert len(active(table)) > 2, "the sizes cut several files"
     assert contents(table) == before
@@ -166,7 +167,9 @@ def test_statistics_lead_a_reader_of_one_collection_to_few_files_and_row_groups(
     append_in_files(
         table, [row(number, f"c{number % 50:03}", envelope=bytes(100)) for number in range(2_000)], files=10
     )
-    rewrite_closed_days(table, today=TODAY, sizes=Sizes(run=50_000, row_group=20_000, shared=1, file=4_000))
+    rewrite_closed_days(
+        LocalFolder(table), today=TODAY, sizes=Sizes(run=50_000, row_group=20_000, shared=1, file=4_000)
+    )
     files, kinds = active(table), [{key[1] for key in group} for group in groups(table)]
     assert len(files) >= 10
     for name in (f"c{number:03}" for number in range(50)):
@@ -179,7 +182,7 @@ def test_small_collections_share_a_row_group_and_large_ones_do_not(table: Path) 
     rows = [row(number, "large", envelope=bytes(200)) for number in range(100)]
     small = [row(number, f"{side}{number}") for number in range(10) for side in ("a", "z")]
     append_in_files(table, rows + small, files=3)
-    rewrite_closed_days(table, today=TODAY, sizes=Sizes(run=10_000, row_group=15_000, shared=5_000))
+    rewrite_closed_days(LocalFolder(table), today=TODAY, sizes=Sizes(run=10_000, row_group=15_000, shared=5_000))
     kinds = [{key[1] for key in group} for group in groups(table)]
     assert kinds[0] == {f"a{number}" for number in range(10)}
     assert kinds[-1] == {f"z{number}" for number in range(10)}
@@ -195,7 +198,7 @@ def test_control_rows_come_first_and_keep_their_order(table: Path) -> None:
         row(4, "zeta", db="", position=None, op="signal"),
     ]
     append(table, [row(9, "alpha"), *control, row(8, "alpha")])
-    assert rewrite_closed_days(table, today=TODAY) == (1, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (1, 1)
     (file,) = active(table)
     assert pq.read_table(table / file["path"])["batch"].to_pylist() == [1, 2, 3, 4, 8, 9]
 
@@ -203,7 +206,7 @@ def test_control_rows_come_first_and_keep_their_order(table: Path) -> None:
 def test_a_commit_moves_files_and_changes_no_data(table: Path) -> None:
     paths = [append(table, [row(1, "a"), row(2, "b")]), append(table, [row(3, "a")], name="part a+b %20ü.parquet")]
     before = contents(table)
-    assert rewrite_closed_days(table, today=TODAY) == (2, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (2, 1)
     assert contents(table) == before
     info, *actions = committed(table, 3)
     assert info["commitInfo"]["operation"] == "OPTIMIZE"
@@ -220,20 +223,20 @@ def test_a_commit_moves_files_and_changes_no_data(table: Path) -> None:
 
 def test_a_day_is_rewritten_once(table: Path) -> None:
     append_in_files(table, random_rows(1, 50, collections=5), files=3)
-    assert rewrite_closed_days(table, today=TODAY) == (3, 1)
-    assert rewrite_closed_days(table, today=TODAY) == (0, 0)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (3, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (0, 0)
     late = append(table, [row(1, "a"), row(2, "b")])
-    assert rewrite_closed_days(table, today=TODAY) == (1, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (1, 1)
     assert {action["remove"]["path"] for action in committed(table, 6) if "remove" in action} == {late}
 
 
 def test_one_file_of_one_collection_is_sorted_already(table: Path) -> None:
     append(table, [row(1, "a"), row(2, "a")])
-    assert rewrite_closed_days(table, today=TODAY) == (0, 0)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (0, 0)
 
 
 def test_a_table_without_files_has_nothing_to_do(table: Path) -> None:
-    assert rewrite_closed_days(table, today=TODAY) == (0, 0)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (0, 0)
 
 
 def test_days_end_at_midnight_utc_and_have_one_commit_each(table: Path) -> None:
@@ -246,7 +249,7 @@ def test_days_end_at_midnight_utc_and_have_one_commit_each(table: Path) -> None:
         datetime(2024, 3, 10, 1, 0, tzinfo=UTC),
     ]
     paths = [append(table, [row(number, "b"), row(number, "a")], at) for number, at in enumerate(times)]
-    assert rewrite_closed_days(table, today=TODAY) == (4, 2)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (4, 2)
     removed = [
         {action["remove"]["path"] for action in committed(table, version) if "remove" in action} for version in (7, 8)
     ]
@@ -265,7 +268,7 @@ def test_an_older_file_lacks_columns_and_has_others_elsewhere(table: Path) -> No
         schema=narrow,
     )
     append(table, [row(3, "b", last_event="new")])
-    assert rewrite_closed_days(table, today=TODAY) == (3, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (3, 1)
     (file,) = active(table)
     found = pq.read_table(table / file["path"])
     assert found.schema.names == SCHEMA.names
@@ -281,7 +284,7 @@ def test_timestamps_that_spark_wrote_as_int96_keep_their_time(table: Path) -> No
     path = append(table, [row(1, "a", cluster_time=far[1]), row(2, "b", cluster_time=far[0])])
     written = pq.read_table(table / path)
     pq.write_table(written, table / path, use_deprecated_int96_timestamps=True, store_schema=False)
-    assert rewrite_closed_days(table, today=TODAY) == (1, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (1, 1)
     (file,) = active(table)
     assert pq.read_table(table / file["path"]).select(["cluster_time"]).equals(written.select(["cluster_time"]))
 
@@ -300,7 +303,7 @@ def test_appends_in_between_are_no_conflict(table: Path, monkeypatch: pytest.Mon
     append_in_files(table, random_rows(2, 50, collections=5), files=3)
     before = contents(table)
     interrupt(monkeypatch, lambda: [append(table, [row(900 + number, "new")]) for number in range(3)])
-    assert rewrite_closed_days(table, today=TODAY) == (3, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (3, 1)
     assert len(contents(table) - before) == 3
     assert not before - contents(table)
     assert DeltaTable(str(table)).version() == 7
@@ -317,8 +320,8 @@ def test_a_rival_commit_ends_the_rewrite_and_its_files(table: Path, monkeypatch:
         "protocol": {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
     }[kind]
     before = names(table)
-    interrupt(monkeypatch, lambda: put_commit(table / "_delta_log", 3, [rival]))
-    assert rewrite_closed_days(table, today=TODAY) is None
+    interrupt(monkeypatch, lambda: put_commit(LocalFolder(table), 3, [rival]))
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) is None
     assert names(table) == before
     assert DeltaTable(str(table)).version() == 3
 
@@ -327,8 +330,8 @@ def test_a_lost_day_does_not_hide_the_other_one(table: Path, monkeypatch: pytest
     path = append(table, [row(1, "a"), row(2, "b")], datetime(2024, 3, 8, tzinfo=UTC))
     append(table, [row(3, "a"), row(4, "b")])
     rivals = iter([True])
-    interrupt(monkeypatch, lambda: next(rivals, False) and put_commit(table / "_delta_log", 3, [remove(path)]))
-    assert rewrite_closed_days(table, today=TODAY) == (1, 1)
+    interrupt(monkeypatch, lambda: next(rivals, False) and put_commit(LocalFolder(table), 3, [remove(path)]))
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (1, 1)
 
 
 def test_commits_that_log_clean_up_removed_end_the_rewrite(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +345,7 @@ def test_commits_that_log_clean_up_removed_end_the_rewrite(table: Path, monkeypa
         (table / "_delta_log" / f"{2:020}.json").unlink()
 
     interrupt(monkeypatch, clean)
-    assert rewrite_closed_days(table, today=TODAY) is None
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) is None
     assert {name for name in names(table) - before if name.startswith("sorted-")} == set()
     assert not (table / "_delta_log" / f"{2:020}.json").exists(), "a hole in the log is not filled"
 
@@ -352,8 +355,9 @@ import os, sys
 from datetime import date
 from pathlib import Path
 import pipelines.io.sorted_rewrite as module
+from pipelines.io.local_folder import LocalFolder
 setattr(module, sys.argv[2], lambda *_, **__: os._exit(9))
-module.rewrite_closed_days(Path(sys.argv[1]), today=date(2024, 3, 10))
+module.rewrite_closed_days(LocalFolder(Path(sys.argv[1])), today=date(2024, 3, 10))
 """
 
 
@@ -366,7 +370,7 @@ def test_after_a_kill_the_table_is_unchanged_and_the_next_run_succeeds(table: Pa
     assert contents(table) == before
     assert all(name.startswith("sorted-") for name in names(table) - files), "VACUUM removes these"
     assert len(names(table) - files) == (at == "commit_rewrite")
-    assert rewrite_closed_days(table, today=TODAY) == (3, 1)
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY) == (3, 1)
     assert contents(table) == before
 
 
@@ -384,10 +388,10 @@ def test_a_full_disk_leaves_nothing(table: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            rewrite_closed_days(table, today=TODAY, sizes=SMALL)
+            rewrite_closed_days(LocalFolder(table), today=TODAY, sizes=SMALL)
     assert names(table) == files
     assert contents(table) == before
-    assert rewrite_closed_days(table, today=TODAY, sizes=SMALL) == (3, len(active(table)))
+    assert rewrite_closed_days(LocalFolder(table), today=TODAY, sizes=SMALL) == (3, len(active(table)))
 
 
 def test_a_disk_that_is_full_while_rows_are_spilled_leaves_nothing(
@@ -401,7 +405,7 @@ def test_a_disk_that_is_full_while_rows_are_spilled_leaves_nothing(
 
     monkeypatch.setattr(GatheredRows, "_write", full)
     with pytest.raises(OSError, match="No space left"):
-        rewrite_closed_days(table, today=TODAY)
+        rewrite_closed_days(LocalFolder(table), today=TODAY)
     assert names(table) == files
 
 
@@ -412,9 +416,9 @@ def test_files_of_a_commit_whose_folder_could_not_be_synced_stay(table: Path, mo
     def full(path: Path) -> None:
         raise OSError(errno.EIO, f"{path} is not synced")
 
-    monkeypatch.setattr("pipelines.io.log_commit.sync", full)
+    monkeypatch.setattr("pipelines.io.disk.sync", full)
     with pytest.raises(OSError, match="is not synced"):
-        rewrite_closed_days(table, today=TODAY)
+        rewrite_closed_days(LocalFolder(table), today=TODAY)
     assert DeltaTable(str(table)).version() == 4, "readers see the commit"
     assert contents(table) == before
 
@@ -424,26 +428,26 @@ def test_a_rewrite_that_loses_rows_is_not_committed(table: Path, monkeypatch: py
     files = names(table)
     monkeypatch.setattr(GatheredRows, "row_groups", lambda _: iter([]))
     with pytest.raises(ContractError, match="read 2 rows and wrote 0"):
-        rewrite_closed_days(table, today=TODAY)
+        rewrite_closed_days(LocalFolder(table), today=TODAY)
     assert names(table) == files
 
 
 def test_a_missing_table_and_a_table_of_newer_features_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RetriableError, match="cannot be opened"):
-        rewrite_closed_days(tmp_path / "none", today=TODAY)
+        rewrite_closed_days(LocalFolder(tmp_path / "none"), today=TODAY)
     DeltaTable.create(
         str(tmp_path / "newer"), delta_schema(BRONZE_DDL), configuration={"delta.enableDeletionVectors": "true"}
     )
     DeltaTable.create(str(tmp_path / "days"), delta_schema(BRONZE_DDL), partition_by=["batch"])
     for name in ("newer", "days"):
         with pytest.raises(ConfigurationError, match="no plain Delta table"):
-            rewrite_closed_days(tmp_path / name, today=TODAY)
+            rewrite_closed_days(LocalFolder(tmp_path / name), today=TODAY)
 
 
 def test_row_groups_are_bounded_whatever_the_order_and_size_of_rows(tmp_path: Path) -> None:
     sizes = Sizes(run=300_000, row_group=100_000, shared=20_000)
     rows = [row(number, f"c{number % 7}", envelope=bytes(number % 9_000)) for number in range(3_000)]
-    with GatheredRows(tmp_path, SCHEMA, sizes) as gathered:
+    with GatheredRows(str(tmp_path), SCHEMA, sizes) as gathered:
         for begin in range(0, len(rows), 100):
             gathered.add(pa.RecordBatch.from_pylist(rows[begin : begin + 100], schema=SCHEMA))
         found = list(gathered.row_groups())

@@ -9,8 +9,8 @@ from typing import Final
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.file_maintenance import (
+    DeltaRsFiles,
     FileRetention,
-    FolderFiles,
     SparkFiles,
     TableFiles,
     committed_at,
@@ -97,7 +97,7 @@ def _maintain(
 def _files_of(ctx: JobContext, table: TableName, *, is_bronze: bool) -> TableFiles:
     """Return the files of a table. Where delta-rs writes bronze, every commit to bronze goes through it."""
     store = ctx.for_capture().tables if is_bronze else ctx.tables
-    return FolderFiles(store, table) if isinstance(store, DeltaRsTables) else SparkFiles(ctx.tables, table)
+    return DeltaRsFiles(store, table) if isinstance(store, DeltaRsTables) else SparkFiles(ctx.tables, table)
 
 
 def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention) -> PurgeResult:

@@ -1,4 +1,4 @@
-"""Commits that are put in place by a hard link: each is there whole, and none replaces another."""
+"""Files that are put in place by a hard link: each is there whole, and none replaces another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.log_commit import put_commit
+from pipelines.io.disk import create_file
+from pipelines.io.local_folder import LocalFolder
+from pipelines.io.log_commit import commit_info, put_commit
+
+
+def put(log: Path, version: int, actions: list[dict[str, Any]]) -> bool:
+    return create_file(log / f"{version:020}.json", json.dumps(actions[0]).encode())
 
 
 def committed(log: Path, version: int) -> list[dict[str, Any]]:
@@ -27,15 +33,17 @@ def refuse(error: int) -> Any:
 
 
 def test_a_commit_has_one_action_a_line(tmp_path: Path) -> None:
-    actions = [{"commitInfo": {"operation": "WRITE"}}, {"add": {"path": "a\u2028b ü\n"}}]
-    assert put_commit(tmp_path, 7, actions)
-    assert committed(tmp_path, 7) == actions
-    assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000007.json"]
+    actions = [commit_info("WRITE", {}), {"add": {"path": "a\u2028b ü\n"}}]
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    assert put_commit(LocalFolder(tmp_path), 7, actions)
+    assert committed(log, 7) == actions
+    assert [path.name for path in log.iterdir()] == ["00000000000000000007.json"]
 
 
 def test_an_existing_version_is_not_replaced(tmp_path: Path) -> None:
-    assert put_commit(tmp_path, 1, [{"txn": {"appId": "first"}}])
-    assert not put_commit(tmp_path, 1, [{"txn": {"appId": "second"}}])
+    assert put(tmp_path, 1, [{"txn": {"appId": "first"}}])
+    assert not put(tmp_path, 1, [{"txn": {"appId": "second"}}])
     assert committed(tmp_path, 1) == [{"txn": {"appId": "first"}}]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -50,14 +58,14 @@ def test_a_version_that_appears_between_look_and_link_is_not_replaced(
         link(source, target)
 
     monkeypatch.setattr("os.link", rival_first)
-    assert not put_commit(tmp_path, 1, [{"txn": {"appId": "mine"}}])
+    assert not put(tmp_path, 1, [{"txn": {"appId": "mine"}}])
     assert committed(tmp_path, 1) == [{"txn": {"appId": "rival"}}]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_each_version_has_one_winner_among_writers(tmp_path: Path) -> None:
     def write(writer: int) -> list[int]:
-        return [version for version in range(50) if put_commit(tmp_path, version, [{"txn": {"appId": str(writer)}}])]
+        return [version for version in range(50) if put(tmp_path, version, [{"txn": {"appId": str(writer)}}])]
 
     with ThreadPoolExecutor(4) as pool:
         won = list(pool.map(write, range(4)))
@@ -70,7 +78,7 @@ def test_each_version_has_one_winner_among_writers(tmp_path: Path) -> None:
 def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     monkeypatch.setattr("os.link", refuse(error))
     with pytest.raises(ConfigurationError, match="has no hard links") as raised:
-        put_commit(tmp_path, 1, [{}])
+        put(tmp_path, 1, [{}])
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +88,7 @@ def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: 
 def test_a_full_disk_leaves_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     monkeypatch.setattr(call, refuse(errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
-        put_commit(tmp_path, 1, [{}])
+        put(tmp_path, 1, [{}])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,5 +106,5 @@ def test_content_is_synced_before_its_name_and_the_folder_last(tmp_path: Path, m
 
     monkeypatch.setattr("os.fsync", traced_sync)
     monkeypatch.setattr("os.link", traced_link)
-    assert put_commit(tmp_path, 1, [{}])
+    assert put(tmp_path, 1, [{}])
     assert steps == ["sync .tmp", "link", "sync folder"]

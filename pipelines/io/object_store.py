@@ -1,0 +1,170 @@
+"""S3 and its like by URI (``s3://``, ``s3a://``), without Spark.
+
+Credentials come from the environment, or from the role of the machine. delta-rs and obstore read the same variables.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, cast
+
+from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
+from pipelines.plain_text import store_code
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
+
+_SCHEMES: Final = ("s3://", "s3a://")
+_REFUSED: Final = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
+_MOST_SECONDS: Final = 300
+"""Time for which a store that does not answer is asked again."""
+_PAUSE_SECONDS: Final = 5
+_RETRIES: Final = 1_000
+_QUICK: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+_PATIENT: Final[RetryConfig] = {
+    "max_retries": _RETRIES,
+    "retry_timeout": timedelta(seconds=_MOST_SECONDS),
+    "backoff": {
+        "init_backoff": timedelta(seconds=0.1),
+        "max_backoff": timedelta(seconds=_PAUSE_SECONDS),
+        "base": 2,
+    },
+}
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Where S3 is, if it is not AWS's.
+
+    Args:
+        endpoint: URL of the server. None: AWS.
+        region: None: ``AWS_REGION``.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+
+    def for_delta_rs(self) -> dict[str, str]:
+        """Return the options of delta-rs."""
+        patience = {
+            "max_retries": str(_RETRIES),
+            "retry_timeout": f"{_MOST_SECONDS}s",
+            "backoff_config.max_backoff": f"{_PAUSE_SECONDS}s",
+        }
+        return patience | self.of_server | {"allow_http": str(self.is_unencrypted).lower()}
+
+    @property
+    def is_unencrypted(self) -> bool:
+        return (self.endpoint or "").startswith("http:")
+
+    @property
+    def of_server(self) -> dict[str, str]:
+        """Options that name the server, as both libraries call them."""
+        given = {"endpoint": self.endpoint, "region": self.region}
+        return {name: value for name, value in given.items() if value}
+
+
+def is_known_store(uri: str) -> bool:
+    """Return True if `opened_store` can open *uri*."""
+    return uri.startswith(_SCHEMES)
+
+
+@lru_cache(maxsize=64)
+def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> ObjectStore:
+    """Return the store whose names are below *uri*. Nothing is asked of it.
+
+    Args:
+        quick: True: a store that does not answer is an error after some seconds. False: after five minutes.
+    """
+    from obstore.store import from_url  # only lakes in a store pay for its import
+
+    config, client = (
+        cast("S3Config", options.of_server),
+        cast("ClientConfig", {"allow_http": options.is_unencrypted}),
+    )
+    return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
+
+
+@contextmanager
+def store_failures() -> Iterator[None]:
+    """Raise what a store refuses as an OSError of one line. A missing object is a FileNotFoundError."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except BaseError as error:
+        raise OSError(_in_short(error)) from error
+
+
+def _in_short(error: Exception) -> str:
+    """Return the store's own error code. Without one, return the first line of the error."""
+    return store_code(error) or str(error).partition("\n")[0].partition("<?xml")[0].rstrip(": ")
+
+
+def require_bucket(root: str, options: StoreOptions) -> None:
+    """I/O: lists what is below *root*, up to one page.
+
+    Raises:
+        ConfigurationError: There is no such bucket, or the credentials are refused.
+        RetriableError: The store does not answer.
+    """
+    import obstore
+
+    try:
+        next(iter(obstore.list(opened_store(root, options, quick=True), chunk_size=1)), None)
+    except Exception as error:  # why: `_refusal` tells the library's errors apart
+        raise _refusal(root, error) from error
+
+
+def require_conditional_create(root: str, options: StoreOptions) -> None:
+    """I/O: creates an object below *root* twice, which the store must refuse the second time, and removes it.
+
+    Without that, two writers of one table would replace each other's commits.
+
+    Raises:
+        ConfigurationError: As `require_bucket`, or the store has no conditional create.
+        RetriableError: The store does not answer.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError
+
+    store, name = opened_store(root, options, quick=True), f"_strandline_probe/{uuid.uuid4()}"
+    try:
+        obstore.put(store, name, b"first", mode="create")
+    except Exception as error:  # why: as above
+        raise _refusal(root, error) from error
+    reason = "the second of two conditional creates replaced the first"
+    try:
+        obstore.put(store, name, b"second", mode="create")
+    except AlreadyExistsError:
+        return
+    except Exception as error:  # noqa: BLE001  # why: whatever it says, it is no refusal of a second create
+        reason = _in_short(error)
+    finally:
+        obstore.delete(store, name)
+    raise ConfigurationError(
+        f"{root} is in a store in which two writers can replace each other's commits ({reason})",
+        next_step="use a store with conditional writes (S3: If-None-Match), or set lake.catalog",
+    )
+
+
+def _refusal(root: str, error: Exception) -> StrandlineError:
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    if store_code(error) == "NoSuchBucket" or isinstance(error, FileNotFoundError):
+        return ConfigurationError(f"there is no bucket for {root}", next_step="create it, or correct lake.root")
+    if store_code(error) in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return ConfigurationError(
+            f"{root} may not be read or written ({_in_short(error)})",
+            next_step="set the credentials in the environment (S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY),"
+            " or correct the rights of the role",
+        )
+    return RetriableError(
+        f"the store of {root} does not answer ({_in_short(error)})",
+        next_step="check lake.root and lake.s3_endpoint, and that the store can be reached; then repeat the command",
+    )

@@ -1,0 +1,117 @@
+"""Files of one table in an object store."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pipelines.io.object_store import StoreOptions, opened_store, store_failures
+from pipelines.io.table_folder import LOG
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
+
+
+@dataclass(frozen=True)
+class StoreFolder:
+    """A table in an object store. A file is there whole, or not at all. Every writer creates commits conditionally.
+
+    Args:
+        uri: URI of the table.
+    """
+
+    uri: str
+    options: StoreOptions
+    keeps_commits: bool = True
+    scratch: str | None = None
+
+    @property
+    def _store(self) -> ObjectStore:
+        return opened_store(self.uri, self.options)
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.uri, version, storage_options=self.options.for_delta_rs())
+
+    def is_table(self) -> bool:
+        return DeltaTable.is_deltatable(self.uri, self.options.for_delta_rs())
+
+    def read(self, name: str) -> bytes | None:
+        import obstore
+
+        try:
+            with store_failures():
+                return bytes(obstore.get(self._store, name).bytes())
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with store_failures():
+            try:
+                obstore.put(self._store, name, content, mode="create")
+            except AlreadyExistsError:
+                # The library repeats a request without an answer: then the object may be the one of the first request.
+                return self.read(name) == content
+        return True
+
+    def newest(self, version: int) -> int:
+        import obstore
+
+        found = -1
+        with store_failures():
+            for page in obstore.list(self._store, LOG, offset=f"{LOG}/{version:020}"):
+                for file in page:
+                    number = _COMMIT.fullmatch(file["path"])
+                    if number is not None and int(number[1]) != max(found + 1, version):
+                        return found
+                    found = found if number is None else int(number[1])
+        return found
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        import obstore
+
+        with tempfile.TemporaryFile() as file:
+            yield cast("BinaryIO", file)
+            file.seek(0)
+            with store_failures():
+                obstore.put(self._store, name, file)
+
+    def source(self, name: str) -> Any:
+        import obstore
+
+        with store_failures():
+            return pa.BufferReader(pa.py_buffer(obstore.get(self._store, name).bytes()))
+
+    def remove(self, name: str) -> None:
+        import obstore
+
+        with store_failures():
+            obstore.delete(self._store, name)
+
+    def sync(self, *names: str) -> None:
+        """Do nothing: a store answers only when it holds what it was given."""
+
+    def repair_log(self) -> None:
+        """Do nothing: no object is half written."""
+
+
+def tables_in_store(layer: str, options: StoreOptions) -> list[str]:
+    """I/O: names of the Delta tables below the URI *layer*. Every table is asked for its log."""
+    import obstore
+
+    with store_failures():
+        store = opened_store(layer, options)
+        prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
+        return [name for name in prefixes if next(iter(obstore.list(store, f"{name}/{LOG}", chunk_size=1)), None)]

@@ -1,0 +1,73 @@
+"""Port to the files of one table, in a folder of this machine or in an object store. No Spark.
+
+`LocalFolder` and `StoreFolder` implement it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, Final, Protocol
+
+from deltalake import DeltaTable
+
+LOG: Final = "_delta_log"
+
+
+def commit_name(version: int) -> str:
+    """Return the name of a commit's file."""
+    return f"{LOG}/{version:020}.json"
+
+
+class TableFolder(Protocol):
+    """Files of one table. Names are paths below the table. Every method is I/O.
+
+    A failure of the disk or the store is an OSError.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Path or URI of the table, as delta-rs opens it."""
+
+    @property
+    def keeps_commits(self) -> bool:
+        """True if no writer replaces a commit that is there. False: Spark may, between its look and its rename."""
+
+    @property
+    def scratch(self) -> str | None:
+        """Folder for temporary files. None: the machine's."""
+
+    def table(self, version: int | None = None) -> DeltaTable:
+        """Open a *version* of the table. None: the newest one. Raises DeltaError or OSError."""
+
+    def is_table(self) -> bool:
+        """Return True if there is a Delta table."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file. None: there is no such file."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file, unless it exists. On disk on return. False: it exists, with another content.
+
+        Effects on failure: an error may leave the file, whole.
+
+        Raises:
+            ConfigurationError: The file system has no hard links. Nothing was changed.
+        """
+
+    def newest(self, version: int) -> int:
+        """Return the last of the commits that follow each other from *version* on. -1: *version* has no file."""
+
+    def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Return a context that writes a new file. It is on disk at the end. After an error there is no file."""
+
+    def source(self, name: str) -> Any:
+        """Return what pyarrow opens to read a file. Raises FileNotFoundError."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file. No error if it is missing."""
+
+    def sync(self, *names: str) -> None:
+        """Bring files and their names to the disk. No error if one is missing. The name "" is the table itself."""
+
+    def repair_log(self) -> None:
+        """Repair the log after a power cut."""

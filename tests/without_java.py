@@ -1,0 +1,48 @@
+"""Run the command in a process that finds no Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
+
+COMMAND = Path(sys.executable).with_name("strandline")
+
+
+def strandline(
+    folder: Path, *arguments: str, preexec_fn: Callable[[], None] | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in *folder*, with no Java on the PATH."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "STRANDLINE", "SPARK"))}
+    env = kept | {"PATH": str(folder), "STRANDLINE_SOURCE__NAME": "test"} | more
+    return subprocess.run(
+        [str(COMMAND), *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=preexec_fn,
+    )
+
+
+def source_of(uri: str, database: Database[dict[str, Any]]) -> dict[str, str]:
+    """Settings that name the source, as environment variables."""
+    return {
+        "STRANDLINE_SOURCE__URI": uri,
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database.name,
+    }
+
+
+def output_of(folder: Path, *arguments: str, **source: str) -> str:
+    """Run a command that must succeed. Return what it printed."""
+    done = strandline(folder, *arguments, **source)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    return done.stdout
