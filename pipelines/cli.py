@@ -31,7 +31,7 @@ from pipelines.commands.status import status
 from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right
+from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
 from pipelines.plain_text import stack_trace
 from pipelines.settings.configuration import DEFAULT_CONF
 
@@ -93,9 +93,9 @@ def options(
     context.obj = (target, conf)
 
 
-def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
+def _without_spark(error: Exception) -> StrandlineError | None:
     """Return the refusal for a package that a cluster provides and the wheel does not require. None: a defect."""
-    package = (error.name or "").partition(".")[0]
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if package not in _BROUGHT_BY_A_CLUSTER:
         return None
     return ConfigurationError(
@@ -106,9 +106,7 @@ def _without_spark(error: ModuleNotFoundError) -> StrandlineError | None:
 
 def _refusal(error: Exception) -> StrandlineError | None:
     """Return *error* as a refusal. None: a defect."""
-    if isinstance(error, StrandlineError):
-        return error
-    return _without_spark(error) if isinstance(error, ModuleNotFoundError) else missing_right(error)
+    return strandline_error(error) or _without_spark(error) or missing_right(error)
 
 
 def _as_typed(advice: str) -> str:

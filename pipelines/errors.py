@@ -15,9 +15,15 @@ document.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
-from pipelines.plain_text import printable, without_values
+from pipelines.plain_text import printable, raised_by_worker, without_values
+
+_ASK_WORKERS: Final = "strandline doctor --workers"
+_NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+_VERSIONS: Final = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?(\d+\.\d+).*?(\d+\.\d+)")
 
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 RIGHTS: Final = "docs/catalogs.md lists the rights that Strandline needs"
@@ -108,4 +114,46 @@ def one_line(error: Exception) -> str:
 
     Spark adds the plan, the query and a stack trace below its first line, and they quote values of documents.
     """
-    return str(error) if isinstance(error, StrandlineError) else without_values(error)
+    return str(told) if (told := strandline_error(error)) is not None else without_values(error)
+
+
+def strandline_error(error: BaseException) -> StrandlineError | None:
+    """Return the error of Strandline behind *error*. None: there is none.
+
+    It is *error* itself, or what a Spark job failed with: an error of Strandline that was raised on a worker, or a
+    worker's Python that lacks a package, has another version, or is not there.
+    """
+    if isinstance(error, StrandlineError):
+        return error
+    if (raised := raised_by_worker(error)) is None:
+        return None
+    name, said = raised
+    if (problem := _problem_of_python(name, said)) is not None:
+        return ConfigurationError(
+            f"a Spark worker {problem}",
+            next_step=f"correct the Python of the workers (PYSPARK_PYTHON names it), then {_ASK_WORKERS}",
+        )
+    for kind in _kinds(StrandlineError):
+        if name == f"{kind.__module__}.{kind.__name__}":
+            message, _, next_step = said.partition(" → ")
+            return kind(f"on a Spark worker: {message}", next_step=next_step or _ASK_WORKERS)
+    return None
+
+
+def _problem_of_python(name: str, said: str) -> str | None:
+    if name == ModuleNotFoundError.__name__ and (module := _NO_MODULE.match(said)) is not None:
+        package = module[1].partition(".")[0]
+        return "lacks this package (strandline)" if package == "pipelines" else f"lacks the Python package {package}"
+    if said.startswith("[PACKAGE_NOT_INSTALLED] "):
+        return f"lacks a Python package: {said.partition('] ')[2]}"
+    if name == FileNotFoundError.__name__ and not said.startswith("["):
+        return f"has no program {said}"
+    if (versions := _VERSIONS.search(said)) is not None:
+        return f"has Python {versions[1]}, and this process has {versions[2]}"
+    return None
+
+
+def _kinds(kind: type[StrandlineError]) -> Iterator[type[StrandlineError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)

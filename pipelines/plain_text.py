@@ -33,6 +33,9 @@ _CONDITION: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\]")
 _QUOTED: Final = re.compile(r"(?<!\w)'.*'(?!\w)|\".*\"")
 _JVM_FRAME: Final = re.compile(r"^\s+at ([\w.$<>/]+\([\w.: ]+\))$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*): (.+)$", re.MULTILINE)
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)"')
 _NESTED: Final = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
 """Before each cause in an error of delta-rs."""
 _STORE_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
@@ -125,6 +128,20 @@ def stack_trace(error: BaseException) -> str:
     return "\n".join(blocks)
 
 
+def raised_by_worker(error: BaseException) -> tuple[str, str] | None:
+    """Return class and message of the Python error that ended a task of Spark. None: there is no such error.
+
+    The message may contain values of documents. If a worker could not start Python, the class is ``FileNotFoundError``
+    and the message is the name of the program.
+    """
+    for text in map(str, _innermost_first(error)):
+        if (raised := _RAISED.search(text.rpartition(_TRACEBACK)[2])) is not None and _TRACEBACK in text:
+            return raised[1], raised[2]
+        if (program := _NO_PROGRAM.search(text)) is not None:
+            return FileNotFoundError.__name__, program[1]
+    return None
+
+
 def _innermost_first(error: BaseException) -> list[Any]:
     """Return the innermost JVM cause first, *error* last; only *error* if it has no JVM exception."""
     found: list[Any] = [error]
@@ -141,7 +158,7 @@ def _by_condition(error: Any) -> str | None:
     if not condition:
         return None
     text = _asked(error, "getMessage") or str(error)
-    if "Traceback (most recent call last)" in text:
+    if _TRACEBACK in text:
         names = _PYTHON_ERROR.findall(text)
         return f"[{condition}] {names[-1] if names else 'an error'} in a Python worker"
     parameters = _asked(error, "getMessageParameters")

@@ -58,8 +58,7 @@ def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
         ",".join(map(str, cached_jars())),
     ]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    # The workers are the server's, and import this package there.
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as said:
         guard = subprocess.Popen(
             [sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env

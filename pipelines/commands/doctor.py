@@ -16,14 +16,26 @@ def doctor(
         bool,
         typer.Option("--no-spark", help="Do not start Spark. For a lake in a local folder or in an object store."),
     ] = False,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
+    ] = False,
 ) -> None:
     """Check source, position, lake and configuration. Nothing is written."""
     from pipelines.jobs.lake_context import open_without_spark
     from pipelines.jobs.operations.doctor import diagnose
 
     if not no_spark:
-        print_record(diagnose(open_briefly(context)))
+        ctx = open_briefly(context)
+        print_record(diagnose(ctx))
+        if workers:
+            from pipelines.jobs.operations.workers import diagnose_workers, require_sound
+
+            found = diagnose_workers(ctx)
+            print_record({f"worker {number}": worker for number, worker in enumerate(found, 1)})
+            require_sound(found)
         return
+    if workers:
+        raise ConfigurationError("--workers asks the workers of Spark, and --no-spark starts none")
     folder = open_without_spark(lake_settings(context))
     if folder is None:
         raise ConfigurationError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from pyspark.errors import UnsupportedOperationException
@@ -13,12 +14,13 @@ from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
 from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables
+from pipelines.io.disk import files_since
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import rewrite_closed_days
-from pipelines.io.table_folder import TableFolder
+from pipelines.io.table_folder import LOG, TableFolder
 from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName
+from pipelines.model.tables import Lake, TableName
 from pipelines.model.timestamps import utc
 
 _OF_THE_CATALOG = "DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION"
@@ -142,3 +144,9 @@ def committed_at(tables: Tables, table: TableName, versions: Collection[int]) ->
         f"DESCRIBE HISTORY {tables.lake.sql(table)} LIMIT {tables.version(table) - min(versions) + 1}"
     )
     return {row["version"]: utc(row["timestamp"]) for row in commits.where(F.col("version").isin(*versions)).collect()}
+
+
+def log_files_of_a_day(lake: Lake, table: TableName) -> int:
+    """I/O: number of log files that *table* got in the last 24 hours. 0: this process does not see the log."""
+    is_seen = lake.by_path and not lake.in_object_store
+    return files_since(Path(lake.path(table), LOG), 24 * 3600) if is_seen else 0

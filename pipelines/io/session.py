@@ -26,6 +26,7 @@ from pipelines.io.session_settings import (
     set_one_by_one,
     without_deprecation_warnings,
 )
+from pipelines.io.worker_code import ship_code
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
@@ -134,7 +135,7 @@ def keep_values_out_of_the_log() -> None:
 def build_session(
     app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = ""
 ) -> SparkSession:
-    """Return a Spark session with Delta.
+    """Return a Spark session with Delta. The executors of a cluster get this package (`ship_code`).
 
     I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy; later calls
     need no network. Without *master*, takes the session of the platform: a Databricks job or notebook, spark-submit, or
@@ -171,6 +172,10 @@ def build_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master is None or is_local(master):  # on another machine Python is elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
+    elif python := (conf or {}).get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = (
+            python  # spark-submit would read the setting, and pyspark reads only the variable
+        )
     settings = session_conf(
         master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
     )
@@ -178,6 +183,7 @@ def build_session(
     if is_remote():
         know_remote_conflicts()
     check_session(session.conf)
+    ship_code(session)
     return session
 
 

@@ -215,7 +215,7 @@ def check_session(conf: RuntimeConfig) -> None:
     for key in UNSET.keys() & conf.getAll.keys():
         _try_to_unset(conf, key)
     found = conf.getAll
-    not_shown = {key: value for key in PINNED.keys() - found.keys() if (value := _value(conf, key)) is not None}
+    not_shown = {key: value for key in PINNED.keys() - found.keys() if (value := setting(conf, key)) is not None}
     if (problem := _problem({**found, **not_shown})) is not None:
         raise ConfigurationError(
             f"this Spark does not let a setting be changed: {problem}",
@@ -230,7 +230,7 @@ def _try_to_unset(conf: RuntimeConfig, key: str) -> None:
         return  # whether it matters is asked afterwards
 
 
-def _value(conf: RuntimeConfig, key: str) -> str | None:
+def setting(conf: RuntimeConfig, key: str) -> str | None:
     """Return the session's value of a setting. None: the session does not have or show it."""
     try:
         return conf.get(key, None)

@@ -22,7 +22,6 @@ from pipelines.io.catalog import Catalog
 from pipelines.io.commits import Commit, LogFolder, Metadata, names_in_folder
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
-from pipelines.io.disk import files_since
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
@@ -172,10 +171,6 @@ class Tables(SparkRows):
         newest = -1 if log is None else log.newest()
         return self.history(table)[0].version if newest < 0 else newest
 
-    def log_files_of_a_day(self, table: TableName) -> int:
-        """I/O: number of log files that *table* got in the last 24 hours. 0: this process does not see the log."""
-        return 0 if self._log(table) is None else files_since(Path(self.lake.path(table), LOG), 24 * 3600)
-
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
         if not self.lake.by_path or self.lake.in_object_store:
@@ -296,7 +291,8 @@ class Tables(SparkRows):
         """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
             found = self.catalog.tables(layer)
+        elif self.lake.in_object_store:
+            found = names_under(self.spark, self.lake.folder(layer))
         else:
-            folder = self.lake.folder(layer)
-            found = names_under(self.spark, folder) if self.lake.in_object_store else names_in_folder(Path(folder))
+            found = names_in_folder(Path(self.lake.folder(layer)))
         return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal

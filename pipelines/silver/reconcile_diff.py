@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.model.bson.id_order import RangeFinder, id_document
 from pipelines.model.range_digest import RangeDigest, digest
 
-SUMS_DDL: Final = "number INT, documents BIGINT, total STRING"
+_SUMS_DDL: Final = "number INT, documents BIGINT, total STRING"
 DOCUMENTS_DDL: Final = "key STRING, position STRING, moved BOOLEAN, identifier BINARY, digest BINARY"
 _DOCUMENTS = pa.schema(
     [
@@ -42,11 +42,14 @@ def silver_sums(rows: DataFrame, bounds: Sequence[bytes], through: Sequence[str]
         through: Position at which each range was read from the source. Rows that changed later are left out.
 
     Returns:
-        Rows of `SUMS_DDL`: one row for each range of each partition, to be added up. Rows that wait for their document
-        are counted under the range number `WAITING_RANGE`.
+        One row for each range: ``number``, ``documents``, and ``parts`` for `RangeDigest.from_parts`. Rows that wait
+        for their document are counted under the range number `WAITING_RANGE`.
     """
-    living = rows.where(~F.col("_deleted"))
-    return living.select("_position", "_document").mapInArrow(_summing(tuple(bounds), tuple(through)), SUMS_DDL)
+    living = rows.where(~F.col("_deleted")).select("_position", "_document")
+    of_partitions = living.mapInArrow(_summing(tuple(bounds), tuple(through)), _SUMS_DDL)
+    # Added on the executors: a large table has as many partitions as ranges, and each partition may hold all ranges.
+    parts = [F.sum(F.conv(F.substring("total", 1 + at, 8), 16, 10).cast("BIGINT")) for at in range(0, 32, 8)]
+    return of_partitions.groupBy("number").agg(F.sum("documents").alias("documents"), F.array(*parts).alias("parts"))
 
 
 def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
@@ -61,13 +64,13 @@ def _summing(bounds: tuple[bytes, ...], through: tuple[str, ...]) -> Batches:
                     documents.setdefault(number, []).append(document or b"")
             for number, found in documents.items():
                 sums[number] = sums.get(number, RangeDigest()) + RangeDigest.of(found)
-        yield sums_batch(sums)
+        yield _sums_batch(sums)
 
     return run
 
 
-def sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
-    """Return *sums* (range number → digest) as rows of `SUMS_DDL`."""
+def _sums_batch(sums: dict[int, RangeDigest]) -> pa.RecordBatch:
+    """Return *sums* (range number → digest) as rows of `_SUMS_DDL`."""
     schema = pa.schema([("number", pa.int32()), ("documents", pa.int64()), ("total", pa.string())])
     rows = [{"number": number, "documents": found.documents, "total": found.to_hex()} for number, found in sums.items()]
     return pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pymongo
 from bson import json_util
@@ -27,6 +28,7 @@ from pipelines.source.stages import SYSTEM_DATABASES, Selection
 AnyClient = MongoClient[Any]
 
 _CLOSE_SECONDS = 1.0
+_TLS_FILES = ("tlscafile", "tlscertificatekeyfile", "tlscrlfile")
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ def hosts_of(uri: str) -> str:
     """Return the hosts of a valid URI, without its credentials."""
     authority = re.split("[/?]", uri.partition("://")[2])[0]
     return authority.rpartition("@")[2]
+
+
+def tls_files(uri: str) -> list[str]:
+    """Return the paths of certificate files in *uri*. Every machine that opens a client needs these files."""
+    options = parse_qsl(uri.partition("?")[2].replace(";", "&"))
+    return [value for name, value in options if name.lower() in _TLS_FILES]
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.operations.doctor import diagnose
+from pipelines.jobs.operations.workers import diagnose_workers, require_sound
+from pipelines.source.worker_probe import probe
 
 Db = Database[dict[str, Any]]
 
@@ -58,3 +60,21 @@ def test_it_reads_the_files_of_gold_and_quality(
         diagnose(own)
     with pytest.raises(ConfigurationError, match=r"there is no folder nowhere.*quality\.suites_dir"):
         diagnose(with_files(ctx, "quality", suites_dir="nowhere"))
+
+
+def test_it_asks_the_workers(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
+    (worker,) = diagnose_workers(pipeline(spark, mongo_uri, database.name, tmp_path))
+    assert worker.problems == []
+    require_sound([worker])
+    for part in ("strandline 0.1.0, Python 3.1", "pyarrow", "pymongo 4.", "bsonjs", "MongoDB answers", "clock "):
+        assert part in str(worker)
+    found = probe("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100", ["/nowhere/ca.pem"])
+    assert found["problems"] == [
+        "/nowhere/ca.pem is not there",
+        "MongoDB cannot be reached (ServerSelectionTimeoutError)",
+    ]
+    poor = replace(worker, problems=found["problems"])
+    with pytest.raises(ConfigurationError, match=r"1 of 2 workers cannot read the source: .*ca\.pem is not there"):
+        require_sound([worker, poor])
+    with pytest.raises(ConfigurationError, match="no worker has answered"):
+        require_sound([])

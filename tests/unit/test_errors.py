@@ -17,7 +17,9 @@ from pipelines.errors import (
     StrandlineError,
     TerminalError,
     missing_right,
+    strandline_error,
 )
+from pipelines.source.errors import NoAnswer
 
 _CODES = {
     StrandlineError: 1,
@@ -87,3 +89,63 @@ def test_the_command_prints_one_line_and_ends_with_the_code(
     printed = capsys.readouterr().err.splitlines()
     assert len(printed) == 1
     assert printed[0].startswith("strandline: ")
+
+
+_BEFORE = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3602, in main
+    process()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ModuleNotFoundError: No module named 'pipelines'", "a Spark worker lacks this package (strandline)"),
+        ("ModuleNotFoundError: No module named 'bson.raw_bson'", "a Spark worker lacks the Python package bson"),
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has"
+            " different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.",
+            "a Spark worker has Python 3.12, and this process has 3.11",
+        ),
+        (
+            "pyspark.errors.exceptions.base.PySparkImportError: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be"
+            " installed; however, it was not found.",
+            "a Spark worker lacks a Python package: PyArrow >= 18.0.0 must be installed",
+        ),
+    ],
+)
+def test_a_worker_whose_python_lacks_something_is_named(text: str, told: str) -> None:
+    error = strandline_error(RuntimeError(f"{_BEFORE}{text}\n SQLSTATE: 38000"))
+    assert isinstance(error, ConfigurationError)
+    assert error.message.startswith(told)
+    assert "strandline doctor --workers" in error.next_step
+
+
+def test_a_worker_without_python_is_named() -> None:
+    text = 'java.io.IOException: Cannot run program "/opt/python": error=2, No such file or directory'
+    assert str(strandline_error(RuntimeError(text))).startswith("a Spark worker has no program /opt/python")
+
+
+@pytest.mark.parametrize("kind", [ConfigurationError, RetriableError, NoAnswer])
+def test_an_error_that_a_worker_raises_stays_that_error(kind: type[StrandlineError]) -> None:
+    raised = kind("no TLS connection can be made (ca.pem)", next_step="check tlsCAFile")
+    text = f"{_BEFORE}{kind.__module__}.{kind.__name__}: {raised}\n\tat org.apache.spark.Task.run(Task.scala)"
+    error = strandline_error(RuntimeError(text))
+    assert type(error) is kind
+    assert (error.message, error.next_step) == (
+        "on a Spark worker: no TLS connection can be made (ca.pem)",
+        "check tlsCAFile",
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("ModuleNotFoundError: No module named 'pipelines'"),
+        RuntimeError(f"{_BEFORE}ValueError: secret\npipelines.errors.ConfigurationError: forged"),
+        RuntimeError(f"{_BEFORE}pipelines.errors.Nothing: forged"),
+    ],
+)
+def test_any_other_error_is_none_of_ours(error: Exception) -> None:
+    assert strandline_error(error) is None

@@ -92,6 +92,9 @@ def test_a_digest_is_independent_of_order_and_batches_and_shows_every_change() -
     whole = RangeDigest.of(documents)
     assert RangeDigest.of(reversed(documents[:50])) + RangeDigest.of(documents[50:]) == whole
     assert RangeDigest.from_hex(whole.documents, whole.to_hex()) == whole
+    hexes = [RangeDigest.of([document]).to_hex() for document in documents]
+    parts = [sum(int(text[at : at + 8], 16) for text in hexes) for at in range(0, 32, 8)]
+    assert RangeDigest.from_parts(len(documents), parts) == whole
     assert RangeDigest.of([*documents[:99], document(99, v=100)]) != whole
     assert RangeDigest.of([*documents[:99], documents[0]]) != whole
     assert len(digest(b"")) == 16

@@ -15,6 +15,7 @@ from pipelines.io.file_maintenance import (
     SparkFiles,
     TableFiles,
     committed_at,
+    log_files_of_a_day,
     set_retention,
 )
 from pipelines.jobs.context import JobContext
@@ -126,7 +127,7 @@ def _retention(ctx: JobContext, table: TableName) -> FileRetention:
     kept = FileRetention(settings.retention_hours, settings.log_retention_hours or settings.retention_hours)
     if table.layer == "control":
         return kept.at_most(settings.max_downtime_hours)
-    files = ctx.tables.log_files_of_a_day(table) if settings.log_max_files is not None else 0
+    files = log_files_of_a_day(ctx.tables.lake, table) if settings.log_max_files is not None else 0
     if settings.log_max_files is None or not files:
         return kept
     return kept.at_most(max(settings.max_downtime_hours, settings.log_max_files // files * _DAY))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from operator import add
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -118,13 +116,9 @@ class Comparison:
     def _unequal_ranges(self, reads: list[RangeRead]) -> list[int]:
         """Return the numbers of ranges whose digests differ, and `WAITING_RANGE` if rows wait for their document."""
         rows = silver_sums(self._rows(), self.source.bounds, [read.position for read in reads]).collect()
-        sums: dict[int, list[RangeDigest]] = {}
-        for row in rows:
-            sums.setdefault(row["number"], []).append(RangeDigest.from_hex(row["documents"], row["total"]))
+        sums = {row["number"]: RangeDigest.from_parts(row["documents"], row["parts"]) for row in rows}
         expected = {number: read.sum for number, read in enumerate(reads)} | {WAITING_RANGE: RangeDigest()}
-        return [
-            number for number, whole in expected.items() if whole != reduce(add, sums.get(number, []), RangeDigest())
-        ]
+        return [number for number, whole in expected.items() if whole != sums.get(number, RangeDigest())]
 
     def _differences(self, numbers: list[int]) -> tuple[DataFrame, str]:
         """Return the lazy differences at the current cluster time, and that time as a position. Waits for silver."""

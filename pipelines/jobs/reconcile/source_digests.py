@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import RetriableError
+from pipelines.errors import ConfigurationError, RetriableError, strandline_error
 from pipelines.model.bson.id_order import id_document
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.position import snapshot_position
@@ -106,6 +106,8 @@ class SourceDigests:
         try:
             yield
         except PySparkException as error:
+            if isinstance(told := strandline_error(error), ConfigurationError):
+                raise told from error
             raise RetriableError(
                 f"{self.collection} could not be read from the source at one cluster time",
                 next_step="strandline reconcile again; a source that is short of history needs a larger "

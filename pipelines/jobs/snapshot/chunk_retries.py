@@ -16,7 +16,7 @@ from tenacity import (
     wait_exponential,
 )
 
-from pipelines.errors import RetriableError, StrandlineError
+from pipelines.errors import RetriableError, StrandlineError, strandline_error
 from pipelines.source.retry_policy import RetryPolicy
 
 _ATTEMPTS = 5
@@ -53,7 +53,9 @@ def _may_pass(error: BaseException) -> bool:
 
 def _failed(state: RetryCallState) -> NoReturn:
     cause = state.outcome.exception() if state.outcome is not None else None
+    told = strandline_error(cause) if cause is not None else None
+    why = type(cause).__name__ if told is None else told.message
     raise RetriableError(
-        f"a snapshot chunk failed {state.attempt_number} times ({type(cause).__name__})",
+        f"a snapshot chunk failed {state.attempt_number} times ({why})",
         next_step="strandline capture: it retries the chunk",
     ) from cause

@@ -19,7 +19,7 @@ from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
 from pipelines.bronze.manifest_rows import manifest_row
 from pipelines.bronze.offsets import Committed
 from pipelines.control.notifications import NotificationType
-from pipelines.errors import ContractError, RetriableError, StrandlineError
+from pipelines.errors import ConfigurationError, ContractError, RetriableError, StrandlineError, strandline_error
 from pipelines.io.append_result import AlreadyAppended
 from pipelines.io.metrics import DOCUMENTS
 from pipelines.jobs.capture_session import CaptureSession
@@ -268,11 +268,11 @@ class SnapshotRun:
             result = writer.append_read(reader, app_id=app_id, sequence=chunk.number)
         except StrandlineError:
             raise
-        except (
-            Exception
-        ):  # Spark hides the executor's error: run the query here, to raise an error that no retry can cure
+        except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
             with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
                 reader.check()
+                if isinstance(told := strandline_error(error), ConfigurationError):
+                    raise told from error  # this process can read the chunk, and the worker lacks a package or a file
             raise
         if isinstance(result, AlreadyAppended):
             return self._finish_appended_chunk(chunk)
