@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
@@ -17,8 +18,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError, install_command
+from pipelines.io import s3_session
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
+from pipelines.io.s3_session import S3Access
 from pipelines.io.session_settings import check_session, pinned_values, refuse_own, without_deprecation_warnings
 
 _ANSWER_SECONDS = 20
@@ -44,7 +47,9 @@ _DRIVER_CONF = {
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
+    # The two times, in ms, are Ivy's: it would wait for ever for a server that does not answer.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}"
+    " -Dsun.net.client.defaultConnectTimeout=10000 -Dsun.net.client.defaultReadTimeout=30000",
 }
 
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
@@ -64,7 +69,7 @@ _LOCAL_CONF = {
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
 # Lists to which a user may add; Delta's own entries stay.
-_JOINED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+_JOINED = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 
 # For a short-lived JVM: two fifths less CPU time up to its first MERGE. The option alone comes with a small code cache,
 # which is full after some twenty MERGEs, and then the JVM fails.
@@ -88,7 +93,12 @@ def is_local(master: str | None) -> bool:
 
 
 def session_conf(
-    master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()
+    master: str | None,
+    conf: Mapping[str, str],
+    *,
+    java_options: str = "",
+    jars: Sequence[Path] = (),
+    s3: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the settings of a session.
 
@@ -97,6 +107,7 @@ def session_conf(
 
     Args:
         jars: Delta's JARs, if they are on this machine. Empty: Delta's package is fetched.
+        s3: Settings for S3, from `_for_s3`.
     """
     settings = dict(_SESSION_CONF)
     if master is not None:
@@ -109,12 +120,39 @@ def session_conf(
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
     if any("delta-spark" in conf.get(key, "") for key in _JOINED):
         settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
-    joined = {
-        key: f"{settings[key]},{conf[key]}"
+    return _joined(_joined(settings, s3), conf)
+
+
+def _joined(settings: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """Return *settings*, overridden by *over*. Lists are joined."""
+    lists = {
+        key: f"{settings[key]},{over[key]}"
         for key in _JOINED
-        if conf.get(key) and key in settings and settings[key] not in conf[key]
+        if over.get(key) and settings.get(key) and settings[key] not in over[key]
     }
-    return {**settings, **conf, **joined}
+    return {**settings, **over, **lists}
+
+
+def _for_s3(access: S3Access | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings for S3 of a JVM that is started here. Empty: neither the lake nor *conf* is on S3.
+
+    I/O: looks for JARs.
+
+    Raises:
+        ConfigurationError: As `s3_session.packages` and `s3_session.require_jar`.
+    """
+    if access is None and not any(s3_session.is_on_s3(value) for value in conf.values()):
+        return {}
+    found = s3_session.s3_conf(access or S3Access(), os.environ)
+    jars = [s3_session.require_jar()]
+    if not any("hadoop-aws" in conf.get(key, "") for key in _JOINED):
+        packages = s3_session.packages()
+        if fetched := s3_session.fetched(packages, ivy_home() / "jars"):
+            jars += fetched
+        else:
+            found |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": ",".join(packages)}
+            found["spark.jars.excludes"] = s3_session.EXCLUDED
+    return found | {"spark.jars": ",".join(map(str, jars))}
 
 
 def keep_values_out_of_the_log() -> None:
@@ -124,19 +162,25 @@ def keep_values_out_of_the_log() -> None:
 
 
 def build_session(
-    app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = ""
+    app_name: str,
+    *,
+    master: str | None,
+    conf: Mapping[str, str] | None = None,
+    java_options: str = "",
+    s3: S3Access | None = None,
 ) -> SparkSession:
     """Return a Spark session with Delta.
 
-    I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy; later calls
-    need no network. Without *master*, takes the session of the platform: a Databricks job or notebook, spark-submit, or
-    ``SPARK_REMOTE``.
+    I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy, and the first
+    call with a lake on S3 fetches the JARs of S3. Later calls need no network. Without *master*, takes the session of
+    the platform: a Databricks job or notebook, spark-submit, or ``SPARK_REMOTE``.
 
     Args:
         app_name: Name of the application in Spark.
         master: Spark master, such as ``local[*]``. None: the platform runs Spark.
         conf: Overrides, as in `session_conf`.
         java_options: Options of a JVM that is started here.
+        s3: Address of S3, if the lake is there. A platform's own session is configured by the platform.
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` and *master* are both set; a worker process runs the main script again;
@@ -164,7 +208,11 @@ def build_session(
     if master is None or is_local(master):  # on another machine Python is elsewhere
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
     settings = session_conf(
-        master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
+        master,
+        conf or {},
+        java_options=java_options,
+        jars=cached_jars() if master is not None else (),
+        s3=_for_s3(s3, conf or {}) if master is not None else {},
     )
     session = _built(app_name, master, settings)
     if is_remote():
