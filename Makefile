@@ -7,7 +7,7 @@ bin := .venv/bin
 pytest := $(bin)/python -m pytest
 # A folder without tests is not an error.
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places" $(ARGS),echo "no tests in $(1) yet")
-code := pipelines tests $(wildcard bench scripts/*.py)
+code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
 .PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places bench docs site pictures lock clean
 

@@ -68,7 +68,7 @@ usable() { # false if .venv belongs to another Python, was moved (its commands c
 
 check_java
 python=$(find_python)
-wanted="$(hash_of "$python" "$lock" pyproject.toml) $("$python" -c 'import sys; print(sys.version)' | tr '\n' ' ') $PWD"
+wanted="$(hash_of "$python" "$lock" pyproject.toml hatch_build.py java/src/io/strandline/*.java) $("$python" -c 'import sys; print(sys.version)' | tr '\n' ' ') $PWD"
 [[ -f $stamp && -x $venv/bin/python && $(<"$stamp") == "$wanted" ]] && exit 0
 
 log=$(mktemp)

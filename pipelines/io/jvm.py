@@ -19,6 +19,8 @@ from typing import Final
 
 from pyspark.sql.utils import is_remote
 
+from pipelines.errors import RetriableError
+
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "._-/")
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
@@ -34,7 +36,7 @@ _IVY_ENDS: Final = re.compile(rb"\s*\d+ artifacts copied, \d+ already retrieved"
 
 
 class Quiet:
-    """Filter for the standard error of a starting JVM. Ivy's lines are held until Ivy ends, and shown if it fails."""
+    """Filter for the standard error of a starting JVM. Ivy's lines are dropped."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -46,9 +48,10 @@ class Quiet:
             return b""
         return b"" if line.startswith(_NOISE) else line
 
-    def ended(self) -> bytes:
-        """Return the held lines of a JVM that ended before Ivy did."""
-        return b"".join(self._held)
+    @property
+    def is_fetching(self) -> bool:
+        """True while Ivy works. Of a JVM that ended: Ivy failed, and its lines end with a stack trace."""
+        return bool(self._held)
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
@@ -59,6 +62,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     Raises:
         PySparkRuntimeError: The JVM ended at once. Its messages have been shown.
+        RetriableError: The packages of the session could not be fetched.
     """
     if is_remote() or "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -126,23 +130,27 @@ def _escaped(text: str) -> str:
 def _filtered() -> Iterator[int]:
     """Yield a pipe for the JVM's standard error. A thread filters its lines as long as the JVM lives."""
     reading, writing = os.pipe()
-    thread = threading.Thread(target=_hand_on, args=(reading,), name="stderr of Spark", daemon=True)
+    quiet = Quiet()
+    thread = threading.Thread(target=_hand_on, args=(reading, quiet), name="stderr of Spark", daemon=True)
     thread.start()
     try:
         yield writing
     except BaseException:
         os.close(writing)
         thread.join(timeout=10)  # what the JVM said comes before what is said of it
+        if quiet.is_fetching:
+            raise RetriableError(
+                "the packages of Spark could not be fetched, which the first start needs",
+                next_step="check the network, the proxy settings and spark.jars.packages in spark.conf",
+            ) from None
         raise
     os.close(writing)
 
 
-def _hand_on(reading: int) -> None:
-    quiet = Quiet()
+def _hand_on(reading: int, quiet: Quiet) -> None:
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             _show(quiet.shown(line))
-        _show(quiet.ended())
 
 
 def _show(text: bytes) -> None:

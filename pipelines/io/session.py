@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -19,6 +20,8 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.jvm import start_jvm
+from pipelines.io.object_store import StoreOptions
+from pipelines.io.s3_session import settings_for_s3
 from pipelines.io.session_settings import (
     check_session,
     pinned_values,
@@ -53,7 +56,9 @@ _DRIVER_CONF = {
     # a Hive metastore refuses other columns of a replaced table; Delta then stores none there, and Hive logs an error
     "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
+    # The two times, in ms, are Ivy's: it would wait for ever for a server that does not answer.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}"
+    " -Dsun.net.client.defaultConnectTimeout=10000 -Dsun.net.client.defaultReadTimeout=30000",
 }
 
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
@@ -73,7 +78,7 @@ _LOCAL_CONF = {
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
 # Lists to which a user may add; Delta's own entries stay.
-_JOINED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+_JOINED = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 
 # For a short-lived JVM: two fifths less CPU time up to its first MERGE. The option alone comes with a small code cache,
 # which is full after some twenty MERGEs, and then the JVM fails.
@@ -97,7 +102,12 @@ def is_local(master: str | None) -> bool:
 
 
 def session_conf(
-    master: str | None, conf: Mapping[str, str], *, java_options: str = "", jars: Sequence[Path] = ()
+    master: str | None,
+    conf: Mapping[str, str],
+    *,
+    java_options: str = "",
+    jars: Sequence[Path] = (),
+    s3: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the settings of a session.
 
@@ -106,6 +116,7 @@ def session_conf(
 
     Args:
         jars: Delta's JARs, if they are on this machine. Empty: Delta's package is fetched.
+        s3: Settings for S3, from `settings_for_s3`.
     """
     settings = dict(_SESSION_CONF)
     if master is not None:
@@ -118,12 +129,17 @@ def session_conf(
             settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
     if any("delta-spark" in conf.get(key, "") for key in _JOINED):
         settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
-    joined = {
-        key: f"{settings[key]},{conf[key]}"
+    return _joined(_joined(settings, s3), conf)
+
+
+def _joined(settings: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
+    """Return *settings*, overridden by *over*. Lists are joined."""
+    lists = {
+        key: f"{settings[key]},{over[key]}"
         for key in _JOINED
-        if conf.get(key) and key in settings and settings[key] not in conf[key]
+        if over.get(key) and settings.get(key) and settings[key] not in over[key]
     }
-    return {**settings, **conf, **joined}
+    return {**settings, **over, **lists}
 
 
 def keep_values_out_of_the_log() -> None:
@@ -133,19 +149,25 @@ def keep_values_out_of_the_log() -> None:
 
 
 def build_session(
-    app_name: str, *, master: str | None, conf: Mapping[str, str] | None = None, java_options: str = ""
+    app_name: str,
+    *,
+    master: str | None,
+    conf: Mapping[str, str] | None = None,
+    java_options: str = "",
+    s3: StoreOptions | None = None,
 ) -> SparkSession:
     """Return a Spark session with Delta. The executors of a cluster get this package (`ship_code`).
 
-    I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy; later calls
-    need no network. Without *master*, takes the session of the platform: a Databricks job or notebook, spark-submit, or
-    ``SPARK_REMOTE``.
+    I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy, and the first
+    call with a lake on S3 fetches the JARs of S3. Later calls need no network. Without *master*, takes the session of
+    the platform: a Databricks job or notebook, spark-submit, or ``SPARK_REMOTE``.
 
     Args:
         app_name: Name of the application in Spark.
         master: Spark master, such as ``local[*]``. None: the platform runs Spark.
         conf: Overrides, as in `session_conf`.
         java_options: Options of a JVM that is started here.
+        s3: Address of S3, if the lake is there. A platform's own session is configured by the platform.
 
     Raises:
         ConfigurationError: ``SPARK_REMOTE`` and *master* are both set; a worker process runs the main script again;
@@ -177,7 +199,11 @@ def build_session(
             python  # spark-submit would read the setting, and pyspark reads only the variable
         )
     settings = session_conf(
-        master, conf or {}, java_options=java_options, jars=cached_jars() if master is not None else ()
+        master,
+        conf or {},
+        java_options=java_options,
+        jars=cached_jars() if master is not None else (),
+        s3=settings_for_s3(s3, conf or {}, ivy_home()) if master is not None else {},
     )
     session = _built(app_name, master, settings)
     if is_remote():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,15 +13,15 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.filesystem_check import as_spark_sees_it
 from pipelines.io.format_check import refuse_newer_lake
 from pipelines.io.lake_folder import require_writable
+from pipelines.io.log_store_check import refuse_unfenced
 from pipelines.io.migration import migrate_lake
+from pipelines.io.object_store import StoreOptions, is_known_store
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
-from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark
+from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark, store_options
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
-
-_S3 = ("s3", "s3a", "s3n")
 
 
 @dataclass(frozen=True)
@@ -62,45 +61,29 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
         java_options: Options of a JVM that this call starts.
 
     Raises:
-        ConfigurationError: The folder cannot be created or written, its store does not keep two writers apart, or a
-            newer release has written the lake.
+        ConfigurationError: The folder cannot be created or written, a newer release has written the lake, or as
+            `refuse_unfenced`.
     """
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
     spark = build_session(
-        "strandline", master=settings.spark.master, conf=settings.spark.conf, java_options=java_options
+        "strandline",
+        master=settings.spark.master,
+        conf=settings.spark.conf,
+        java_options=java_options,
+        s3=_s3(settings),
     )
     lake = as_spark_sees_it(spark, settings.lake_location)
-    refuse_unfenced(lake, lambda key: spark.conf.get(key, None))
+    refuse_unfenced(spark, lake)
     tables = Tables(spark, lake)
     refuse_newer_lake(tables, bronze_table(settings.source.name))
     return JobContext(settings=settings, spark=spark, tables=tables)
 
 
-def refuse_unfenced(lake: Lake, conf: Callable[[str], str | None]) -> None:
-    """Refuse a lake on S3 without a log store for several drivers.
-
-    Delta's default log store for S3 supports one driver only: two drivers would overwrite each other's commits. Pure.
-
-    Args:
-        conf: Returns a setting of the session. None: the setting is not set.
-
-    Raises:
-        ConfigurationError: The lake is a path on S3, and no such log store is set.
-    """
-    scheme = (lake.root or "").partition(":")[0]
-    if (
-        not lake.by_path
-        or scheme not in _S3
-        or conf(f"spark.delta.logStore.{scheme}.impl")
-        or conf("spark.databricks.cloudProvider")
-    ):
-        return
-    raise ConfigurationError(
-        f"{lake.root} is a path on S3, where two drivers can overwrite each other's commits without an error",
-        next_step=f"set spark.delta.logStore.{scheme}.impl: io.delta.storage.S3DynamoDBLogStore in spark.conf, "
-        "or set lake.catalog",
-    )
+def _s3(settings: Settings) -> StoreOptions | None:
+    """Return how the session reaches S3. None: the lake is elsewhere, and no setting of S3 is set."""
+    options, lake = store_options(settings), settings.lake_location
+    return options if options != StoreOptions() or (lake.by_path and is_known_store(lake.root or "")) else None
 
 
 def _require_writable(lake: Lake) -> None:

@@ -10,33 +10,56 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import yaml
-from documents import ROOT, Page
 
 from pipelines.errors import ConfigurationError
+from pipelines.io import s3_session
+from pipelines.io.log_store_check import refuse_log_store
+from pipelines.io.object_store import StoreOptions
+from pipelines.io.s3_session import LOG_STORE, s3_conf
 from pipelines.io.session import DELTA_PACKAGE, session_conf
-from pipelines.jobs.context import refuse_unfenced
-from pipelines.model.tables import Lake
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 
 
 # scenario: Q09, Q02
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-def test_a_path_on_s3_needs_a_log_store_that_keeps_drivers_apart(scheme: str) -> None:
-    lake = Lake(root=f"{scheme}://bucket/lake")
-    with pytest.raises(ConfigurationError, match=rf"spark\.delta\.logStore\.{scheme}\.impl"):
-        refuse_unfenced(lake, {}.get)
-    refuse_unfenced(lake, {f"spark.delta.logStore.{scheme}.impl": DYNAMO}.get)
-    refuse_unfenced(lake, {"spark.databricks.cloudProvider": "AWS"}.get)
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "oss", "cosn", "obs", "oci"])
+def test_a_scheme_needs_a_log_store_that_keeps_drivers_apart(scheme: str) -> None:
+    location = f"{scheme}://bucket/lake"
+    for store in (None, "io.delta.storage.S3SingleDriverLogStore"):
+        with pytest.raises(ConfigurationError, match=rf"spark\.delta\.logStore\.{scheme}\.impl"):
+            refuse_log_store(location, store)
+    refuse_log_store(location, DYNAMO)
+    refuse_log_store(location, LOG_STORE)
 
 
 @pytest.mark.parametrize(
-    "lake",
-    [Lake(root="lake"), Lake(root="abfss://c@a/lake"), Lake(root="gs://b/l"), Lake(root="s3://b", catalog="main")],
+    "location", ["lake", "/lake", "file:/lake", "hdfs://n/l", "dbfs:/l", "abfss://c@a/l", "gs://b/l"]
 )
-def test_other_places_have_a_commit_that_only_one_can_make(lake: Lake) -> None:
-    refuse_unfenced(lake, {}.get)
+def test_other_places_have_a_commit_that_only_one_can_make(location: str) -> None:
+    refuse_log_store(location, None)
+
+
+def test_a_session_for_s3_has_the_log_store_and_the_users_settings() -> None:
+    s3 = s3_conf(StoreOptions("http://minio:9000"), {}) | {"spark.jars": "/s3.jar"}
+    own = {"spark.jars": "own.jar", "spark.hadoop.fs.s3a.endpoint.region": "own"}
+    sent = session_conf("local", own, jars=[Path("/jars/io.delta_delta-spark.jar")], s3=s3)
+    assert sent["spark.jars"] == "/jars/io.delta_delta-spark.jar,/s3.jar,own.jar"
+    assert {sent[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3", "s3a")} == {LOG_STORE}
+    assert sent["spark.hadoop.fs.s3a.endpoint.region"] == "own"
+    assert sent["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    on_aws = s3_conf(StoreOptions(), {"AWS_REGION": "eu-central-1"})
+    assert on_aws["spark.hadoop.fs.s3a.endpoint.region"] == "eu-central-1"
+    assert "spark.hadoop.fs.s3a.endpoint" not in on_aws
+
+
+def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> None:
+    packages = s3_session.packages()
+    names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
+    for name in [*names[1:], "org.slf4j_slf4j-api-1.7.36.jar"]:
+        (tmp_path / name).touch()
+    assert s3_session.fetched(packages, tmp_path) == []
+    (tmp_path / names[0]).touch()
+    assert [jar.name for jar in s3_session.fetched(packages, tmp_path)] == sorted(names)
 
 
 def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp_path: Path) -> None:
@@ -117,16 +140,9 @@ def test_a_user_may_bring_another_delta() -> None:
     assert "spark.jars" not in sent
 
 
-def test_the_recipe_for_s3_fits_the_spark_that_is_pinned() -> None:
+def test_the_packages_for_s3_fit_the_spark_that_is_pinned() -> None:
     (hadoop,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
-    (recipe,) = [block for block in Page(ROOT / "docs" / "runbook.md").blocks("yaml") if "S3DynamoDBLogStore" in block]
-    conf = yaml.safe_load(recipe)["spark"]["conf"]
-    delta = DELTA_PACKAGE.rpartition(":")[2]
-    assert conf["spark.jars.packages"].split(",") == [
-        f"io.delta:delta-storage-s3-dynamodb:{delta}",
-        f"org.apache.hadoop:hadoop-aws:{hadoop.stem.removeprefix('hadoop-client-api-')}",
-    ]
-    refuse_unfenced(Lake(root="s3a://bucket/lake"), conf.get)
+    assert s3_session.packages()[0] == f"org.apache.hadoop:hadoop-aws:{hadoop.stem.removeprefix('hadoop-client-api-')}"
 
 
 def ran(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

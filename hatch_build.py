@@ -1,0 +1,66 @@
+"""Compile the log store for S3 (`java/src`) into a JAR that the wheel contains.
+
+The build has no network and no JARs of Spark. So `java/stubs` declares the few methods of Delta and Hadoop that the log
+store calls. A test compares the class with one that is compiled against the real JARs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # `python hatch_build.py` compiles without the build backend
+    BuildHookInterface = object  # type: ignore[assignment,misc]  # why: only the build needs the class
+
+ROOT = Path(__file__).parent
+JAR = Path("pipelines", "io", "strandline-s3.jar")
+_SOURCES = ROOT / "java" / "src"
+_STUBS = ROOT / "java" / "stubs"
+_FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # of the ZIP format: the same sources give the same JAR
+
+
+class BuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]  # why: as above
+    """Build the JAR before a wheel or an editable installation."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  # why: of the interface
+        if self.target_name == "wheel" and build_jar(ROOT / JAR):
+            build_data["artifacts"].append(JAR.as_posix())
+
+
+def build_jar(jar: Path) -> bool:
+    """Compile the JAR. False: there is no compiler, and the JAR is not built."""
+    javac = shutil.which("javac")
+    if javac is None:
+        jar.unlink(missing_ok=True)
+        sys.stderr.write("strandline: no javac, so this build has no log store for S3 -> install a JDK 17 for one\n")
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        compile_classes(javac, Path(folder), ["-sourcepath", str(_STUBS), "-implicit:none"])
+        with zipfile.ZipFile(jar, "w") as archive:
+            for file in sorted(Path(folder).rglob("*.class")):
+                entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), _FIRST_DATE)
+                archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return True
+
+
+def compile_classes(javac: str, folder: Path, where: Sequence[str]) -> None:
+    """Compile the sources into *folder*.
+
+    Args:
+        where: Options of javac that name the classes of Delta and Hadoop.
+    """
+    options = ["--release", "17", "-encoding", "UTF-8", "-Xlint:all,-rawtypes", "-Werror", "-proc:none"]
+    sources = [str(file) for file in sorted(_SOURCES.rglob("*.java"))]
+    subprocess.run([javac, *options, *where, "-d", str(folder), *sources], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if build_jar(ROOT / JAR) else 1)
