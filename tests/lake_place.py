@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hdfs_server import hdfs_server
 from s3_server import BUCKET, CREDENTIALS, REGION, s3_server
+
+from pipelines.io.object_store import StoreOptions
 
 PLACE: Final = os.environ.get("TEST_PLACE", "folder")
 NATIVE_PLACES: Final = ("folder", "s3")
@@ -26,7 +29,14 @@ def lake_settings(root: Path | str) -> dict[str, Any]:
         return {"root": f"file://{Path(root).absolute()}"}
     if PLACE == "s3":
         return {"root": f"s3a://{BUCKET}/{_key(root)}", "s3_endpoint": os.environ[_ENDPOINT], "s3_region": REGION}
+    if PLACE == "hdfs":
+        return {"root": f"{os.environ[_ENDPOINT]}/{_key(root)}"}
     return {"root": str(root)}
+
+
+def store_options() -> StoreOptions | None:
+    """Return how the test session reaches S3. None: the lakes are elsewhere."""
+    return StoreOptions(os.environ[_ENDPOINT], REGION) if PLACE == "s3" else None
 
 
 def lake_environment(root: Path | str) -> dict[str, str]:
@@ -48,8 +58,10 @@ class PlaceServers:
 
     def __init__(self) -> None:
         self._running = ExitStack()
+        folder = Path(self._running.enter_context(tempfile.TemporaryDirectory()))
+        if PLACE == "hdfs":
+            os.environ[_ENDPOINT] = self._running.enter_context(hdfs_server(folder))
         if PLACE == "s3":
-            folder = Path(self._running.enter_context(tempfile.TemporaryDirectory()))
             server = self._running.enter_context(s3_server(folder))
             os.environ |= CREDENTIALS | {_ENDPOINT: server.endpoint, _FOLDER: str(folder)}
 

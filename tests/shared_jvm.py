@@ -11,6 +11,7 @@ import sys
 from typing import Any, Final
 
 import pytest
+from lake_place import store_options
 from pyspark import SparkConf, SparkContext  # noqa: TID251  # why: only so does a second process get a session in the JVM of the first
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -61,7 +62,9 @@ def start_session(java_options: str = f"{SMALL_JVM} {_OPTIMIZED_LATE}") -> Spark
     """Return a session in a JVM of this process, or in the Spark Connect server that ``SPARK_REMOTE`` names."""
     if "SPARK_REMOTE" in os.environ:
         return build_session("strandline-tests", master=None, conf=FEW_ROWS)
-    return build_session("strandline-tests", master="local[2]", conf=FEW_ROWS | JVM_CONF, java_options=java_options)
+    return build_session(
+        "strandline-tests", master="local[2]", conf=FEW_ROWS | JVM_CONF, java_options=java_options, s3=store_options()
+    )
 
 
 def worker_session(config: pytest.Config) -> SparkSession | None:
