@@ -47,9 +47,7 @@ _DRIVER_CONF = {
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size.row.check.min": "1",  # as above, for a row group
     "spark.ui.showConsoleProgress": "false",
-    # The two times, in ms, are Ivy's: it would wait for ever for a server that does not answer.
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}"
-    " -Dsun.net.client.defaultConnectTimeout=10000 -Dsun.net.client.defaultReadTimeout=30000",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
 }
 
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
