@@ -56,9 +56,7 @@ _DRIVER_CONF = {
     # a Hive metastore refuses other columns of a replaced table; Delta then stores none there, and Hive logs an error
     "spark.hadoop.hive.metastore.disallow.incompatible.col.type.changes": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The two times, in ms, are Ivy's: it would wait for ever for a server that does not answer.
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}"
-    " -Dsun.net.client.defaultConnectTimeout=10000 -Dsun.net.client.defaultReadTimeout=30000",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
 }
 
 # Settings for a JVM whose executors are its own threads. Measured on two cores.
