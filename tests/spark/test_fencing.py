@@ -26,6 +26,7 @@ from pipelines.errors import ConfigurationError, ContractError, FencedError, Str
 from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.commits import LogFolder
 from pipelines.io.local_folder import LocalFolder
+from pipelines.io.table_folder import commit_name
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
@@ -49,9 +50,11 @@ def reset(bronze: BronzeWriter, last: Committed) -> Committed:
 
 def commit_others(tables: Tables, commits: int) -> None:
     """Commits that change no row, as `SET TBLPROPERTIES` makes them, only quicker."""
-    log = LogFolder(LocalFolder(Path(tables.lake.path(BRONZE))))
-    for version in range(first := log.newest() + 1, first + commits):
-        log.file(version).write_text(json.dumps({"commitInfo": {"timestamp": 0, "operation": "SET TBLPROPERTIES"}}))
+    folder = Path(tables.lake.path(BRONZE))
+    for version in range(first := LogFolder(LocalFolder(folder)).newest() + 1, first + commits):
+        (folder / commit_name(version)).write_text(
+            json.dumps({"commitInfo": {"timestamp": 0, "operation": "SET TBLPROPERTIES"}})
+        )
 
 
 def busy(bronze: BronzeWriter, last: Committed, begun: threading.Event) -> StrandlineError | None:

@@ -25,6 +25,7 @@ from pipelines.errors import ConfigurationError, ContractError, FencedError
 from pipelines.io.commits import LogFolder
 from pipelines.io.increments import inserted
 from pipelines.io.local_folder import LocalFolder
+from pipelines.io.table_folder import LOG, commit_name
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import bronze_table
@@ -129,12 +130,13 @@ def test_a_checkpoint_comes_when_it_is_due_without_a_commit_by_spark(tables: Tab
     for batch in range(1, 10):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
     bronze.close()
-    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
+    folder = Path(tables.lake.path(bronze.table))
+    log = LogFolder(LocalFolder(folder))
     assert 7 <= log.checkpoint() <= 10, "written beside the commits, so it may hold later ones"
     engines = {commit.version: (commit.engine or "").split("/")[0] for commit in tables.history(bronze.table, 9)}
     assert {engine.partition(":")[0] for engine in engines.values()} == {"delta-rs"}
     for version in range(log.checkpoint()):
-        log.file(version).unlink()  # only the checkpoint is left of them
+        (folder / commit_name(version)).unlink()  # only the checkpoint is left of them
     assert tables.read(bronze.table).count() == 9
     # the checkpoint knows every transaction: a rival that took the same number loses
     rival = writer(tables, "shop", native=False, name="rival")
@@ -154,16 +156,17 @@ def test_old_log_files_go_with_a_checkpoint_and_the_table_stays_whole(tables: Ta
     kept = {"delta.logRetentionDuration": day, "delta.deletedFileRetentionDuration": day}
     tables.set_properties(bronze.table, {"delta.checkpointInterval": "5", **kept})
     bronze.open("cluster", None)
-    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
+    folder = Path(tables.lake.path(bronze.table))
+    log = LogFolder(LocalFolder(folder))
     for batch in range(1, 21):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
         bronze._engine.table.upkeep.close()  # type: ignore[attr-defined]  # why: a busy writer may be far ahead of its checkpoint
         if batch == 10:  # three days pass
-            for file in log.path.glob("*.json"):
+            for file in (folder / LOG).glob("*.json"):
                 os.utime(file, (time.time() - 3 * 24 * 3600,) * 2)
     bronze.close()
-    assert not log.file(0).exists()
-    assert log.file(log.checkpoint()).exists()
+    assert not (folder / commit_name(0)).exists()
+    assert (folder / commit_name(log.checkpoint())).exists()
     assert tables.read(bronze.table).count() == 20
     last = writer(tables, "shop", native=True).open("cluster", None)
     assert last is not None
@@ -175,14 +178,14 @@ def test_a_checkpoint_that_fails_costs_no_commit(tables: Tables, caplog: pytest.
     bronze = writer(tables, "shop", native=True)
     tables.set_properties(bronze.table, {"delta.checkpointInterval": "2"})
     bronze.open("cluster", None)
-    log = LogFolder(LocalFolder(Path(tables.lake.path(bronze.table))))
+    log = Path(tables.lake.path(bronze.table)) / LOG
     for version in range(2, 40):  # a folder stands where the checkpoint should be
-        (log.path / f"{version:020}.checkpoint.parquet").mkdir()
+        (log / f"{version:020}.checkpoint.parquet").mkdir()
     for batch in range(1, 6):
         bronze.commit([], batch=batch, resume_token=TOKEN, snapshot_id=None)
     bronze.close()
     assert "capture tries again later" in caplog.text
-    for folder in log.path.glob("*.checkpoint.parquet"):
+    for folder in log.glob("*.checkpoint.parquet"):
         folder.rmdir()
     assert tables.read(bronze.table).count() == 5
 
