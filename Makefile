@@ -59,7 +59,7 @@ faults: setup ## Run tests with kills, lost connections and failpoints
 sweep: setup ## Kill the whole pipeline before and after each of its commits
 	@scripts/test.sh -m sweep $(ARGS)
 
-places: setup ## Run tests on real servers: S3, catalogs, a cluster (needs Go)
+places: setup ## Run tests on real servers: S3, HDFS, catalogs, a cluster (needs Go and Maven)
 	@scripts/places.sh $(ARGS)
 
 bench: setup ## Measure throughput and the limits of this machine

@@ -1,13 +1,54 @@
 #!/usr/bin/env bash
-# Runs the tests that need servers. Go builds the S3 server once, in the virtual environment.
+# Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS,
+# once, into the virtual environment. `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly server=github.com/versity/versitygw/cmd/versitygw@v1.8.0
-readonly bin=$PWD/.venv/share/strandline/bin
+readonly share=$PWD/.venv/share/strandline
+readonly s3=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+readonly hdfs=(
+    org.apache.hadoop:hadoop-client-minicluster:3.5.0
+    # what its classes of tests need
+    org.junit.jupiter:junit-jupiter-api:5.10.2 org.junit.platform:junit-platform-commons:1.10.2 junit:junit:4.13.2
+    org.opentest4j:opentest4j:1.3.0 org.apiguardian:apiguardian-api:1.1.2 org.mockito:mockito-core:4.11.0
+    net.bytebuddy:byte-buddy:1.14.10 org.objenesis:objenesis:3.3 org.assertj:assertj-core:3.25.3
+)
+readonly suites=(
+    tests/integration/test_{pipeline,offsets,rebuild,reconcile,purge,snapshot_modes,signals}.py
+    tests/faults/test_kills.py
+)
 
-if [[ ! -x $bin/versitygw ]]; then
-    command -v go >/dev/null || { echo "places: Go is missing, which builds the S3 server; install Go 1.26 or newer" >&2; exit 1; }
-    echo "places: building $server"
-    GOBIN=$bin go install "$server"
-fi
-exec .venv/bin/python -m pytest tests -m places "$@"
+need() { # need <program> <what for>
+    command -v "$1" >/dev/null || { echo "places: $1 is missing, which $2; install it" >&2; exit 1; }
+}
+
+fetch_servers() {
+    if [[ ! -x $share/bin/versitygw ]]; then
+        need go "builds the S3 server"
+        echo "places: building $s3"
+        GOBIN=$share/bin go install "$s3"
+    fi
+    if [[ ! -d $share/hadoop ]]; then
+        need mvn "fetches HDFS"
+        echo "places: fetching ${hdfs[0]}"
+        for artifact in "${hdfs[@]}"; do
+            mvn -q dependency:copy -Dartifact="$artifact" -DoutputDirectory="$share/hadoop.part"
+        done
+        mv "$share/hadoop.part" "$share/hadoop"
+    fi
+}
+
+run() { # run <place>
+    echo "places: $1"
+    if [[ $1 == servers ]]; then
+        .venv/bin/python -m pytest tests -m places
+    else
+        TEST_PLACE=$1 .venv/bin/python -m pytest "${suites[@]}" -m "not long and not sweep and not places" -n 2 --dist worksteal
+    fi
+}
+
+fetch_servers
+failed=()
+for place in "${@:-servers uri s3 hdfs}"; do
+    for one in $place; do run "$one" || failed+=("$one"); done
+done
+[[ ${#failed[@]} -eq 0 ]] || { echo "places: failed in ${failed[*]}" >&2; exit 1; }
