@@ -188,14 +188,7 @@ def build_session(
         )
     if remote and remote.startswith("sc://"):  # a platform may use other kinds of address
         await_server(remote)
-    if is_local(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if master is None or is_local(master):  # on another machine Python is elsewhere
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
-    elif python := (conf or {}).get("spark.pyspark.python"):
-        os.environ["PYSPARK_PYTHON"] = (
-            python  # spark-submit would read the setting, and pyspark reads only the variable
-        )
+    _set_environment(master, conf or {})
     settings = session_conf(
         master,
         conf or {},
@@ -209,6 +202,16 @@ def build_session(
     check_session(session.conf)
     ship_code(session)
     return session
+
+
+def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
+    """Set the variables that PySpark reads: its address, and the Python of its workers."""
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master is None or is_local(master):  # on another machine Python is elsewhere
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers otherwise take whatever python3 the PATH has
+    elif python := conf.get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = python  # spark-submit would read the setting, and pyspark only the variable
 
 
 def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:

@@ -23,7 +23,9 @@ def checkout(tmp_path: Path) -> Path:
     (root / "requirements").mkdir()
     shutil.copy(ROOT / "scripts" / "setup.sh", root / "scripts")
     (root / "requirements" / "dev.txt").write_text("nothing==1.0 --hash=sha256:00\n")
-    shutil.copy(ROOT / "pyproject.toml", root)
+    for file in ("pyproject.toml", "hatch_build.py"):
+        shutil.copy(ROOT / file, root)
+    shutil.copytree(ROOT / "java", root / "java")
     for name in _NEEDED_COMMANDS:
         (commands / name).symlink_to(shutil.which(name) or name)
     _command(commands, "java", """echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
