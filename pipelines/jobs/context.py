@@ -45,8 +45,8 @@ class JobContext:
             return folder.for_capture()
         if self.settings.capture.engine == "native":
             raise ConfigurationError(
-                "the native engine writes into a folder of this machine that has hard links, and"
-                f" {self.tables.lake.root or 'the lake'} is none, or has tables that delta-rs cannot write",
+                "the native engine writes into a folder of this machine that has hard links, or into S3, and"
+                f" {self.tables.lake.root or 'the lake'} is neither, or has tables that delta-rs cannot write",
                 next_step="set capture.engine: auto",
             )
         return CaptureContext(self.settings, self.tables, partial(SparkEngine.open, self.tables))
