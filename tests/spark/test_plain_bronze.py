@@ -16,7 +16,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.commits import LogFolder
 from pipelines.io.ddl import schema_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
-from pipelines.io.file_maintenance import FileRetention, FolderFiles, set_retention
+from pipelines.io.file_maintenance import DeltaRsFiles, FileRetention, set_retention
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.increments import inserted
 from pipelines.io.local_folder import LocalFolder
@@ -106,7 +106,7 @@ def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     assert sorted(row["position"] for row in seen.select("position").collect()) == positions(tables)
     old = tables.read(BRONZE, version=version).where("op = 'c'").count()
     assert old == len(rows)
-    make_plain(Path(tables.lake.path(BRONZE)))
+    make_plain(LocalFolder(Path(tables.lake.path(BRONZE))))
     assert tables.version(BRONZE) == version + 6, "a plain table gets no further commit"
 
 
@@ -143,10 +143,10 @@ def test_small_files_become_one_while_a_capture_writes(tables: Tables) -> None:
     bronze.open("cluster", None)
     for batch in range(1, 41):
         bronze.commit([event(batch)], batch=batch, resume_token=TOKEN, snapshot_id=None)
-    folder, files = Path(tables.lake.path(BRONZE)), FolderFiles(DeltaRsTables(tables.lake), BRONZE)
+    folder, files = Path(tables.lake.path(BRONZE)), DeltaRsFiles(DeltaRsTables(tables.lake), BRONZE)
     before = tables.version(BRONZE)
-    assert merge_small_files(folder, at_least=41) == (0, 0)
-    assert merge_small_files(folder, at_least=40) == (40, 1)
+    assert merge_small_files(LocalFolder(folder), at_least=41) == (0, 0)
+    assert merge_small_files(LocalFolder(folder), at_least=40) == (40, 1)
     for batch in range(41, 43):
         bronze.commit([event(batch)], batch=batch, resume_token=TOKEN, snapshot_id=None)
     bronze.close()
@@ -168,14 +168,14 @@ def test_a_capture_merges_its_small_files_by_itself(tables: Tables, monkeypatch:
     tables.set_properties(BRONZE, {"delta.checkpointInterval": "12"})
     bronze.close()
     capture(tables, range(1, 60), native=True, per_batch=1)
-    assert FolderFiles(DeltaRsTables(tables.lake), BRONZE).count() < 40
+    assert DeltaRsFiles(DeltaRsTables(tables.lake), BRONZE).count() < 40
     assert len(positions(tables)) == 59
     assert {row["batch"] for row in tables.read(BRONZE).select("batch").collect()} == set(range(1, 60))
 
 
 def test_retention_and_vacuum_without_spark_are_read_by_spark(tables: Tables) -> None:
     capture(tables, range(1, 5), native=True)
-    folder, files = Path(tables.lake.path(BRONZE)), FolderFiles(DeltaRsTables(tables.lake), BRONZE)
+    folder, files = Path(tables.lake.path(BRONZE)), DeltaRsFiles(DeltaRsTables(tables.lake), BRONZE)
     for _ in range(2):
         set_retention(files.tables, BRONZE, FileRetention(24, 48))
     assert tables.properties(BRONZE)["delta.deletedFileRetentionDuration"] == "interval 24 hours"
