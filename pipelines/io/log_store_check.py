@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.io.object_store import TWO_WRITERS
 from pipelines.io.s3_session import LOG_STORE, SCHEMES
 from pipelines.model.tables import Lake, quoted
 
@@ -23,7 +24,6 @@ _ATOMIC: Final = ("", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "
 _ONE_DRIVER: Final = "S3SingleDriverLogStore"
 _LAYERS: Final = ("bronze", "silver", "gold", "control")
 _NO_SCHEMA: Final = "SCHEMA_NOT_FOUND"
-_PROBE: Final = "_strandline/two-writers"
 _CONTENT: Final = "Strandline tests at every start that S3 refuses a second writer."
 _ANSWER_SECONDS = 60
 
@@ -112,7 +112,7 @@ def _probe(spark: SparkSession, location: str) -> None:
         raise ConfigurationError(
             f"this Spark has no class {LOG_STORE}", next_step="start it with strandline-s3.jar (docs/runbook.md)"
         )
-    store, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(f"{location.rstrip('/')}/{_PROBE}")
+    store, path = store_class(hadoop), jvm.org.apache.hadoop.fs.Path(f"{location.rstrip('/')}/{TWO_WRITERS}")
     for _ in range(2):
         try:
             _answered(partial(store.write, path, jvm.java.util.List.of(_CONTENT).iterator(), False, hadoop))

@@ -5,7 +5,6 @@ Credentials come from the environment, or from the role of the machine. delta-rs
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("s3://", "s3a://")
 _REFUSED: Final = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
+TWO_WRITERS: Final = "_strandline/two-writers"
+"""Name of the object with which a start tests that a second writer is refused."""
 _MOST_SECONDS: Final = 300
 """Time for which a store that does not answer is asked again."""
 _PAUSE_SECONDS: Final = 5
@@ -122,7 +123,7 @@ def require_bucket(root: str, options: StoreOptions) -> None:
 
 
 def require_conditional_create(root: str, options: StoreOptions) -> None:
-    """I/O: creates an object below *root* twice, which the store must refuse the second time, and removes it.
+    """I/O: creates the object `TWO_WRITERS` below *root* twice. The store must refuse one of these. The object stays.
 
     Without that, two writers of one table would replace each other's commits.
 
@@ -133,21 +134,19 @@ def require_conditional_create(root: str, options: StoreOptions) -> None:
     import obstore
     from obstore.exceptions import AlreadyExistsError
 
-    store, name = opened_store(root, options, quick=True), f"_strandline_probe/{uuid.uuid4()}"
-    try:
-        obstore.put(store, name, b"first", mode="create")
-    except Exception as error:  # why: as above
-        raise _refusal(root, error) from error
-    reason = "the second of two conditional creates replaced the first"
-    try:
-        obstore.put(store, name, b"second", mode="create")
-    except AlreadyExistsError:
-        return
-    except Exception as error:  # noqa: BLE001  # why: whatever it says, it is no refusal of a second create
-        reason = _in_short(error)
-    finally:
-        obstore.delete(store, name)
-    raise ConfigurationError(
+    store = opened_store(root, options, quick=True)
+    for _ in range(2):
+        try:
+            obstore.put(store, TWO_WRITERS, b"Strandline tests here that a second writer is refused.", mode="create")
+        except AlreadyExistsError:
+            return
+        except Exception as error:  # why: `_refusal` tells the library's errors apart
+            raise _refusal(root, error) from error
+    raise _replaceable(root, "the second of two conditional creates replaced the first")
+
+
+def _replaceable(root: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
         f"{root} is in a store in which two writers can replace each other's commits ({reason})",
         next_step="use a store with conditional writes (S3: If-None-Match), or set lake.catalog",
     )
@@ -158,6 +157,8 @@ def _refusal(root: str, error: Exception) -> StrandlineError:
 
     if store_code(error) == "NoSuchBucket" or isinstance(error, FileNotFoundError):
         return ConfigurationError(f"there is no bucket for {root}", next_step="create it, or correct lake.root")
+    if store_code(error) == "NotImplemented":
+        return _replaceable(root, "it does not know conditional creates")
     if store_code(error) in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return ConfigurationError(
             f"{root} may not be read or written ({_in_short(error)})",
