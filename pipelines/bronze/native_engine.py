@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from pipelines.bronze.data_files import end_with_parent, write_batch, write_read, write_rows
 from pipelines.bronze.engine import Reader, TransactionId
@@ -57,7 +58,11 @@ class NativeEngine:
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
         processes.set_forkserver_preload([write_batch.__module__, "pymongo", "pandas"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
-        return NativeEngine(FollowedTable.open(tables.folder(opened.table)), pool)
+        folder = tables.folder(opened.table)
+        try:
+            return NativeEngine(FollowedTable.open(folder), pool)
+        except (DeltaError, OSError) as error:
+            raise unwritable_table(folder, error) from error
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         if batch.stored_json and len(batch.events) > _CONVERTED_HERE:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -78,8 +80,8 @@ class DeltaRsTables:
                 for table in (bronze, *control)
                 if self.exists(table)
             )
-        except RetriableError:
-            if self.lake.in_object_store:
+        except RetriableError as error:
+            if self.lake.in_object_store and isinstance(error.__cause__, OSError):
                 raise
             return False  # delta-rs cannot even open it: Spark says what is wrong, if anything is
 
@@ -93,7 +95,8 @@ class DeltaRsTables:
         return str(self._opened(table).metadata().id)
 
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
-        return LogFolder(self.folder(table)).newest_commits(self.version(table) - version)
+        commits = LogFolder(self.folder(table)).newest_commits(sys.maxsize)
+        return takewhile(lambda commit: commit.version > version, commits)
 
     def properties(self, table: TableName) -> dict[str, str]:
         return current_names(dict(self._opened(table).metadata().configuration))

@@ -186,8 +186,9 @@ class FollowedTable:
             WriterEnded: A commit or the table was replaced.
         """
         with self._lock:
-            known = self._newest_text if self.folder.keeps_commits else self.log.text(self.version)
+            known = self._newest_text
             try:
+                known = self.log.text(self.version)  # the whole table may be replaced, in any place
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
             except (DeltaError, OSError) as error:
@@ -199,8 +200,11 @@ class FollowedTable:
             for number, text in self._own if not self.folder.keeps_commits else ():
                 if self.log.text(number) not in (text, None):  # None: Delta has removed what is old
                     raise self._replaced()
-            for number in range(self.version + 1, version + 1):
-                self._read_commit(number)
+            try:
+                for number in range(self.version + 1, version + 1):
+                    self._read_commit(number)
+            except (DeltaError, OSError) as error:
+                raise unwritable_table(self.folder, error) from error
 
     def _handle_at_newest(self) -> None:
         """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""

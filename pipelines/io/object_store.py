@@ -91,15 +91,22 @@ def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> Obj
     return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
 
 
+class StoreFailure(RetriableError, OSError):
+    """The store refused, or did not answer. It is an OSError for callers that handle a disk, too."""
+
+
 @contextmanager
 def store_failures() -> Iterator[None]:
-    """Raise what a store refuses as an OSError of one line. A missing object is a FileNotFoundError."""
+    """Raise what a store refuses as `StoreFailure`. A missing object is a FileNotFoundError."""
     from obstore.exceptions import BaseError
 
     try:
         yield
     except BaseError as error:
-        raise OSError(_in_short(error)) from error
+        raise StoreFailure(
+            f"the store refused, or did not answer ({_in_short(error)})",
+            next_step="check lake.root and the store, then repeat the command",
+        ) from error
 
 
 def _in_short(error: Exception) -> str:

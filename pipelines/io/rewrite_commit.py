@@ -75,11 +75,13 @@ def _conflicts(actions: Iterable[Mapping[str, Any]] | None, replaced: Collection
 
 
 def is_committed(log: LogFolder, version: int, new: Sequence[DataFile]) -> bool:
-    """I/O: returns True if a commit after *version* names one of the *new* files."""
-    names = {file.name for file in new}
+    """I/O: returns True if a commit after *version* names one of the *new* files, or if the log does not tell."""
+    names, newest = {file.name for file in new}, log.newest()
+    if newest < version:
+        return True
     return any(
         "add" in action and action["add"]["path"] in names
-        for later in range(version + 1, log.newest() + 1)
+        for later in range(version + 1, newest + 1)
         for action in log.actions(later) or ()
     )
 

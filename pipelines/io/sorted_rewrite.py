@@ -186,10 +186,11 @@ def _rewrite(work: _Work, sizes: Sizes) -> int | None:
         _write(work, sizes, new)
         committed = commit_rewrite(work.log, work.version, work.files, new, sorted_by=SORT_KEY)
     except BaseException:
-        if not is_committed(work.log, work.version, new):
+        # A request to a store may be carried out later, so there VACUUM removes the files.
+        if not work.table.keeps_commits and not is_committed(work.log, work.version, new):
             _remove(work.table, new)
         raise
-    if not committed:
+    if not committed and not is_committed(work.log, work.version, new):
         _remove(work.table, new)
     return len(new) if committed else None
 

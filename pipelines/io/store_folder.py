@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pipelines.io.table_folder import LOG
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+_CREATE_ATTEMPTS, _CREATE_PAUSE_SECONDS = 20, 0.5
 _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 
@@ -58,12 +60,16 @@ class StoreFolder:
         from obstore.exceptions import AlreadyExistsError
 
         with store_failures():
-            try:
-                obstore.put(self._store, name, content, mode="create")
-            except AlreadyExistsError:
-                # The library repeats a request without an answer: then the object may be the one of the first request.
-                return self.read(name) == content
-        return True
+            for _ in range(_CREATE_ATTEMPTS):
+                try:
+                    obstore.put(self._store, name, content, mode="create")
+                    return True
+                except AlreadyExistsError:
+                    # The library repeats a request without an answer: the object may be the one of the first request.
+                    if (found := self.read(name)) is not None:
+                        return found == content
+                    time.sleep(_CREATE_PAUSE_SECONDS)  # another request to create it is running
+        raise OSError(f"{name} is being created by another request, and never appears")
 
     def newest(self, version: int) -> int:
         import obstore

@@ -23,6 +23,8 @@ from pipelines.settings.configuration import Settings
 _SPARK_ENVIRONMENT: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE")
 """Environment variables of a Spark whose files may name another file system than this machine's."""
 _log = logging.getLogger("strandline.capture")
+_OTHER_COMMITS: Final = ("AWS_S3_LOCKING_PROVIDER", "AWS_COPY_IF_NOT_EXISTS")
+"""Variables with which delta-rs commits in another way than by conditional PUT."""
 _STORE_SETTINGS: Final = (
     "endpoint",
     "access.key",
@@ -147,12 +149,14 @@ def store_options(settings: Settings) -> StoreOptions:
 def store_here(settings: Settings) -> Lake | None:
     """Return the lake in S3 that delta-rs opens as Spark does. None: it is elsewhere, or Spark differs.
 
-    Spark differs if this process does not start it, or if ``spark.conf`` names a server, credentials or a log store.
+    Spark differs if this process does not start it, if ``spark.conf`` names a server, credentials or a log store, or if
+    the environment has delta-rs commit in another way.
     """
     lake = settings.lake_location
     is_store = lake.by_path and is_known_store(lake.root or "")
     is_started_here = settings.spark.master is not None
     differs = any(word in key for key in settings.spark.conf for word in _STORE_SETTINGS)
+    differs |= any(name in os.environ for name in _OTHER_COMMITS)
     return lake if is_store and is_started_here and not differs else None
 
 
