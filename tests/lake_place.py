@@ -1,4 +1,4 @@
-"""Where the lakes of tests are. The variable ``TEST_PLACE`` names another place than a folder for a whole test run.
+"""Location of the lakes in tests: a folder, or the object store or file system that the variable ``TEST_PLACE`` names.
 
 The same suites then run there (`scripts/places.sh`).
 """

@@ -16,7 +16,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def result(opened: DeltaTable, sql: str) -> list[dict[str, Any]]:
     """I/O: returns the rows of *sql*, in which the table is called ``t``."""
-    found = _arrow(QueryBuilder().register("t", opened).execute(sql).read_all())
+    found = arrow_table(QueryBuilder().register("t", opened).execute(sql).read_all())
     columns = map(_values, found.columns)
     return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -29,7 +29,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     return [None if instant is None else _EPOCH + timedelta(microseconds=instant) for instant in instants]
 
 
-def _arrow(of_delta_rs: Any) -> pa.Table:
+def arrow_table(of_delta_rs: Any) -> pa.Table:
     """Return a table of the library. `pa.table` would import pandas: a sixth of a second."""
     return pa.RecordBatchReader.from_stream(of_delta_rs).read_all()
 
@@ -42,7 +42,7 @@ def from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | 
     wanted = [(column, name) for function, column, name in query.columns if function == "max"]
     if len(wanted) < len(query.columns) or query.conditions or query.grouped_by:
         return None
-    files = _arrow(opened.get_add_actions(flatten=True))
+    files = arrow_table(opened.get_add_actions(flatten=True))
     found: dict[str, Any] = {}
     for column, name in wanted:
         if not {f"max.{column}", f"null_count.{column}"} <= set(files.schema.names):

@@ -28,7 +28,7 @@ _FILES, _LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration
 
 
 class MaintainedByCatalog(Exception):
-    """Only the catalog may compact and remove the files of a table. Nothing was changed."""
+    """Error for OPTIMIZE or VACUUM of a table whose catalog compacts and removes files itself. Nothing was changed."""
 
 
 @dataclass(frozen=True)

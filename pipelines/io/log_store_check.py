@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError
-from pipelines.io.object_store import TWO_WRITERS
-from pipelines.io.s3_session import LOG_STORE, SCHEMES
-from pipelines.model.tables import Lake, quoted
+from pipelines.io.object_store import SCHEMES, TWO_WRITERS
+from pipelines.io.s3_session import LOG_STORE
+from pipelines.model.tables import Lake
 
 # Delta's own log stores are atomic there. On Databricks its commit service is, whatever the scheme.
 _ATOMIC: Final = ("", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "abfs", "abfss", "gs")
@@ -82,7 +82,7 @@ def _locations(spark: SparkSession, lake: Lake) -> list[str]:
     """Return where the tables of a catalog are, or will be. Unity Catalog is left out: it orders commits itself."""
     if _setting(spark, f"spark.sql.catalog.{lake.catalog}", "").startswith("io.unitycatalog."):
         return []
-    found = [_location(spark, f"{quoted(lake.catalog or '')}.{quoted(f'{lake.schema}_{name}')}") for name in _LAYERS]
+    found = [_location(spark, lake.sql_schema(name)) for name in _LAYERS]
     warehouse = spark.conf.get("spark.sql.warehouse.dir", None)
     return [place for place in dict.fromkeys(warehouse if place is None else place for place in found) if place]
 

@@ -18,7 +18,7 @@ from pipelines.plain_text import store_code
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
-_SCHEMES: Final = ("s3://", "s3a://")
+SCHEMES: Final = ("s3", "s3a")
 _REFUSED: Final = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
 TWO_WRITERS: Final = "_strandline/two-writers"
 """Name of the object with which a start tests that a second writer is refused."""
@@ -40,7 +40,7 @@ _PATIENT: Final[RetryConfig] = {
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """Where S3 is, if it is not AWS's.
+    """Address and region of the S3 server.
 
     Args:
         endpoint: URL of the server. None: AWS.
@@ -72,7 +72,7 @@ class StoreOptions:
 
 def is_known_store(uri: str) -> bool:
     """Return True if `opened_store` can open *uri*."""
-    return uri.startswith(_SCHEMES)
+    return uri.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 
 @lru_cache(maxsize=64)
@@ -84,10 +84,8 @@ def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> Obj
     """
     from obstore.store import from_url  # only lakes in a store pay for its import
 
-    config, client = (
-        cast("S3Config", options.of_server),
-        cast("ClientConfig", {"allow_http": options.is_unencrypted}),
-    )
+    config = cast("S3Config", options.of_server)
+    client = cast("ClientConfig", {"allow_http": options.is_unencrypted})
     return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
 
 

@@ -10,11 +10,10 @@ from typing import Final
 from pyspark.find_spark_home import _find_spark_home
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.object_store import StoreOptions, is_known_store
+from pipelines.io.object_store import SCHEMES, StoreOptions, is_known_store
 
 LOG_STORE: Final = "io.strandline.S3ConditionalLogStore"
 LOG_STORE_JAR: Final = Path(__file__).with_name("strandline-s3.jar")
-SCHEMES: Final = ("s3", "s3a")
 # Everything that hadoop-aws would bring with it and Spark has, and the SDK in one JAR of 690 MB.
 EXCLUDED: Final = ",".join((
     "software.amazon.awssdk:bundle",

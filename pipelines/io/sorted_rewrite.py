@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.errors import ConfigurationError, ContractError, RetriableError, one_line
 from pipelines.io.commits import LogFolder
+from pipelines.io.delta_rs_query import arrow_table
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.io.rewrite_commit import ActiveFile, commit_rewrite, is_committed
 from pipelines.io.sorted_rows import SORT_KEY, GatheredRows, Sizes
@@ -149,7 +150,7 @@ def _unsorted(table: DeltaTable, today: date) -> dict[date, list[ActiveFile]]:
 
 def _files(table: DeltaTable) -> list[ActiveFile]:
     """Return the table's data files, oldest first."""
-    actions = pa.table(table.get_add_actions(flatten=True))
+    actions = arrow_table(table.get_add_actions(flatten=True))
     rows = actions.select([name for name in _READ_OF_ADD if name in actions.schema.names]).to_pylist()
     return sorted(map(_active_file, rows), key=lambda file: (file.modified, file.path))
 
