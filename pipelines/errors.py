@@ -2,6 +2,7 @@
 
     StrandlineError
     ├── RetriableError          the same call may succeed later                     exit 75
+    │   └── LakeUnavailable     the lake cannot be read or written
     ├── TerminalError           the same call fails until a person changes something
     │   ├── ConfigurationError  conf, environment, options, privileges, topology    exit 2
     │   ├── ResumePointLost     the source no longer holds the committed position   exit 3
@@ -54,6 +55,13 @@ class RetriableError(StrandlineError):
     """
 
     exit_code = 75
+
+
+class LakeUnavailable(RetriableError):
+    """The lake cannot be read or written: its disk is full, or its store does not answer.
+
+    Nothing was lost. A capture opens the lake again after a wait, up to ``capture.connect_max_attempts`` times.
+    """
 
 
 class TerminalError(StrandlineError):

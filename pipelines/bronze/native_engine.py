@@ -86,7 +86,7 @@ class NativeEngine:
         return self.append_rows(rows, once)
 
     def _written(self, write: Callable[[TableFolder, Any], DataFile], given: object) -> DataFile:
-        """Write a data file. Raises WriterEnded if the disk is full, or the table's folder cannot be written."""
+        """Write a data file. Raises LakeUnavailable if the disk is full, or the table's folder cannot be written."""
         try:
             return write(self.table.folder, given)
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pipelines.bronze.engine import Engine
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import committed
-from pipelines.errors import ContractError, FencedError, StrandlineError
+from pipelines.errors import ContractError, FencedError, LakeUnavailable, StrandlineError
 from pipelines.io.append_result import Appended, WriterEnded
 from pipelines.io.table_store import TableStore
 from pipelines.model.tables import TableName
@@ -48,7 +48,8 @@ class OpenedTable:
         try:
             landed = work()
         except Exception as error:
-            if (isinstance(error, WriterEnded) or not isinstance(error, StrandlineError)) and self._is_gone():
+            may_be_gone = isinstance(error, WriterEnded | LakeUnavailable) or not isinstance(error, StrandlineError)
+            if may_be_gone and self._is_gone():
                 raise self._gone() from error
             raise
         if isinstance(landed, Appended) and landed.restored_at is not None and landed.restored_at > self.version:

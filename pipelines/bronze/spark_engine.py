@@ -20,6 +20,7 @@ from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, WriterEnded
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.local_folder import LocalFolder
+from pipelines.io.storage_failures import lake_unavailable
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.tables import TableName
@@ -100,20 +101,23 @@ class SparkEngine:
                 return outcome
 
     def _try_append(self, rows: DataFrame, once: TransactionId) -> Appended | AlreadyAppended | LostRace:
-        """I/O: one attempt to append."""
+        """I/O: one attempt to append. Raises LakeUnavailable if the storage failed."""
         sequence, after = self._first_tries.get(once.app_id, (-1, -1))
         if sequence != once.sequence:
             after = self.looked_up_to
             self._first_tries[once.app_id] = (once.sequence, after)
-        outcome = self.tables.append_once(
-            self.table,
-            rows,
-            app_id=once.app_id,
-            sequence=once.sequence,
-            proof=once.proof,
-            after=after,
-            anchor=self._anchor,
-        )
+        try:
+            outcome = self.tables.append_once(
+                self.table,
+                rows,
+                app_id=once.app_id,
+                sequence=once.sequence,
+                proof=once.proof,
+                after=after,
+                anchor=self._anchor,
+            )
+        except Exception as error:
+            raise lake_unavailable(error) or error from error
         if isinstance(outcome, Appended):
             self._check_place(outcome)
             self.looked_up_to = max(self.looked_up_to, outcome.looked_up_to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
 from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
+from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.table_schemas import BRONZE_DDL
@@ -171,11 +173,13 @@ class BronzeWriter(BronzeAppender):
         batch: int,
         end: BatchEnd,
     ) -> Committed:
-        with COMMIT_SECONDS.time():
-            landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
+        began = time.monotonic()
+        landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
+        COMMIT_SECONDS.observe(time.monotonic() - began)
         if isinstance(landed, AlreadyAppended):
             raise self.refusal(f"batch {batch}", batch=batch)
         self._opened.batch = batch
+        CAPTURE.committed()
         return Committed(batch, end.resume_token, end.snapshot_id, end.lineage, end.last_event)
 
     def open_lineage(

@@ -75,7 +75,7 @@ def _served_settings(context: typer.Context) -> Settings:
 
     settings = lake_settings(context)
     if settings.metrics.port is not None:  # before Spark starts, so that a port in use is reported at once
-        serve(settings.metrics.port, settings.metrics.address)
+        serve(settings.metrics.port, settings.metrics.address, {"source": settings.source.name})
     return settings
 
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from pipelines.io.table_store import TableStore
+from pipelines.model.query import Query
 from pipelines.model.table_schemas import NOTIFICATIONS, NOTIFICATIONS_DDL
 
 NotificationType = Literal[
@@ -21,6 +22,8 @@ NotificationType = Literal[
 ]
 NotificationChannel = Literal["table", "log"]
 
+RUN: Final = "Capture"
+"""Aggregate type of a notification about a run of a capture as a whole."""
 _log = logging.getLogger("strandline.notifications")
 _TIME = pa.timestamp("us", tz="UTC")
 _SCHEMA = pa.schema(
@@ -99,3 +102,17 @@ class Notifications:
             pa.array(values, column.type) for values, column in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
         ]
         self.tables.append_rows(NOTIFICATIONS, pa.Table.from_arrays(columns, schema=_SCHEMA))
+
+
+def failed_runs(tables: TableStore, source: str) -> tuple[int, datetime | None]:
+    """Return the number of runs of a capture that ended with a failure, and the time of the newest one.
+
+    I/O: reads ``control.notifications``. Retention removes old rows.
+    """
+    if not tables.exists(NOTIFICATIONS):
+        return 0, None
+    failed = Query(NOTIFICATIONS).where(
+        ("source", "=", source), ("aggregate_type", "=", RUN), ("type", "=", "ABORTED")
+    )
+    (found,) = tables.query(failed.aggregate(runs=("count", "id"), last=("max", "timestamp")))
+    return found["runs"], found["last"]

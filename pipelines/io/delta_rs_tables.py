@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
+from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError, StrandlineError, one_line
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
 from pipelines.io.local_folder import LocalFolder
@@ -245,7 +245,7 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
     """Return the result of *commit*. Repeat it if another commit came first.
 
     Raises:
-        RetriableError: Other commits came first every time, or the table cannot be read or written.
+        LakeUnavailable: Other commits came first every time, or the table cannot be read or written.
     """
     attempts = Retrying(
         retry=retry_if_exception_type(CommitFailedError),
@@ -261,8 +261,8 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
         raise _table_error(table, error) from error
 
 
-def _table_error(table: TableName, error: Exception) -> RetriableError:
-    return RetriableError(
+def _table_error(table: TableName, error: Exception) -> LakeUnavailable:
+    return LakeUnavailable(
         f"{table} cannot be read or written ({one_line(error)})",
         next_step="check the lake's place (lake.root) and its permissions, then repeat the command",
     )

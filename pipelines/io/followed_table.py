@@ -19,23 +19,24 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from pipelines.errors import FencedError, one_line
+from pipelines.errors import FencedError, LakeUnavailable, one_line
 from pipelines.io.append_result import AlreadyAppended, Appended, WriterEnded
 from pipelines.io.commits import Commit, LogFolder
 from pipelines.io.delta_rs_tables import NO_HOOKS
+from pipelines.io.metrics import count_failures
 from pipelines.io.parquet_file import DataFile
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.table_folder import LOG, TableFolder, commit_name
 from pipelines.io.table_upkeep import TableUpkeep, checkpoint_interval
 
-_CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 6, 0.2
+_CONFLICTS, _FAILURES, _PAUSE_SECONDS = 100, 2, 0.2
 _OWN_WATCHED: Final = 16
 """Number of own commits to check again: a rival needs less time between its look and its rename."""
 
 
-def unwritable_table(folder: TableFolder, error: Exception) -> WriterEnded:
+def unwritable_table(folder: TableFolder, error: Exception) -> LakeUnavailable:
     """Return the error for a table whose folder cannot be read or written."""
-    return WriterEnded(
+    return LakeUnavailable(
         f"{folder.uri} cannot be written ({one_line(error)}); nothing is lost",
         next_step="check the disk or the store, and its permissions, then strandline capture",
     )
@@ -76,6 +77,8 @@ class FollowedTable:
     _proof: str | None = field(default=None, init=False)
     """Proof of this writer's newest commit."""
     _unsynced: list[int] = field(default_factory=list, init=False)
+    _is_available: bool = field(default=True, init=False)
+    """False: the folder could not be read or written, and the caller knows."""
     _handle_since: int = field(default=-1, init=False)
     """Checkpoint that existed when the handle was opened. A handle lists all commits since then at each look."""
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -113,8 +116,9 @@ class FollowedTable:
         Raises:
             ConfigurationError: Another process gave the table features that delta-rs does not write.
             FencedError: Log clean-up has removed commits that this writer has not read.
-            WriterEnded: The disk is full, or the folder cannot be read: the next run finds out what was committed. Or
-                as `follow`.
+            LakeUnavailable: The disk is full, or the folder cannot be read. Another writer finds out what was
+                committed.
+            WriterEnded: As `follow`.
         """
         if files:
             self.folder.sync("")  # the files' names
@@ -129,9 +133,11 @@ class FollowedTable:
                     conflicts, failure = conflicts + 1, error
                 except (DeltaError, OSError) as error:
                     failures, failure = failures + 1, error
+                    count_failures(1, retries=int(failures < _FAILURES))
                     time.sleep(_PAUSE_SECONDS * failures)
                 if conflicts >= _CONFLICTS or failures >= _FAILURES:
-                    raise unwritable_table(self.folder, failure) from failure
+                    raise self._unavailable(failure) from failure
+            self._is_available = True
             self._sync_commits()
             self.upkeep.begin_if_due(self.version)
             return landed
@@ -183,6 +189,7 @@ class FollowedTable:
 
         Raises:
             FencedError: Log clean-up has removed commits that this writer has not read.
+            LakeUnavailable: The folder cannot be read.
             WriterEnded: A commit or the table was replaced.
         """
         with self._lock:
@@ -192,7 +199,7 @@ class FollowedTable:
                 self._handle_at_newest()
                 version, identity = int(self._handle.version()), str(self._handle.metadata().id)
             except (DeltaError, OSError) as error:
-                raise (self._replaced() if known is None else unwritable_table(self.folder, error)) from error
+                raise (self._replaced() if known is None else self._unavailable(error)) from error
             if version < self.version or identity != self.id:
                 raise self._replaced()
             if known != self._newest_text and (known is not None or version == self.version):
@@ -204,7 +211,11 @@ class FollowedTable:
                 for number in range(self.version + 1, version + 1):
                     self._read_commit(number)
             except (DeltaError, OSError) as error:
-                raise unwritable_table(self.folder, error) from error
+                raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> LakeUnavailable:
+        self._is_available = False
+        return unwritable_table(self.folder, error)
 
     def _handle_at_newest(self) -> None:
         """Bring the handle up to date before it is asked. A transaction that comes later is a conflict for a commit."""
@@ -248,6 +259,10 @@ class FollowedTable:
         )
 
     def close(self) -> None:
-        """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced."""
+        """I/O: waits for upkeep that has begun. Raises WriterEnded if the last commit was replaced.
+
+        After `LakeUnavailable` nothing was reported as committed, so there is nothing to check.
+        """
         self.upkeep.close()
-        self.follow()
+        if self._is_available:
+            self.follow()

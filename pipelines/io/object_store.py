@@ -12,11 +12,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
-from pipelines.errors import ConfigurationError, RetriableError, StrandlineError
+from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError, StrandlineError
 from pipelines.plain_text import store_code
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
+    from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config
 
 SCHEMES: Final = ("s3", "s3a")
 _REFUSED: Final = ("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch")
@@ -24,18 +24,11 @@ TWO_WRITERS: Final = "_strandline/two-writers"
 """Name of the object with which a start tests that a second writer is refused."""
 _MOST_SECONDS: Final = 300
 """Time for which a store that does not answer is asked again."""
+BRIEF_SECONDS: Final = 4
+"""The same for a caller that itself tries again, and that must end soon when it is asked to."""
 _PAUSE_SECONDS: Final = 5
 _RETRIES: Final = 1_000
 _QUICK: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
-_PATIENT: Final[RetryConfig] = {
-    "max_retries": _RETRIES,
-    "retry_timeout": timedelta(seconds=_MOST_SECONDS),
-    "backoff": {
-        "init_backoff": timedelta(seconds=0.1),
-        "max_backoff": timedelta(seconds=_PAUSE_SECONDS),
-        "base": 2,
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -45,19 +38,35 @@ class StoreOptions:
     Args:
         endpoint: URL of the server. None: AWS.
         region: None: ``AWS_REGION``.
+        patience_seconds: Time for which a store that does not answer is asked again.
     """
 
     endpoint: str | None = None
     region: str | None = None
+    patience_seconds: int = _MOST_SECONDS
 
     def for_delta_rs(self) -> dict[str, str]:
         """Return the options of delta-rs."""
         patience = {
             "max_retries": str(_RETRIES),
-            "retry_timeout": f"{_MOST_SECONDS}s",
+            "retry_timeout": f"{self.patience_seconds}s",
             "backoff_config.max_backoff": f"{_PAUSE_SECONDS}s",
         }
         return patience | self.of_server | {"allow_http": str(self.is_unencrypted).lower()}
+
+    @property
+    def for_obstore(self) -> RetryConfig:
+        """Retries of obstore."""
+        backoff: BackoffConfig = {
+            "init_backoff": timedelta(seconds=0.1),
+            "max_backoff": timedelta(seconds=_PAUSE_SECONDS),
+            "base": 2,
+        }
+        return {
+            "max_retries": _RETRIES,
+            "retry_timeout": timedelta(seconds=self.patience_seconds),
+            "backoff": backoff,
+        }
 
     @property
     def is_unencrypted(self) -> bool:
@@ -80,16 +89,17 @@ def opened_store(uri: str, options: StoreOptions, *, quick: bool = False) -> Obj
     """Return the store whose names are below *uri*. Nothing is asked of it.
 
     Args:
-        quick: True: a store that does not answer is an error after some seconds. False: after five minutes.
+        quick: True: a store that does not answer is an error after some seconds. False: after
+            `StoreOptions.patience_seconds`.
     """
     from obstore.store import from_url  # only lakes in a store pay for its import
 
     config = cast("S3Config", options.of_server)
     client = cast("ClientConfig", {"allow_http": options.is_unencrypted})
-    return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else _PATIENT)
+    return from_url(uri, config=config, client_options=client, retry_config=_QUICK if quick else options.for_obstore)
 
 
-class StoreFailure(RetriableError, OSError):
+class StoreFailure(LakeUnavailable, OSError):
     """The store refused, or did not answer. It is an OSError for callers that handle a disk, too."""
 
 

@@ -32,7 +32,7 @@ class JobContext:
     spark: SparkSession
     tables: Tables
 
-    def for_capture(self) -> CaptureContext:
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:
         """Return the context in which capture, and every other writer of bronze, works.
 
         I/O: migrates an older lake.
@@ -42,7 +42,7 @@ class JobContext:
         """
         migrate_lake(self.tables, bronze_table(self.settings.source.name))
         if (folder := open_capture_without_spark(self.settings)) is not None:
-            return folder.for_capture()
+            return folder.for_capture(patient=patient)
         if self.settings.capture.engine == "native":
             raise ConfigurationError(
                 "the native engine writes into a folder of this machine that has hard links, or into S3, and"

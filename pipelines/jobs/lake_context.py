@@ -14,7 +14,13 @@ from pipelines.bronze.opened_table import OpenEngine
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.format_check import has_present_format, refuse_newer_lake
 from pipelines.io.lake_folder import has_hard_links, require_writable
-from pipelines.io.object_store import StoreOptions, is_known_store, require_bucket, require_conditional_create
+from pipelines.io.object_store import (
+    BRIEF_SECONDS,
+    StoreOptions,
+    is_known_store,
+    require_bucket,
+    require_conditional_create,
+)
 from pipelines.io.table_store import TableStore
 from pipelines.model.table_schemas import CONTROL_TABLES, bronze_table
 from pipelines.model.tables import Lake
@@ -46,8 +52,12 @@ class LakeContext(Protocol):
     @property
     def tables(self) -> TableStore: ...
 
-    def for_capture(self) -> CaptureContext:
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:
         """Return the context in which capture, and every other writer of bronze, works.
+
+        Args:
+            patient: Ask a store that does not answer again for five minutes. False: for some seconds, because the
+                caller itself tries again.
 
         Raises:
             ConfigurationError: ``capture.engine`` cannot write this lake.
@@ -62,7 +72,7 @@ class CaptureContext:
     tables: TableStore
     open_engine: OpenEngine
 
-    def for_capture(self) -> CaptureContext:
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:  # noqa: ARG002  # why: the port's
         return self
 
 
@@ -73,10 +83,12 @@ class DeltaRsContext:
     settings: Settings
     tables: DeltaRsTables
 
-    def for_capture(self) -> CaptureContext:
+    def for_capture(self, *, patient: bool = True) -> CaptureContext:
+        options = self.tables.options if patient else replace(self.tables.options, patience_seconds=BRIEF_SECONDS)
+        tables = replace(self.tables, options=options)
         # one worker per lane and one for the stream, which needs it if JSON columns are stored
         workers = self.settings.capture.snapshot_max_threads + 1
-        return CaptureContext(self.settings, self.tables, partial(NativeEngine.open, self.tables, workers=workers))
+        return CaptureContext(self.settings, tables, partial(NativeEngine.open, tables, workers=workers))
 
 
 def open_without_spark(settings: Settings) -> DeltaRsContext | None:

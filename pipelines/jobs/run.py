@@ -75,7 +75,7 @@ def run_continuously(
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
             silver continue.
     """
-    opened = lake.for_capture()  # migrates an older lake, before two threads would do so at once
+    opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
     closed: QualityGateClosed | None = None
     bronze, memory = bronze_table(opened.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:

@@ -52,8 +52,8 @@ class CaptureSettings(SelectionSettings, SnapshotSettings):
     connect_max_attempts: int = Field(
         16,
         ge=1,
-        description="Maximum attempts without progress that no server answers. Then capture ends. Elections do not "
-        "count.",
+        description="Maximum attempts without progress that no server answers, or in which the lake cannot be read or "
+        "written. Then capture ends. Elections do not count.",
     )
     connect_backoff_initial_delay_ms: int = Field(
         1000, ge=1, description="Delay before the first retry, in ms. It doubles with each failure."

@@ -24,6 +24,8 @@ class ChangeBatch:
     """Events of this batch whose large documents were left out."""
     ends_outside_transaction: bool = False
     """True if no transaction continues after this batch. False: unknown."""
+    drained_at: float | None = None
+    """Unix time at which the stream had no event after this batch. None: it may have had more."""
 
     @property
     def last_event(self) -> str | None:

@@ -44,9 +44,9 @@ class _ReadEnd:
 
     read_beyond: bool
     """True if the stream's token is later than the last event of the batch."""
-    caught_up: bool = False
-    """True if the source had no more events and no transaction can continue."""
     failure: Exception | None = None
+    drained_at: float | None = None
+    """Unix time at which the stream had no more events. None: it may have had more."""
 
 
 class StreamReader:
@@ -247,26 +247,28 @@ class StreamReader:
         token = stream.resume_token  # the driver copies it: once per batch, not once per event
         if end.read_beyond:
             token = token_of(events[-1]) if events else first_token
+        # On a mongos another shard may still have events of the transaction.
+        caught_up = end.drained_at is not None and not self._client.is_mongos
         if events:
-            self._between_transactions = builder.ends_outside_transaction(caught_up=end.caught_up)
+            self._between_transactions = builder.ends_outside_transaction(caught_up=caught_up)
         else:
-            self._between_transactions = self._between_transactions or end.caught_up
+            self._between_transactions = self._between_transactions or caught_up
         if token is None:
             return None, end.failure
-        oversize_events = tuple(assembler.oversize_events)
-        return ChangeBatch(events, token_json(token), oversize_events, self._between_transactions), end.failure
+        oversize = tuple(assembler.oversize_events)
+        return ChangeBatch(events, token_json(token), oversize, self._between_transactions, end.drained_at), end.failure
 
     def _read_into(self, builder: BatchBuilder, assembler: EventAssembler, stream: EventStream) -> _ReadEnd:
         """Read events into *builder* until the batch can be closed, an error comes or the reader is closed."""
         deadline = time.monotonic() + self._limits.poll_interval_ms / 1000
-        read_beyond = incomplete = False
+        read_beyond, incomplete, drained_at = False, False, None
         while not self._stop.is_set():
             is_due = self._wanted.is_set() and time.monotonic() >= deadline
             if not incomplete and builder.can_close(due=is_due):
                 break
             try:
                 reply = stream.try_next()
-                event = None
+                event, drained_at = None, time.time() if reply is None else None
                 if reply is not None:
                     read_beyond = True
                     event = assembler.add(reply)
@@ -281,9 +283,8 @@ class StreamReader:
             if event is None:
                 waiting = builder.events and self._wanted.is_set()
                 if builder.awaits_transaction_end or not stream.alive or waiting:
-                    # On a mongos another shard may still have events of the transaction.
-                    return _ReadEnd(read_beyond, caught_up=not self._client.is_mongos)
-        return _ReadEnd(read_beyond)
+                    break
+        return _ReadEnd(read_beyond, drained_at=drained_at)
 
     def _wait_until_taken(self) -> bool:
         """Wait until the caller has taken the previous batch. Return False if the reader was closed."""

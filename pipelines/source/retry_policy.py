@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipelines.errors import RetriableError
+from pipelines.errors import LakeUnavailable, RetriableError
 from pipelines.io.append_result import WriterEnded
 from pipelines.io.metrics import count_failures
 from pipelines.source.errors import NoAnswer
@@ -69,20 +69,20 @@ class RetryPolicy:
 
         Raises:
             RetriableError: The last failure, when a limit is reached or *stop* is set.
-            WriterEnded: Never retried.
+            LakeUnavailable, WriterEnded: Never retried. The capture as a whole is begun again, or ends.
         """
         stopped, failures = stop or threading.Event(), failures or Failures()
         while True:
             try:
                 return operation()
-            except WriterEnded:
+            except (LakeUnavailable, WriterEnded):
                 raise
             except RetriableError as error:
                 failures.add(error)
                 if stopped.is_set() or self._exhausted(failures, error):
                     raise
                 delay = self.delay_seconds(failures.total)
-                _log_retry(error, failures.total, delay)
+                log_retry(error, "read", failures.total, delay)
             stopped.wait(delay)
 
     def delay_seconds(self, failures: int) -> float:
@@ -97,7 +97,14 @@ class RetryPolicy:
         return 0 <= self.max_retries < failures.others
 
 
-def _log_retry(error: RetriableError, failures: int, delay: float) -> None:
+def log_retry(error: RetriableError, stage: str, failures: int, delay: float) -> None:
+    """Count a failure that is retried, and log it as one line with KIP-298's context.
+
+    Args:
+        stage: Part of the capture that failed: ``read`` (the source) or ``write`` (the lake).
+        failures: Number of failures in a row.
+        delay: Wait before the next attempt, in seconds.
+    """
     count_failures(1, logged=1, retries=1)
-    context = {"stage": "read", "class": type(error).__name__, "attempt": failures, "next_attempt_in_seconds": delay}
+    context = {"stage": stage, "class": type(error).__name__, "attempt": failures, "next_attempt_in_seconds": delay}
     log.warning("%s; attempt %d follows in %.0f s", error.message, failures + 1, delay, extra={"context": context})

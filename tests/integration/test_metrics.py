@@ -6,16 +6,21 @@ import re
 import socket
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from lakehouse import pipeline
+from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.metrics import serve
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.operations.metrics import exposition
@@ -32,7 +37,11 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def sample(name: str, **labels: str) -> Sample:
-    return f"strandline_{name}", frozenset(labels.items())
+    return f"strandline_{name}", frozenset({"source": "test", **labels}.items())
+
+
+def failures_counted() -> float:
+    return REGISTRY.get_sample_value("strandline_record_failures_total") or 0.0
 
 
 @pytest.fixture
@@ -48,9 +57,9 @@ def port() -> int:
 def test_a_capture_counts_and_the_tables_tell_the_same(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, port: int
 ) -> None:
-    serve(port, "127.0.0.1")
+    serve(port, "127.0.0.1", {"source": "test"})
     with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{port} .* → choose another metrics\.port"):
-        serve(port, "127.0.0.1")
+        serve(port, "127.0.0.1", {"source": "test"})
 
     def counted() -> dict[Sample, float]:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -89,10 +98,10 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     assert abs(now[sample("last_failure_timestamp_seconds")] - time.time()) < 60
 
     told = samples(exposition(ctx))
-    assert told[sample("source_state", source="test", state="running")] == 1
-    assert told[sample("batch", source="test")] >= 3
-    assert told[sample("last_event_timestamp_seconds", source="test")] == now[sample("last_event_timestamp_seconds")]
-    assert told[sample("position_age_seconds", source="test")] >= 0
+    assert told[sample("source_state", state="running")] == 1
+    assert told[sample("batch")] >= 3
+    assert told[sample("last_event_timestamp_seconds")] == now[sample("last_event_timestamp_seconds")]
+    assert told[sample("position_age_seconds")] >= 0
     expected = {"live": 3, "tombstone": 1, "rescued": 0, "waiting": 0, "stale": 1}
     assert {kind: told[sample("silver_table_rows", table="silver.a", kind=kind)] for kind in expected} == expected
     assert told[sample("total_records_skipped")] == 1
@@ -103,3 +112,42 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     names = {name for name, _ in (*now, *told) if name.startswith("strandline_")}
     shown = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name in names}
     assert described - {"strandline_oplog_headroom_seconds"} == shown - {"strandline_oplog_headroom_seconds"}
+
+
+def test_of_two_sources_of_a_lake_each_tells_of_its_own_tables(
+    spark: SparkSession,
+    mongo_uri: str,
+    mongo: MongoClient[dict[str, Any]],
+    database: Database[dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    """One of them ended with a failure, and only its own metrics count it."""
+    other = mongo[f"{database.name}_other"]
+    how = {"notification_enabled_channels": ("table",), "errors_tolerance": "none"}
+    texts = {}
+    before = failures_counted()
+    try:
+        for source, of in (("first", database), ("second", other)):
+            of[source].insert_one({"_id": 1})
+            ctx = pipeline(spark, mongo_uri, of.name, tmp_path / "lake", **how)
+            named = ctx.settings.source.model_copy(update={"name": source})
+            ctx = replace(ctx, settings=ctx.settings.model_copy(update={"source": named}))
+            run_capture(ctx, once=True)
+            run_silver(ctx)
+            texts[source] = exposition(ctx)
+        other.second.insert_one(RawBSONDocument(bson.encode({"_id": 2, "text": "XX"}).replace(b"XX", b"\xff\xfe")))
+        with pytest.raises(ContractError):
+            run_capture(ctx, once=True)
+        assert failures_counted() == before + 1, "the failure that ends a run is one, too"
+        texts["second"] = exposition(ctx)
+    finally:
+        mongo.drop_database(other.name)
+    counted = {
+        source: samples(text)["strandline_total_record_failures", frozenset({("source", source)})]
+        for source, text in texts.items()
+    }
+    assert counted == {"first": 0, "second": 1}
+    for source, text in texts.items():
+        found = [labels for (name, labels) in samples(text) if name.startswith("strandline_")]
+        assert {dict(labels)["source"] for labels in found} == {source}
+        assert {dict(labels)["table"] for labels in found if "table" in dict(labels)} == {f"silver.{source}"}

@@ -97,7 +97,8 @@ def _full_disk(limit: int) -> None:
 def test_a_full_disk_is_one_line_and_loses_nothing(mongo_uri: str, database: Db, tmp_path: Path, limit: int) -> None:
     database["orders"].insert_many([{"_id": number, "text": os.urandom(200).hex()} for number in range(500)])
     source = source_of(mongo_uri, database)
-    full = strandline(tmp_path, "capture", "--once", preexec_fn=partial(_full_disk, limit), **source)
+    limits = {"STRANDLINE_CAPTURE__CONNECT_MAX_ATTEMPTS": "2", "STRANDLINE_CAPTURE__ERRORS_RETRY_DELAY_MAX_MS": "1"}
+    full = strandline(tmp_path, "capture", "--once", preexec_fn=partial(_full_disk, limit), **source, **limits)
     lines = [line for line in full.stderr.splitlines() if line.startswith("strandline:")]
     assert (full.returncode, len(lines), "Traceback" in full.stderr) == (75, 1, False), full.stderr
     assert "check the" in lines[0]

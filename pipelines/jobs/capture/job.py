@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.control.notifications import Notifications
+from pipelines.control.notifications import RUN, Notifications
 from pipelines.control.signal_inbox import SignalFile, SignalInbox
 from pipelines.control.sources import SourceStateMonitor
-from pipelines.errors import ConfigurationError, ResumePointLost
+from pipelines.errors import ConfigurationError, LakeUnavailable, ResumePointLost, one_line
+from pipelines.io.metrics import count_failures
 from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
+from pipelines.jobs.capture.lake_outages import LakeOutages
 from pipelines.jobs.capture.oversize_events import check_oversize
 from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
@@ -29,7 +32,7 @@ from pipelines.jobs.source_connection import connection_options, retry_policy, s
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.client import close_client, open_client, token_data
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
@@ -57,17 +60,63 @@ def run_capture(
     Raises:
         ConfigurationError: For example, the mode needs images that a captured collection does not record.
         FencedError: Another writer captures this source. No data is lost.
+        LakeUnavailable: The lake could not be written, and the attempts are used up.
         ResumePointLost: The source no longer has the history.
 
     Effects on failure:
         Bronze ends with a whole batch. Another call continues from there.
     """
-    stop, opened = stop or threading.Event(), ctx.for_capture()
+    stop, opened, landed = stop or threading.Event(), ctx.for_capture(patient=False), Counter[str]()
+    outages = LakeOutages(retry_policy(ctx.settings.capture), stop)
+
+    def count(what: str, rows: int) -> None:
+        landed[what] += rows
+        report(what, rows)
+
+    def attempt(*, again: bool) -> CaptureResult:
+        run = _Run(opened, once, stop, count, outages, again=again)
+        try:
+            return _capture(run)
+        except BronzeRestored as restored:
+            _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
+        return _capture(replace(run, restored=True))
+
     try:
-        return _capture(opened, once, stop, report)
-    except BronzeRestored as restored:
-        _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
-    return _capture(opened, once, stop, report, restored=True)
+        result = outages.retry(attempt)
+    except Exception as error:
+        count_failures(1, logged=1)
+        if outages.begun and not isinstance(error, LakeUnavailable):
+            _record_failure(opened, error)
+        raise
+    return replace(result, events=landed["events"], documents=landed["documents"])
+
+
+def _record_failure(ctx: CaptureContext, failure: Exception) -> None:
+    """Write a notification of the failure that ends the run. It is the only trace of the failure in the lake."""
+    notifications = _notifications(ctx)
+    notifications.notify(RUN, "ABORTED", uuid.uuid4().hex, failure=type(failure).__name__, message=one_line(failure))
+    try:
+        notifications.flush()
+    except Exception as error:  # noqa: BLE001  # why: the first failure is the one to raise
+        _log.warning("the failure is not in control.notifications: %s", one_line(error))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What every attempt of one run shares.
+
+    Args:
+        again: An attempt of this run failed before.
+        restored: The attempt before found bronze restored.
+    """
+
+    ctx: CaptureContext
+    once: bool
+    stop: threading.Event
+    report: Report
+    outages: LakeOutages
+    again: bool = False
+    restored: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,38 +140,30 @@ class _Source:
         )
 
 
-def _capture(
-    ctx: CaptureContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False
-) -> CaptureResult:
-    options = connection_options(ctx.settings)
-    gate = _open_gate(ctx, once)
+def _capture(run: _Run) -> CaptureResult:
+    ctx = run.ctx
+    gate = _open_gate(run)
     selection_of(ctx.settings.capture)  # reports wrong settings without a server
     with ExitStack() as resources:
-        source = _open_source(ctx, options, gate, stop, report, resources)
+        source = _open_source(run, gate, resources)
         history_loss = HistoryLossHandler(source.session, source.oplog)
-        last = _open_bronze(source, history_loss, restored, resources)
-        target = source.session.retry(lambda: _present_token(source.oplog)) if once else None
+        last = _open_bronze(source, history_loss, run.restored, resources)
+        run.outages.begun = True
+        target = source.session.retry(lambda: _present_token(source.oplog)) if run.once else None
         while True:
             try:
-                return StreamLoop(source.session, last, _inbox(ctx)).run(source.reader(last), target, stop)
+                return StreamLoop(source.session, last, _inbox(ctx)).run(source.reader(last), target, run.stop)
             except ResumePointLost as lost:
                 last = history_loss.recover(lost)
 
 
-def _open_source(
-    ctx: CaptureContext,
-    options: ConnectionOptions,
-    gate: SourceStateMonitor,
-    stop: threading.Event,
-    report: Report,
-    resources: ExitStack,
-) -> _Source:
+def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _Source:
     """Connect to the source and check the settings against it. *resources* closes the clients.
 
     Raises:
         ConfigurationError: The source does not fit the settings.
     """
-    settings = ctx.settings.capture
+    ctx, settings, options = run.ctx, run.ctx.settings.capture, connection_options(run.ctx.settings)
     client, raw_client = open_client(options), open_client(options, raw=True)
     for each in (client, raw_client):
         resources.callback(close_client, each)
@@ -137,9 +178,9 @@ def _open_source(
         settings,
         gate,
         _notifications(ctx),
-        report,
+        run.report,
         retry_policy(settings),
-        stop,
+        run.stop,
         ctx.settings.logging.show_keys,
     )
     return _Source(session, Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events), deployment)
@@ -162,16 +203,17 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
     return _commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 
 
-def _open_gate(ctx: CaptureContext, once: bool) -> SourceStateMonitor:
+def _open_gate(run: _Run) -> SourceStateMonitor:
     """Return the gate that waits while the source is paused.
 
     Raises:
         ConfigurationError: An operator has stopped the source, or has paused it and *once* is set: that run would
             never end.
     """
+    ctx = run.ctx
     gate = SourceStateMonitor(ctx.tables, ctx.settings.source.name, ctx.settings.capture.control_interval_seconds)
-    state = gate.state()
-    if state in ("stopped", "deleted") or (state == "paused" and once):
+    state = "running" if run.again else gate.state()  # the loop acts on a state that was set in the meantime
+    if state in ("stopped", "deleted") or (state == "paused" and run.once):
         verb = "resume" if state == "paused" else "start"
         raise ConfigurationError(f"source {ctx.settings.source.name} is {state}", next_step=f"strandline {verb}")
     return gate

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
 from pipelines.control.signal_inbox import SignalInbox
-from pipelines.errors import ConfigurationError, RetriableError
+from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.filter_changes import commit_filter_gaps, filters_to_json, newly_included_collections
@@ -111,6 +111,8 @@ class SignalHandler:
                 try:
                     if not self._execute_order(waiting):
                         break  # later signals wait, too
+                except LakeUnavailable:
+                    raise
                 except RetriableError as error:  # nothing was committed: it is retried before the next batch
                     _log.warning("signal %s waits: %s", waiting.signal.key, error)
                     break

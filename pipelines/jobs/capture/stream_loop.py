@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pipelines.bronze.event import parse_event
 from pipelines.bronze.offsets import Committed
 from pipelines.control.signal_inbox import SignalInbox
-from pipelines.io.metrics import BEHIND_SOURCE, EVENTS, LAST_EVENT
+from pipelines.io.live_state import CAPTURE
+from pipelines.io.metrics import EVENTS, LAST_EVENT
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.oversize_events import OversizeEvents
@@ -79,6 +80,8 @@ class StreamLoop:
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
                     self._commit(change)
                     committed_at = time.monotonic()
+                if batch.drained_at is not None:  # all events up to this batch are in bronze now
+                    CAPTURE.completed_until(batch.drained_at)
                 if ending:
                     return
 
@@ -101,9 +104,7 @@ class StreamLoop:
 def _update_metrics(events: Sequence[bytes]) -> None:
     """Update the metrics of the stream. *events*: one committed batch."""
     EVENTS.inc(len(events))
-    if not events:
-        BEHIND_SOURCE.set(0)
-        return
-    seconds = parse_event(events[-1]).seconds
-    LAST_EVENT.set(seconds)
-    BEHIND_SOURCE.set(max(0.0, time.time() - seconds))
+    if events:
+        seconds = parse_event(events[-1]).seconds
+        LAST_EVENT.set(seconds)
+        CAPTURE.completed_until(seconds)

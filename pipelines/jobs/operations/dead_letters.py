@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from pipelines.control.dead_letters import DeadLetters
+from pipelines.control.notifications import failed_runs
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.model.bson import raw as rb
@@ -72,15 +73,20 @@ def purge(ctx: LakeContext, *, before: datetime | None = None, everything: bool 
 
 
 def error_metrics(ctx: LakeContext) -> dict[str, Any]:
-    """Return error metrics under their KIP-298 names, as totals over all runs. I/O: reads ``control.dead_letters``."""
+    """Return error metrics under their KIP-298 names, as totals over all runs.
+
+    I/O: reads ``control.dead_letters`` and ``control.notifications``.
+    """
     counts = Query(DEAD_LETTERS).group("stage")
     counts = counts.aggregate(letters=("count", "id"), attempts=("sum", "attempts"), last=("max", "at"))
     stages = DeadLetters(ctx.tables).select(ctx.settings.source.name, counts)
     letters, attempts = sum(row["letters"] for row in stages), sum(row["attempts"] for row in stages)
+    ended, last_end = failed_runs(ctx.tables, ctx.settings.source.name)
+    newest = [row["last"] for row in stages] + ([last_end] if last_end is not None else [])
     return {
-        "total-record-failures": attempts,
+        "total-record-failures": attempts + ended,
         "total-records-skipped": sum(row["letters"] for row in stages if row["stage"] == "read"),
         "total-retries": attempts - letters,
         "deadletterqueue-records-produced": letters,
-        "last-failure-timestamp": max((row["last"] for row in stages), default=None),
+        "last-failure-timestamp": max(newest, default=None),
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from pipelines.bronze.ownership import SOURCE
+from pipelines.io.metrics import labelled
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.position import Offset, show_offset
 from pipelines.jobs.operations.dead_letters import error_metrics
@@ -29,31 +31,38 @@ def exposition(ctx: JobContext) -> str:
         _StaticCollector(
             [
                 *_offset_metrics(show_offset(ctx)),
-                *_silver_metrics(silver_status(ctx), quarantined_rows(ctx)),
+                *_silver_metrics(_own_tables(ctx), quarantined_rows(ctx)),
                 *_error_metrics(ctx),
-            ]
+            ],
+            {"source": ctx.settings.source.name},
         )
     )
     return generate_latest(registry).decode()
 
 
 class _StaticCollector(Collector):
-    """Collector of metrics that were read once."""
+    """Collector of metrics that were read once. Every series gets *labels*."""
 
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: list[Metric], labels: Mapping[str, str]) -> None:
+        self._metrics = [labelled(metric, labels) for metric in metrics]
 
     def collect(self) -> list[Metric]:
         return self._metrics
+
+
+def _own_tables(ctx: JobContext) -> list[TableStatus]:
+    """Return the silver tables of the source. A lake may hold other sources' tables, too."""
+    source = ctx.settings.source.name
+    return [each for each in silver_status(ctx) if ctx.tables.properties(each.table).get(SOURCE, source) == source]
 
 
 def _offset_metrics(offset: Offset) -> Iterator[Metric]:
     state = GaugeMetricFamily(
         "strandline_source_state",
         "1 for the current state of the source, which an operator sets.",
-        labels=("source", "state"),
+        labels=("state",),
     )
-    state.add_metric((offset.source, offset.state), 1)
+    state.add_metric((offset.state,), 1)
     yield state
     known = (
         ("batch", "Number of the newest batch in bronze.", offset.batch),
@@ -72,8 +81,8 @@ def _offset_metrics(offset: Offset) -> Iterator[Metric]:
     )
     for name, description, value in known:
         if value is not None:  # unknown values give no sample, so that an alert on absence fires
-            family = GaugeMetricFamily(f"strandline_{name}", description, labels=("source",))
-            family.add_metric((offset.source,), value)
+            family = GaugeMetricFamily(f"strandline_{name}", description)
+            family.add_metric((), value)
             yield family
 
 
@@ -101,7 +110,7 @@ def _error_metrics(ctx: JobContext) -> Iterator[Metric]:
     for name, value in error_metrics(ctx).items():
         is_time = isinstance(value, datetime) or name.endswith("timestamp")
         own_name = f"strandline_{name.replace('-', '_')}{'_seconds' if is_time else ''}"
-        family = GaugeMetricFamily(own_name, f"{name}, from control.dead_letters.")
+        family = GaugeMetricFamily(own_name, f"{name}, from the control tables.")
         if value is not None:
             family.add_metric((), value.timestamp() if is_time else value)
             yield family

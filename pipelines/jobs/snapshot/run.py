@@ -21,7 +21,7 @@ from pipelines.bronze.offsets import Committed
 from pipelines.control.notifications import NotificationType
 from pipelines.errors import ConfigurationError, ContractError, RetriableError, StrandlineError, strandline_error
 from pipelines.io.append_result import AlreadyAppended
-from pipelines.io.metrics import DOCUMENTS
+from pipelines.io.metrics import count_documents
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
 from pipelines.jobs.snapshot.chunk_task import ChunkReader
@@ -277,7 +277,7 @@ class SnapshotRun:
         if isinstance(result, AlreadyAppended):
             return self._finish_appended_chunk(chunk)
         documents = result.rows - 1  # the manifest is a row, too
-        DOCUMENTS.inc(documents)
+        count_documents(documents)
         self._session.report("documents", documents)
         self.progress.finish(chunk, documents)
         return documents

@@ -1,0 +1,76 @@
+"""Recognition of failures of the lake's storage, in what Spark, delta-rs and the system raise."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from deltalake.exceptions import DeltaError
+
+from pipelines.errors import LakeUnavailable, StrandlineError, one_line
+
+_CLASSES: Final = frozenset(
+    {
+        "java.io.IOException",
+        "java.net.ConnectException",
+        "java.net.NoRouteToHostException",
+        "java.net.SocketException",
+        "java.net.SocketTimeoutException",
+        "java.net.UnknownHostException",
+        "java.nio.file.AccessDeniedException",
+        "java.nio.file.FileSystemException",
+        "org.apache.hadoop.fs.FSError",
+    }
+)
+_PACKAGES: Final = (
+    "com.amazonaws.",
+    "org.apache.hadoop.fs.azurebfs.",
+    "org.apache.hadoop.fs.s3a.",
+    "org.apache.hadoop.ipc.",
+    "org.apache.hadoop.net.",
+    "software.amazon.awssdk.",
+)
+"""Packages of the file systems and their clients. An exception class of these is a failure of the storage."""
+_JAVA_CLASS: Final = re.compile(
+    r"(?:\n|\n: |Caused by: |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
+)
+"""Where a Java stack trace names the class of an exception."""
+_MOST_CAUSES: Final = 20
+
+
+def lake_unavailable(error: Exception) -> LakeUnavailable | None:
+    """Return *error* as a failure of the lake's storage. None: it is another error.
+
+    A failure of the storage is an error of delta-rs or of the system's files, or an error of Spark one of whose causes
+    has a class of `_CLASSES` or of `_PACKAGES`. An error of Strandline says itself what it is.
+    """
+    if isinstance(error, LakeUnavailable):
+        return error
+    if isinstance(error, StrandlineError):
+        return None
+    if isinstance(error, OSError | DeltaError) or any(map(_is_of_storage, java_classes(error))):
+        return LakeUnavailable(
+            f"the lake cannot be read or written ({one_line(error)}); nothing is lost",
+            next_step="check the disk or the store, and its permissions, then repeat the command",
+        )
+    return None
+
+
+def java_classes(error: Exception) -> set[str]:
+    """Return the classes of the Java exceptions behind *error*. Empty: there is none.
+
+    An exception of a task is among them only by the text of the stack trace.
+    """
+    classes = set(_JAVA_CLASS.findall(str(error)))
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            break
+        classes.update(_JAVA_CLASS.findall(str(cause.toString())))
+        classes.add(str(cause.getClass().getName()))
+        cause = cause.getCause()
+    return classes
+
+
+def _is_of_storage(name: str) -> bool:
+    return name in _CLASSES or name.startswith(_PACKAGES)

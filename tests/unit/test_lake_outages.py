@@ -1,0 +1,105 @@
+"""Which failures are the lake's, and how often a capture is begun again because of one."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+
+from pipelines.errors import ConfigurationError, FencedError, LakeUnavailable
+from pipelines.io.append_result import WriterEnded
+from pipelines.io.live_state import CAPTURE, CaptureState
+from pipelines.io.storage_failures import lake_unavailable
+from pipelines.jobs.capture.lake_outages import LakeOutages
+from pipelines.source.errors import NoAnswer
+from pipelines.source.retry_policy import RetryPolicy
+
+QUICK = RetryPolicy(connect_max_attempts=3, initial_delay_ms=1, max_delay_ms=1)
+JAVA = "An error occurred while calling o1.append.\n: org.apache.spark.SparkException: Job aborted.\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        CommitFailedError("Generic S3 error"),
+        RuntimeError(f"{JAVA}Caused by: java.io.IOException: No space left on device\n\tat java.base/x.y(Z.java:1)"),
+        RuntimeError(f"{JAVA}Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device"),
+        RuntimeError(f"{JAVA}Caused by: software.amazon.awssdk.core.exception.SdkClientException: Unable to execute"),
+        RuntimeError(f"{JAVA}Caused by: org.apache.hadoop.fs.s3a.AWSClientIOException: Writing Object on b"),
+    ],
+)
+def test_a_failure_of_the_storage_is_retriable_and_one_line(error: Exception) -> None:
+    found = lake_unavailable(error)
+    assert found is not None
+    assert found.exit_code == 75
+    assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("java.io.IOException is only a value here"),
+        RuntimeError(f"{JAVA}Caused by: java.lang.NullPointerException: null"),
+        RuntimeError(f"{JAVA}Caused by: java.io.FileNotFoundException: part-1.parquet"),
+        FencedError("another writer"),
+        WriterEnded("replaced"),
+        NoAnswer("the source is away"),
+    ],
+)
+def test_another_failure_is_not_taken_for_one_of_the_storage(error: Exception) -> None:
+    assert lake_unavailable(error) is None
+
+
+class Capture:
+    """Fails in each attempt until the last of *ends*. Each attempt commits so often."""
+
+    def __init__(self, outages: LakeOutages, *ends: Exception | int, commits: int = 0) -> None:
+        self.outages, self.ends, self.commits, self.seen = outages, list(ends), commits, list[bool]()
+
+    def __call__(self, *, again: bool) -> int:
+        self.seen.append(again)
+        self.outages.begun = True
+        for _ in range(self.commits):
+            CAPTURE.committed()
+        end = self.ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+def test_attempts_are_bounded_and_progress_resets_their_number() -> None:
+    full = [OSError(28, "No space left on device") for _ in range(5)]
+    outages = LakeOutages(QUICK, threading.Event())
+    capture = Capture(outages, *full)
+    with pytest.raises(LakeUnavailable):
+        outages.retry(capture)
+    assert capture.seen == [False, True, True]
+    outages = LakeOutages(QUICK, threading.Event())
+    assert outages.retry(Capture(outages, *full, 7, commits=1)) == 7
+
+
+def test_a_failure_before_bronze_was_open_another_failure_and_a_stop_are_not_retried() -> None:
+    def refused(*, again: bool) -> int:
+        raise LakeUnavailable("no place") if not again else AssertionError("not again")
+
+    with pytest.raises(LakeUnavailable):
+        LakeOutages(QUICK, threading.Event()).retry(refused)
+    for error in (ConfigurationError("wrong"), NoAnswer("the source is away")):
+        outages = LakeOutages(QUICK, threading.Event())
+        with pytest.raises(type(error)):
+            outages.retry(Capture(outages, error))
+    stop = threading.Event()
+    stop.set()
+    outages = LakeOutages(QUICK, stop)
+    with pytest.raises(LakeUnavailable):
+        outages.retry(Capture(outages, OSError(28, "No space left on device")))
+
+
+def test_the_lag_is_unknown_at_first_and_never_goes_back() -> None:
+    state = CaptureState()
+    assert state.behind_seconds is None
+    state.completed_until(10.0)
+    state.completed_until(5.0)
+    assert state.complete_until == 10.0
