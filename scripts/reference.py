@@ -1,4 +1,4 @@
-"""Generate the reference pages: conf/README.md and, in docs, tables.md, commands.md, errors.md and places.md."""
+"""Generate conf/README.md, in docs the pages tables, commands, errors, places and metrics, and the dashboard."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from pipelines.cli import app
 from pipelines.model import table_schemas as columns
 from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
+from scripts.dashboard import dashboard_page
+from scripts.metrics_page import metrics_page
 from scripts.places import places_page
 
 ROOT = Path(__file__).parent.parent
@@ -154,6 +156,10 @@ _NEXT_STEP: Final = {
         "Safe, after the other writer has ended.",
         "[Keep one of the two captures](runbook.md#exit-code-6-another-writer).",
     ),
+    errors.LakeUnavailable: (
+        "Safe, and may succeed.",
+        "Free the disk, or bring the store back. Then repeat the command.",
+    ),
     errors.RetriableError: ("Safe, and may succeed.", "Wait, then repeat the command."),
 }
 
@@ -279,6 +285,8 @@ def main() -> None:
     (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
     (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
+    (ROOT / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (ROOT / "ops" / "grafana" / "strandline.json").write_text(dashboard_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ NotificationChannel = Literal["table", "log"]
 
 RUN: Final = "Capture"
 """Aggregate type of a notification about a run of a capture as a whole."""
+MAINTENANCE: Final = "Maintenance"
+"""Aggregate type of a notification about a run of `strandline maintain`."""
 _log = logging.getLogger("strandline.notifications")
 _TIME = pa.timestamp("us", tz="UTC")
 _SCHEMA = pa.schema(
@@ -111,8 +113,16 @@ def failed_runs(tables: TableStore, source: str) -> tuple[int, datetime | None]:
     """
     if not tables.exists(NOTIFICATIONS):
         return 0, None
-    failed = Query(NOTIFICATIONS).where(
-        ("source", "=", source), ("aggregate_type", "=", RUN), ("type", "=", "ABORTED")
-    )
+    failed = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", RUN), ("type", "=", "ABORTED"))
     (found,) = tables.query(failed.aggregate(runs=("count", "id"), last=("max", "timestamp")))
     return found["runs"], found["last"]
+
+
+def newest_notification(tables: TableStore, source: str, aggregate_type: str) -> datetime | None:
+    """Return the time of the newest notification of *aggregate_type*. None: there is none. I/O: reads the table."""
+    if not tables.exists(NOTIFICATIONS):
+        return None
+    of_type = Query(NOTIFICATIONS).where(("source", "=", source), ("aggregate_type", "=", aggregate_type))
+    (found,) = tables.query(of_type.aggregate(last=("max", "timestamp")))
+    newest: datetime | None = found["last"]
+    return newest

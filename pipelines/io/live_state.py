@@ -4,8 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Literal
+
+
+@dataclass(frozen=True)
+class SnapshotNow:
+    """State of the newest snapshot of this process. Durations are in seconds."""
+
+    id: str
+    kind: str
+    state: Literal["running", "paused", "completed", "aborted"]
+    seconds: float
+    """Duration until now or until the end, with pauses."""
+    paused_seconds: float
+    collections: int
+    remaining: int
+    """Collections that are not read completely."""
+    chunks: int
+    chunks_done: int
+    documents: Mapping[str, int]
+    """Documents that are committed, by collection."""
+    chunk: Mapping[str, Any] | None
+    """The chunk that was begun last. None: no chunk was begun."""
+    last_commit_at: float | None
+    """Unix time of the last commit of a chunk in this process. None: no commit yet."""
 
 
 @dataclass
@@ -17,14 +43,47 @@ class CaptureState:
 
     commits: int = 0
     """Commits to bronze: batches of the stream, and chunks of snapshots."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     complete_until: float | None = None
     """Unix time until which all changes of the source are in bronze. None: unknown yet."""
+    opened: bool = False
+    """True: the capture has opened bronze."""
+    connected: bool = False
+    """True: a change stream is open."""
+    disconnected_since: float | None = None
+    """Unix time at which the change stream broke. None: it is open, or was never open."""
+    disconnects: int = 0
+    elections: int = 0
+    last_event: Mapping[str, Any] | None = None
+    """Newest event in bronze: its operation, collection, position and transaction."""
+    last_event_at: float | None = None
+    """Unix time at which the newest event was committed. None: no event yet."""
+    last_transaction: str | None = None
+    """Id of the newest transaction in bronze. None: no transaction yet."""
+    queue: tuple[int, int] = (0, 0)
+    """Events and bytes that were read from the stream, and whose commit has not begun."""
+    queue_capacity: tuple[int, int] = (0, 0)
+    """Maximum of *queue*."""
+    captured: Sequence[str] = ()
+    """Names of the captured collections, at the start."""
+    unmerged: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10_000))
+    """Batches that silver has not merged yet: Unix time of the commit, and of the oldest event."""
+    unbuilt: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+    """Unix time of the oldest event of each batch that silver has merged, and gold not."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """Reason why the lake, silver or gold failed the last time. What works has no entry."""
+    snapshot: Callable[[], SnapshotNow] | None = None
+    """Describes the newest snapshot. None: there was no snapshot since the start."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def committed(self) -> None:
         """Count one commit."""
         with self._lock:
             self.commits += 1
+        self.failing.pop("lake", None)
+
+    def elected(self) -> None:
+        """Count an election of a new primary."""
+        self.elections += 1
 
     def completed_until(self, moment: float) -> None:
         """Note that all changes of the source until *moment* are in bronze. It never goes back.
@@ -35,10 +94,70 @@ class CaptureState:
         """
         self.complete_until = max(moment, self.complete_until or moment)
 
+    def merged(self, before: float) -> list[float]:
+        """Return the ages in seconds of the batches that a silver run has merged, by their oldest events.
+
+        Args:
+            before: Unix time before the run looked at bronze. Later batches stay.
+        """
+        ages = []
+        while self.unmerged and self.unmerged[0][0] <= before:
+            oldest = self.unmerged.popleft()[1]
+            self.unbuilt.append(oldest)
+            ages.append(max(0.0, time.time() - oldest))
+        return ages
+
+    def built(self) -> list[float]:
+        """Return the ages in seconds of the batches that gold contains now, by their oldest events."""
+        ages = [max(0.0, time.time() - oldest) for oldest in self.unbuilt]
+        self.unbuilt.clear()
+        return ages
+
+    @contextmanager
+    def connection(self) -> Iterator[None]:
+        """Count the block as an open change stream. An error in it is a disconnect."""
+        self.connected, self.disconnected_since = True, None
+        try:
+            yield
+        except Exception:
+            self.connected, self.disconnected_since = False, time.time()
+            self.disconnects += 1
+            raise
+
     @property
     def behind_seconds(self) -> float | None:
         """Age of the state that bronze shows, in seconds, at this moment. None: unknown."""
-        return None if self.complete_until is None else max(0.0, time.time() - self.complete_until)
+        return _age(self.complete_until)
+
+    @property
+    def seconds_since_event(self) -> float | None:
+        """Time since the newest event was committed, in seconds. None: no event yet."""
+        return _age(self.last_event_at)
+
+    def not_ready(self) -> list[str]:
+        """Return the reasons why the capture does not work at this moment. Empty: it works."""
+        reasons = [] if self.opened else ["bronze is not open yet"]
+        reasons += [f"lake: {self.failing['lake']}"] if "lake" in self.failing else []
+        return reasons + ([] if self.connected else ["the change stream is not open"])
+
+    def document(self) -> dict[str, Any]:
+        """Return what a number cannot say, for JSON. It holds no value of a document."""
+        snapshot = None if self.snapshot is None else self.snapshot()
+        return {
+            "stream": {
+                "connected": self.connected,
+                "behind_source_seconds": self.behind_seconds,
+                "last_event": self.last_event,
+                "last_transaction": self.last_transaction,
+                "captured_collections": list(self.captured),
+            },
+            "failing": dict(self.failing),
+            "snapshot": None if snapshot is None else vars(snapshot) | {"documents": dict(snapshot.documents)},
+        }
+
+
+def _age(moment: float | None) -> float | None:
+    return None if moment is None else max(0.0, time.time() - moment)
 
 
 CAPTURE: Final = CaptureState()

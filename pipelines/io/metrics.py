@@ -6,42 +6,130 @@ it is read: a process works for one source.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import (
-    REGISTRY,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Metric,
-    disable_created_metrics,
-    start_http_server,
-)
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, disable_created_metrics
 from prometheus_client.registry import Collector
 
-from pipelines.errors import ConfigurationError
 from pipelines.io.live_state import CAPTURE
+from pipelines.io.metric_table import describe
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # why: the library has no types there
 
-RECORD_FAILURES = Counter("strandline_record_failures", "Failures seen, each attempt.")
-RECORDS_SKIPPED = Counter(
-    "strandline_records_skipped", "Events that landed without their document, because it could not be had."
-)
-RETRIES = Counter("strandline_retries", "Attempts after the first.")
-FAILURES_LOGGED = Counter("strandline_failures_logged", "Failures that stand in the log or in control.dead_letters.")
-LETTERS_PRODUCED = Counter("strandline_deadletterqueue_records_produced", "Rows noted in control.dead_letters.")
-LETTER_FAILURES = Counter("strandline_deadletterqueue_produce_failures", "Commits to control.dead_letters that failed.")
-LAST_FAILURE = Gauge("strandline_last_failure_timestamp_seconds", "When the last failure was seen; 0: never.")
+_AGES = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300, 900, 3600)
+"""Bounds of the buckets of latencies, in seconds."""
+OTHERS = "(others)"
+"""Value of the label ``table`` for all tables beyond the limit."""
 
-EVENTS = Counter("strandline_events", "Change events that landed in bronze.")
-DOCUMENTS = Counter("strandline_snapshot_documents", "Documents that snapshots landed in bronze.")
-COMMIT_SECONDS = Histogram("strandline_commit_seconds", "Commits of the stream to bronze, proof included.")
-LAST_EVENT = Gauge("strandline_last_event_timestamp_seconds", "Cluster time of the newest event that landed.")
-SILVER_ROWS = Counter("strandline_silver_rows", "Rows that silver runs wrote.", ["table", "done"])
-SILVER_SECONDS = Histogram("strandline_silver_seconds", "One table's share of a silver run.", ["table"])
+
+def _counter(name: str, text: str, *labels: str, origin: str = "") -> Counter:
+    return Counter(describe(name, "counter", text, labels=labels, origin=origin), text, labels)
+
+
+def _gauge(name: str, text: str, *labels: str, origin: str = "") -> Gauge:
+    return Gauge(describe(name, "gauge", text, labels=labels, origin=origin), text, labels)
+
+
+def _histogram(name: str, text: str, *labels: str, origin: str = "", ages: bool = False) -> Histogram:
+    shown = describe(name, "histogram", text, labels=labels, origin=origin)
+    return Histogram(shown, text, labels, buckets=_AGES if ages else Histogram.DEFAULT_BUCKETS)
+
+
+RECORD_FAILURES = _counter(
+    "record_failures",
+    "Failures, each attempt: of events, of the connection, of commits, and the failure that ends a run.",
+    origin="kip.total-record-failures",
+)
+RECORDS_SKIPPED = _counter(
+    "records_skipped",
+    "Events that landed without their document, because it could not be read.",
+    origin="kip.total-records-skipped",
+)
+RETRIES = _counter("retries", "Attempts after the first.", origin="kip.total-retries")
+FAILURES_LOGGED = _counter(
+    "failures_logged", "Failures in the log or in control.dead_letters.", origin="kip.total-failures-logged"
+)
+LETTERS_PRODUCED = _counter(
+    "deadletterqueue_records_produced",
+    "Rows written to control.dead_letters.",
+    origin="kip.deadletterqueue-records-produced",
+)
+LETTER_FAILURES = _counter(
+    "deadletterqueue_produce_failures",
+    "Failed commits to control.dead_letters.",
+    origin="kip.deadletterqueue-produce-failures",
+)
+LAST_FAILURE = _gauge(
+    "last_failure_timestamp_seconds", "Time of the last failure; 0: never.", origin="kip.last-failure-timestamp"
+)
+
+EVENTS = _counter("events", "Change events committed to bronze.", origin="streaming.TotalNumberOfEventsSeen")
+CHANGES = _counter(
+    "changes",
+    "Change events committed to bronze, by operation: create, update, delete.",
+    "operation",
+    origin="streaming.TotalNumberOfCreateEventsSeen streaming.TotalNumberOfUpdateEventsSeen "
+    "streaming.TotalNumberOfDeleteEventsSeen",
+)
+TRANSACTIONS = _counter(
+    "transactions",
+    "Transactions of the source whose events were committed to bronze.",
+    origin="streaming.NumberOfCommittedTransactions",
+)
+DOCUMENTS = _counter(
+    "snapshot_documents", "Documents of snapshots committed to bronze.", origin="snapshot.TotalNumberOfEventsSeen"
+)
+COMMIT_SECONDS = _histogram("commit_seconds", "Duration of a commit of the stream to bronze, with its proof.")
+LAST_EVENT = _gauge("last_event_timestamp_seconds", "Cluster time of the newest event in bronze.")
+SOURCE_TO_BRONZE = _histogram(
+    "source_to_bronze_seconds",
+    "Age of the oldest event of a batch when the batch is committed.",
+    origin="streaming.MilliSecondsBehindSourceMinValue streaming.MilliSecondsBehindSourceMaxValue "
+    "streaming.MilliSecondsBehindSourceAverageValue streaming.MilliSecondsBehindSourceP50 "
+    "streaming.MilliSecondsBehindSourceP95 streaming.MilliSecondsBehindSourceP99",
+    ages=True,
+)
+SOURCE_TO_SILVER = _histogram(
+    "source_to_silver_seconds", "The same when silver has merged the batch (`strandline run`).", ages=True
+)
+SOURCE_TO_GOLD = _histogram(
+    "source_to_gold_seconds", "The same when gold is built from it (`strandline run`).", ages=True
+)
+_SILVER_ROWS = _counter(
+    "silver_rows", "Rows that silver runs wrote, by what was done: inserted, updated, versions.", "table", "done"
+)
+_SILVER_SECONDS = _histogram("silver_seconds", "Duration of one table's part of a silver run.", "table")
+
+LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
+LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
+
+
+class _BoundedNames:
+    """The first tables keep their names; all further ones share `OTHERS`. So the number of series is bounded."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._lock = threading.Lock()
+        self.limit = 50
+
+    def __call__(self, table: str) -> str:
+        with self._lock:
+            if table in self._names or len(self._names) < self.limit:
+                self._names.add(table)
+                return table
+        return OTHERS
+
+
+TABLE_NAMES = _BoundedNames()
+
+
+def count_silver(table: str, done: Mapping[str, int], seconds: float) -> None:
+    """Count one table's part of a silver run: rows by what was done, and its duration."""
+    name = TABLE_NAMES(table)
+    for what, rows in done.items():
+        _SILVER_ROWS.labels(name, what).inc(rows)
+    _SILVER_SECONDS.labels(name).observe(seconds)
 
 
 def count_failures(seen: int, *, logged: int = 0, retries: int = 0) -> None:
@@ -63,22 +151,7 @@ def count_documents(committed: int) -> None:
     CAPTURE.committed()
 
 
-class _LiveMetrics(Collector):
-    """Metrics that are computed when they are read. An unknown value gives no sample."""
-
-    def collect(self) -> Iterator[Metric]:
-        behind = GaugeMetricFamily(
-            "strandline_behind_source_seconds", "Age of the state that bronze shows, at the moment of the scrape."
-        )
-        if (seconds := CAPTURE.behind_seconds) is not None:
-            behind.add_metric((), seconds)
-        yield behind
-
-
-REGISTRY.register(_LiveMetrics())
-
-
-class _Labelled(Collector):
+class Labelled(Collector):
     """All metrics of this process, with more labels on every series."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
@@ -93,22 +166,3 @@ def labelled(family: Metric, labels: Mapping[str, str]) -> Metric:
     found = Metric(family.name, family.documentation, family.type, family.unit)
     found.samples = [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
     return found
-
-
-def serve(port: int, address: str, labels: Mapping[str, str]) -> None:
-    """I/O: serves ``GET /metrics`` in a thread until the process ends.
-
-    Args:
-        labels: Labels of every series: the source, and the user's own.
-
-    Raises:
-        ConfigurationError: The port is taken.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Labelled(labels))
-    try:
-        start_http_server(port, address, registry)
-    except OSError as error:
-        raise ConfigurationError(
-            f"metrics cannot be served at {address}:{port} ({error.strerror})", next_step="choose another metrics.port"
-        ) from error

@@ -25,7 +25,7 @@ TWO_WRITERS: Final = "_strandline/two-writers"
 _MOST_SECONDS: Final = 300
 """Time for which a store that does not answer is asked again."""
 BRIEF_SECONDS: Final = 4
-"""The same for a caller that itself tries again, and that must end soon when it is asked to."""
+"""Shorter time, for a caller that itself tries again and must end soon when it is stopped."""
 _PAUSE_SECONDS: Final = 5
 _RETRIES: Final = 1_000
 _QUICK: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}

@@ -32,7 +32,7 @@ _PACKAGES: Final = (
 )
 """Packages of the file systems and their clients. An exception class of these is a failure of the storage."""
 _JAVA_CLASS: Final = re.compile(
-    r"(?:\n|\n: |Caused by: |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
+    r"(?:\n|\n: |Caused by: |\): |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
 )
 """Where a Java stack trace names the class of an exception."""
 _MOST_CAUSES: Final = 20

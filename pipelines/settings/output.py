@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from pydantic import Field, field_validator
 
 from pipelines.settings.selection import Section
+
+_LABEL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+_OWN_LABELS: Final = frozenset(
+    {
+        "collection",
+        "done",
+        "kind",
+        "layer",
+        "le",
+        "operation",
+        "quantile",
+        "source",
+        "state",
+        "table",
+        "instance",
+        "job",
+    }
+)
 
 
 class GoldSettings(Section):
@@ -69,3 +88,25 @@ class MetricsSettings(Section):
     address: str = Field(
         "127.0.0.1", description="Network interface of the endpoint, as an IP address. `0.0.0.0`: all interfaces."
     )
+    tags: dict[str, str] = Field(
+        default_factory=dict,
+        description="Labels that every series gets beside `source`, such as `environment: prod`. Debezium's "
+        "`custom.metric.tags`.",
+    )
+    max_tables: int = Field(
+        50,
+        ge=1,
+        description="Maximum number of tables and of collections with series of their own. All others are summed "
+        "under `(others)`.",
+    )
+
+    @field_validator("tags")
+    @classmethod
+    def _labels(cls, value: dict[str, str]) -> dict[str, str]:
+        wrong = sorted(name for name in value if not _LABEL.fullmatch(name) or name in _OWN_LABELS)
+        if wrong:
+            raise ValueError(
+                f"{', '.join(wrong)}: a tag is a name of letters, digits and underscores that begins with a letter, "
+                f"and none of {', '.join(sorted(_OWN_LABELS))}"
+            )
+        return value

@@ -12,6 +12,7 @@ from functools import partial
 from pymongo import errors as mongo
 
 from pipelines.errors import StrandlineError
+from pipelines.io.live_state import CAPTURE
 from pipelines.model.user_pipeline import Stage
 from pipelines.source.batch_builder import BatchBuilder
 from pipelines.source.change_batch import ChangeBatch
@@ -40,10 +41,9 @@ _CLOSE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class _ReadEnd:
-    """State of the stream when a batch was closed."""
+    """State of the stream when a batch was closed. *read_beyond*: its token is later than the batch's last event."""
 
     read_beyond: bool
-    """True if the stream's token is later than the last event of the batch."""
     failure: Exception | None = None
     drained_at: float | None = None
     """Unix time at which the stream had no more events. None: it may have had more."""
@@ -52,9 +52,9 @@ class _ReadEnd:
 class StreamReader:
     """Reader of one change stream. A thread reads one batch ahead, so memory is bounded by two batches.
 
-    After a retriable error the thread reopens the stream after the last delivered token: no event is lost or repeated.
-    Any other error is raised from `batches` in the caller's thread, after all events that were read before it. An event
-    that the server cannot send is delivered without its large documents and listed in `ChangeBatch.oversize_events`.
+    After a retriable error the thread reopens the stream after the last delivered token. Any other error is raised from
+    `batches`, after all events that were read before it. An event that the server cannot send is delivered without its
+    large documents and listed in `ChangeBatch.oversize_events`.
 
     Args:
         client: Opened with ``raw=True``, so that events stay bytes.
@@ -72,8 +72,7 @@ class StreamReader:
         retry_policy: RetryPolicy = RetryPolicy(),
         expanded_events: bool = True,
     ) -> None:
-        self._client = client
-        self._selection = selection
+        self._client, self._selection = client, selection
         self._fields = FieldRewriter(selection.fields)
         self._unique_ids = limits.unique_ids
         self._start = start
@@ -87,11 +86,12 @@ class StreamReader:
         self._taken = threading.Event()  # set while the queue is empty
         self._taken.set()
         self._stop = threading.Event()
+        CAPTURE.queue_capacity = (limits.max_batch_size, limits.max_bytes)
         self._wanted = threading.Event()  # set while the caller waits for a batch
         self._thread = threading.Thread(target=self._run, name="strandline-stream", daemon=True)
 
     def batches(self, should_continue: Callable[[], bool] = lambda: True) -> Generator[ChangeBatch]:
-        """Start the thread and yield batches without end. Closing the generator stops the thread.
+        """Start the thread and yield batches. Closing the generator stops the thread.
 
         An idle stream yields a batch without events about every ``poll_interval_ms``.
 
@@ -114,6 +114,7 @@ class StreamReader:
             while True:
                 try:
                     item = self._queue.get(timeout=_CALLBACK_SECONDS)
+                    CAPTURE.queue = (0, 0)
                     self._taken.set()
                     return item
                 except queue.Empty:
@@ -123,12 +124,10 @@ class StreamReader:
             self._wanted.clear()
 
     def close(self) -> None:
-        """Stop reading and drop batches that were not delivered: their events are still in the source.
-
-        Waits at most 3 seconds. A thread that still waits for the server ends when the call returns.
-        """
+        """Stop reading, within 3 seconds. Batches that were not delivered are dropped: the source has their events."""
         self._stop.set()
         self._thread.join(_CLOSE_SECONDS)
+        CAPTURE.connected = False
 
     def _run(self) -> None:
         try:
@@ -139,10 +138,7 @@ class StreamReader:
             self._put(error)
 
     def _read_until_error(self, failures: Failures) -> None:
-        """Open the stream and deliver batches until it closes.
-
-        An invalidate closes it (the next call continues with startAfter), and so does an event that is too large.
-        """
+        """Deliver batches until the stream closes: by an invalidate, or by an event that is too large."""
         if self._stop.is_set():
             return
         with translate_errors("opening the change stream", phase=self._start.phase):
@@ -153,7 +149,7 @@ class StreamReader:
                 self._handle_oversize(error)
                 return
         self._carried_over = ()  # the stream reopens after the last batch and sends these events again
-        with translate_errors("reading the change stream", phase="reading"), stream:
+        with translate_errors("reading the change stream", phase="reading"), CAPTURE.connection(), stream:
             while self._wait_until_taken() and stream.alive:
                 batch, failure = self._fill(stream)
                 if batch is not None and self._deliver(batch):
@@ -178,6 +174,7 @@ class StreamReader:
 
     def _deliver(self, batch: ChangeBatch) -> bool:
         """Queue *batch*. Return True if it moved the position."""
+        CAPTURE.queue = (len(batch.events), sum(map(len, batch.events)))
         if not self._put(batch):
             return False
         moved = bool(batch.events) or batch.resume_token != self._start.token

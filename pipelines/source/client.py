@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
+from pipelines.source.elections import ElectionListener
 from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
@@ -64,12 +65,15 @@ class Collection:
         return f"{self.db}.{self.name}"
 
 
-def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
+def open_client(
+    options: ConnectionOptions, *, raw: bool = False, elected: Callable[[], None] | None = None
+) -> AnyClient:
     """Create a client. It connects when it is first used, so there is no I/O yet.
 
     Args:
         raw: Keep documents as the server's bytes (`RawEvent`). Decoding fails on damaged BSON, which MongoDB stores
             without an error.
+        elected: Called for each election of a new primary that the client sees.
 
     Raises:
         ConfigurationError: The URI, or a certificate file in the URI, cannot be read. The message does not quote it.
@@ -80,6 +84,7 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             **_unnamed_options(options),
             document_class=RawEvent if raw else dict,
             tz_aware=True,
+            event_listeners=[] if elected is None else [ElectionListener(elected)],
         )
     except OSError as error:  # includes ssl.SSLError
         raise tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None

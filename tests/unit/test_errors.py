@@ -11,6 +11,7 @@ from pipelines.errors import (
     ConfigurationError,
     ContractError,
     FencedError,
+    LakeUnavailable,
     QualityGateClosed,
     ResumePointLost,
     RetriableError,
@@ -30,6 +31,7 @@ _CODES = {
     QualityGateClosed: 5,
     FencedError: 6,
     RetriableError: 75,
+    LakeUnavailable: 75,
 }
 
 

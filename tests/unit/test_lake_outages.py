@@ -26,6 +26,9 @@ JAVA = "An error occurred while calling o1.append.\n: org.apache.spark.SparkExce
         CommitFailedError("Generic S3 error"),
         RuntimeError(f"{JAVA}Caused by: java.io.IOException: No space left on device\n\tat java.base/x.y(Z.java:1)"),
         RuntimeError(f"{JAVA}Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device"),
+        RuntimeError(
+            f"{JAVA}Lost task 0.0 (TID 9) (host executor driver): java.io.IOException: No space left on device"
+        ),
         RuntimeError(f"{JAVA}Caused by: software.amazon.awssdk.core.exception.SdkClientException: Unable to execute"),
         RuntimeError(f"{JAVA}Caused by: org.apache.hadoop.fs.s3a.AWSClientIOException: Writing Object on b"),
     ],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from pipelines.bronze.offsets import Committed
+from pipelines.io.live_state import CAPTURE
 from pipelines.jobs.capture.renamed_collections import RenamedCollections
 from pipelines.jobs.capture_session import CaptureSession
+from pipelines.jobs.snapshot.live import describe_snapshot
 from pipelines.jobs.snapshot.run import SnapshotRun
 
 
@@ -21,8 +24,9 @@ class ConcurrentSnapshot:
     """
 
     def __init__(self, session: CaptureSession, last: Committed) -> None:
-        self._writer, self._renamed = session.writer, RenamedCollections(session)
-        self.run: SnapshotRun | None = SnapshotRun.resume_or_plan(session, last)
+        self._writer, self._renamed, self._show_keys = session.writer, RenamedCollections(session), session.show_keys
+        self.run: SnapshotRun | None = None
+        self._make_current(SnapshotRun.resume_or_plan(session, last))
         self._documents = 0
 
     @property
@@ -61,7 +65,12 @@ class ConcurrentSnapshot:
     def replace(self, run: SnapshotRun | None) -> None:
         """End the current snapshot and make *run* the current one. `start` starts it. None: no snapshot."""
         self._documents += self.run.close() if self.run is not None else 0
+        self._make_current(run)
+
+    def _make_current(self, run: SnapshotRun | None) -> None:
         self.run = run
+        if run is not None:  # the metrics show an ended snapshot until the next one
+            CAPTURE.snapshot = partial(describe_snapshot, run, show_keys=self._show_keys)
 
     def plan_renamed(self, events: Iterable[bytes]) -> bool:
         """Return True if *events* rename a collection that must be read. Its snapshot is then current, and not started.

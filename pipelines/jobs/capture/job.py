@@ -14,15 +14,17 @@ from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
-from pipelines.control.notifications import RUN, Notifications
+from pipelines.control.notifications import Notifications
 from pipelines.control.signal_inbox import SignalFile, SignalInbox
 from pipelines.control.sources import SourceStateMonitor
-from pipelines.errors import ConfigurationError, LakeUnavailable, ResumePointLost, one_line
+from pipelines.errors import ConfigurationError, LakeUnavailable, ResumePointLost
+from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import count_failures
 from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.lake_outages import LakeOutages
 from pipelines.jobs.capture.oversize_events import check_oversize
+from pipelines.jobs.capture.run_failure import record_failure
 from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.lake_context import CaptureContext, LakeContext
@@ -32,10 +34,11 @@ from pipelines.jobs.source_connection import connection_options, retry_policy, s
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import close_client, open_client, token_data
+from pipelines.source.client import AnyClient, captured_collections, close_client, open_client, token_data
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
+from pipelines.source.stages import Selection
 
 _log = logging.getLogger("strandline.capture")
 
@@ -86,24 +89,14 @@ def run_capture(
     except Exception as error:
         count_failures(1, logged=1)
         if outages.begun and not isinstance(error, LakeUnavailable):
-            _record_failure(opened, error)
+            record_failure(_notifications(opened), error)
         raise
     return replace(result, events=landed["events"], documents=landed["documents"])
 
 
-def _record_failure(ctx: CaptureContext, failure: Exception) -> None:
-    """Write a notification of the failure that ends the run. It is the only trace of the failure in the lake."""
-    notifications = _notifications(ctx)
-    notifications.notify(RUN, "ABORTED", uuid.uuid4().hex, failure=type(failure).__name__, message=one_line(failure))
-    try:
-        notifications.flush()
-    except Exception as error:  # noqa: BLE001  # why: the first failure is the one to raise
-        _log.warning("the failure is not in control.notifications: %s", one_line(error))
-
-
 @dataclass(frozen=True)
 class _Run:
-    """What every attempt of one run shares.
+    """Options and state that all attempts of one run share.
 
     Args:
         again: An attempt of this run failed before.
@@ -148,7 +141,7 @@ def _capture(run: _Run) -> CaptureResult:
         source = _open_source(run, gate, resources)
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, run.restored, resources)
-        run.outages.begun = True
+        run.outages.begun = CAPTURE.opened = True
         target = source.session.retry(lambda: _present_token(source.oplog)) if run.once else None
         while True:
             try:
@@ -164,12 +157,13 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         ConfigurationError: The source does not fit the settings.
     """
     ctx, settings, options = run.ctx, run.ctx.settings.capture, connection_options(run.ctx.settings)
-    client, raw_client = open_client(options), open_client(options, raw=True)
+    client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
     for each in (client, raw_client):
         resources.callback(close_client, each)
     deployment = inspect_deployment(client)
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
+    CAPTURE.captured = _captured(selection, client)
     session = CaptureSession(
         _writer(ctx),
         options,
@@ -184,6 +178,13 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         ctx.settings.logging.show_keys,
     )
     return _Source(session, Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events), deployment)
+
+
+def _captured(selection: Selection, client: AnyClient) -> list[str]:
+    """Return the names of the captured collections. I/O: lists the source's collections, unless one is named."""
+    if selection.scope == "collection":
+        return [f"{selection.database}.{selection.collection}"]
+    return [str(each) for each in captured_collections(client, selection)]
 
 
 def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bool, resources: ExitStack) -> Committed:

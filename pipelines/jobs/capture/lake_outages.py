@@ -64,6 +64,7 @@ class LakeOutages:
                 delay = self._delay_after_failure()
                 if delay is None:
                     raise unavailable from error
+                CAPTURE.failing["lake"] = str(unavailable)
                 log_retry(unavailable, "write", self._failures, delay)
             again = True
             if self.stop.wait(delay):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from pipelines.bronze.event import parse_event
 from pipelines.bronze.offsets import Committed
 from pipelines.control.signal_inbox import SignalInbox
 from pipelines.io.live_state import CAPTURE
-from pipelines.io.metrics import EVENTS, LAST_EVENT
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.oversize_events import OversizeEvents
 from pipelines.jobs.capture.signal_handler import SignalHandler
 from pipelines.jobs.capture.source_signals import SourceSignals
+from pipelines.jobs.capture.stream_metrics import StreamMetrics
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.source.change_batch import ChangeBatch
 from pipelines.source.change_stream import StreamReader
@@ -49,6 +47,7 @@ class StreamLoop:
         self._heartbeat_seconds = session.settings.heartbeat_interval_ms / 1000
         self._streams = session.settings.snapshot_policy.streams
         self._events = 0
+        self._metrics = StreamMetrics()
 
     def run(self, reader: StreamReader, target: str | None, stop: threading.Event) -> CaptureResult:
         """Read until *target* or until the run must end.
@@ -97,14 +96,5 @@ class StreamLoop:
         if planned:
             self._snapshot.start()
         self._events += len(change.events)
-        _update_metrics(change.events)
+        self._metrics.add(change.events)
         self._session.report("events", len(change.events))
-
-
-def _update_metrics(events: Sequence[bytes]) -> None:
-    """Update the metrics of the stream. *events*: one committed batch."""
-    EVENTS.inc(len(events))
-    if events:
-        seconds = parse_event(events[-1]).seconds
-        LAST_EVENT.set(seconds)
-        CAPTURE.completed_until(seconds)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pipelines.control.notifications import MAINTENANCE, Notifications
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.file_maintenance import (
     DeltaRsFiles,
@@ -69,9 +71,19 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     with ThreadPoolExecutor(
         max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain"
     ) as pool:
-        return parallel_map(
+        results = parallel_map(
             pool, lambda table: _maintain(ctx, table, purge, retention, is_bronze=table == bronze), names
         )
+    if names:
+        _note_end(ctx, len(names))
+    return results
+
+
+def _note_end(ctx: JobContext, tables: int) -> None:
+    """I/O: one row in ``control.notifications``, so that an alert can tell that maintenance is overdue."""
+    done = Notifications(ctx.tables, ctx.settings.source.name, frozenset({"table"}), 0)
+    done.notify(MAINTENANCE, "COMPLETED", uuid.uuid4().hex, tables=tables)
+    done.flush()
 
 
 def _maintain(

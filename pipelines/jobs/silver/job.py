@@ -11,7 +11,7 @@ from pipelines.control.cut_publication import open_cuts
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import schema_of
-from pipelines.io.metrics import SILVER_ROWS, SILVER_SECONDS
+from pipelines.io.metrics import count_silver
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
@@ -126,10 +126,8 @@ def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace
 
 
 def _count(result: SilverResult) -> None:
-    name = str(result.table)
-    for done, rows in (("inserted", result.inserted), ("updated", result.updated), ("versions", result.versions)):
-        SILVER_ROWS.labels(name, done).inc(rows)
-    SILVER_SECONDS.labels(name).observe(result.seconds)
+    done = {"inserted": result.inserted, "updated": result.updated, "versions": result.versions}
+    count_silver(str(result.table), done, result.seconds)
 
 
 def _advanced_index(

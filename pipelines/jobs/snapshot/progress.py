@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -46,6 +47,14 @@ class Progress:
         self._open = Counter(str(chunk.collection) for chunk in plan.chunks if chunk.number not in done)
         self._documents = Counter[str]()
         self._early_end: dict[str, str] = {}
+        self.started_at = time.time()
+        self.ended_at: float | None = None
+        self.end: NotificationType | None = None
+        """``COMPLETED`` or ``ABORTED``. None: the snapshot has not ended."""
+        self.paused_at_end: float | None = None
+        """Total duration of the pauses, in seconds. None: the snapshot has not ended."""
+        self.last_claimed: Chunk | None = None
+        self.last_commit_at: float | None = None
         for chunk in plan.chunks:
             self._documents[str(chunk.collection)] += done.get(chunk.number, 0)
 
@@ -56,6 +65,7 @@ class Progress:
                 return False
             self._taken.add(chunk.number)
             self._in_progress += 1
+            self.last_claimed = chunk
             return True
 
     def pause(self) -> bool:
@@ -79,6 +89,7 @@ class Progress:
         with self._lock:
             self._done.add(chunk.number)
             self._documents[name] += documents
+            self.last_commit_at = time.time()
         self.notify(
             "IN_PROGRESS",
             current_collection_in_progress=name,
@@ -126,6 +137,23 @@ class Progress:
         return [chunk for chunk in self._plan.chunks if chunk.number not in self._done]
 
     @property
+    def chunks_done(self) -> int:
+        """Number of chunks that are done."""
+        return len(self._done)
+
+    @property
+    def remaining_collections(self) -> int:
+        """Number of collections with chunks that are not done."""
+        with self._lock:
+            return sum(chunks > 0 for chunks in self._open.values())
+
+    @property
+    def documents(self) -> dict[str, int]:
+        """Committed documents by collection. Earlier runs count."""
+        with self._lock:
+            return dict(self._documents)
+
+    @property
     def all_taken(self) -> bool:
         """Return True if every chunk is claimed or done."""
         return len(self._taken) == len(self._plan.chunks)
@@ -140,6 +168,8 @@ class Progress:
 
         Its id is the key of the signal that requested the snapshot, or else the snapshot's id.
         """
+        if kind in ("COMPLETED", "ABORTED"):
+            self.end, self.ended_at, self.paused_at_end = kind, time.time(), details.get("paused_seconds")
         self._notifications.notify(
             _AGGREGATES[self._plan.kind], kind, self._plan.signal or self._id, snapshot_id=self._id, **details
         )
