@@ -27,6 +27,11 @@ fetch_servers() {
         echo "places: building $s3"
         GOBIN=$share/bin go install "$s3"
     fi
+    if [[ ! -x $share/bin/promtool ]]; then
+        need apt-get "fetches promtool"
+        echo "places: fetching Debian's package prometheus"
+        (cd "$(mktemp -d)" && apt-get download prometheus && dpkg -x prometheus_*.deb . && install usr/bin/promtool "$share/bin/")
+    fi
     if [[ ! -d $share/hadoop ]]; then
         need mvn "fetches HDFS"
         echo "places: fetching ${hdfs[0]}"

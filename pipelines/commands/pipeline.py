@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipelines.commands.alarms import alarms
 from pipelines.commands.gold import exit_where_failed
 from pipelines.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
 
@@ -22,27 +23,36 @@ Once = Annotated[
 ]
 
 
-def run(context: typer.Context, once: Once = False) -> None:
+HealthPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics and /state, beside metrics.port."),
+]
+
+
+def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
     stop = stop_on_signal()  # before the imports, which take a second
     from pipelines.jobs.run import run_continuously, run_once
 
-    settings = _served_settings(context)
-    lake = open_capture(settings, briefly=once)
-    open_pipeline = _opening(lake, once=once)
-    if once:
-        exit_where_failed(run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged))
-    else:
-        run_continuously(lake, open_pipeline, stop, report=_log_landed, silver_report=_log_merged)
+    settings = _served_settings(context, health_port)
+    with alarms(settings):
+        lake = open_capture(settings, briefly=once)
+        open_pipeline = _opening(lake, once=once)
+        if not once:
+            run_continuously(lake, open_pipeline, stop, report=_log_landed, silver_report=_log_merged)
+            return
+        results = run_once(lake, open_pipeline, report=_log_landed, silver_report=_log_merged)
+    exit_where_failed(results)
 
 
-def capture(context: typer.Context, once: Once = False) -> None:
+def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
     stop = stop_on_signal()
     from pipelines.jobs.capture.job import run_capture
 
-    settings = _served_settings(context)
-    result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
+    settings = _served_settings(context, health_port)
+    with alarms(settings):
+        result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
         f" last batch {result.batch}"
@@ -69,13 +79,15 @@ def silver(
         )
 
 
-def _served_settings(context: typer.Context) -> Settings:
-    """Return the settings. Serve metrics if ``metrics.port`` is set."""
-    from pipelines.io.metrics import serve
+def _served_settings(context: typer.Context, health_port: int | None) -> Settings:
+    """Return the settings. Serve metrics at ``metrics.port`` and at *health_port*, if they are set."""
+    from pipelines.io.metrics_server import serve
 
     settings = lake_settings(context)
-    if settings.metrics.port is not None:  # before Spark starts, so that a port in use is reported at once
-        serve(settings.metrics.port, settings.metrics.address, {"source": settings.source.name})
+    labels = {"source": settings.source.name, **settings.metrics.tags}
+    ports = {port for port in (settings.metrics.port, health_port) if port is not None}
+    for port in ports:  # before Spark starts: a port in use is told at once
+        serve(port, settings.metrics.address, labels, max_tables=settings.metrics.max_tables)
     return settings
 
 

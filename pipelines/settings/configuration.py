@@ -28,6 +28,7 @@ from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.conf_file import read_sections
 from pipelines.settings.keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
 from pipelines.settings.maintenance import MaintenanceSettings
+from pipelines.settings.notifications import NotificationSettings
 from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
@@ -150,6 +151,7 @@ class Settings(BaseSettings):
     quality: QualitySettings = QualitySettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     metrics: MetricsSettings = MetricsSettings()
+    notifications: NotificationSettings = NotificationSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @classmethod

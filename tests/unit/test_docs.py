@@ -21,6 +21,7 @@ from pipelines.model.snapshot_policy import SnapshotPolicy
 from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings, SourceSettings, load_settings
+from pipelines.settings.output import MetricsSettings
 from pipelines.settings.silver import SilverSettings
 from scripts.reference import columns_of
 
@@ -180,6 +181,7 @@ def test_every_setting_that_stands_for_one_of_debeziums_exists() -> None:
     named = re.findall(r"^\| `[^|]*` \| `([\w.]+)` \|", table, re.MULTILINE)
     known = set(CaptureSettings.model_fields) | {f"source.{name}" for name in SourceSettings.model_fields}
     known |= {f"silver.{name}" for name in SilverSettings.model_fields}
+    known |= {f"metrics.{name}" for name in MetricsSettings.model_fields}
     assert len(named) > 40
     assert set(named) - known == set()
 

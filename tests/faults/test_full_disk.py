@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -88,6 +89,14 @@ def scraped(port: int) -> dict[str, float]:
         return {sample.name: sample.value for family in families for sample in family.samples}
 
 
+def ready(port: int) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
 @only_root_mounts
 @pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
 def test_capture_goes_on_when_a_full_disk_has_room_again(
@@ -105,8 +114,11 @@ def test_capture_goes_on_when_a_full_disk_has_room_again(
         assert counted["strandline_retries_total"] >= 2
         assert counted["strandline_record_failures_total"] >= counted["strandline_failures_logged_total"] >= 2
         assert counted["strandline_behind_source_seconds"] > 0
+        assert ready(port)[0] == 503
+        assert "No space left" in ready(port)[1]
         ballast.unlink()
         until(lambda: len(keys_in(root)) >= 2_000, capture, said)
+        until(lambda: ready(port) == (200, "ok\n"), capture, said)
         capture.send_signal(signal.SIGTERM)
         assert capture.wait(60) == 0, said.read_text()
     finally:
