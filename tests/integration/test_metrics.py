@@ -79,6 +79,7 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     database.a.insert_one({"_id": 3, "heavy": "x" * 100})
     database.a.delete_one({"_id": 0})
     run_capture(ctx, once=True)
+    landed = counted()
     run_silver(ctx)
     now = counted()
 
@@ -91,15 +92,15 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     assert now[sample("snapshot_rows", collection=f"{database.name}.a")] == 3
     assert more("source_to_bronze_seconds_count") >= 1
     assert more("commit_seconds_count") >= 3
-    assert 0 <= now[sample("behind_source_seconds")] < 60
-    assert abs(now[sample("last_event_timestamp_seconds")] - time.time()) < 60
+    assert 0 <= landed[sample("behind_source_seconds")] < 60
+    assert abs(now[sample("last_event_timestamp_seconds")] - time.time()) < 600
     assert more("silver_rows_total", table="silver.a", done="inserted") == 4, (
         "a document that was left out is a row without values"
     )
     kip = "records_skipped", "failures_logged", "deadletterqueue_records_produced", "record_failures"
     assert [more(f"{name}_total") for name in kip] == [1, 1, 1, 1]
     assert (more("deadletterqueue_produce_failures_total"), more("retries_total")) == (0, 0)
-    assert abs(now[sample("last_failure_timestamp_seconds")] - time.time()) < 60
+    assert abs(now[sample("last_failure_timestamp_seconds")] - time.time()) < 600
 
     told = samples(exposition(ctx))
     assert told[sample("source_state", state="running")] == 1
