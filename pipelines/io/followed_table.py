@@ -36,8 +36,9 @@ _OWN_WATCHED: Final = 16
 
 def unwritable_table(folder: TableFolder, error: Exception) -> LakeUnavailable:
     """Return the error for a table whose folder cannot be read or written."""
+    why = error.message if isinstance(error, LakeUnavailable) else one_line(error)
     return LakeUnavailable(
-        f"{folder.uri} cannot be written ({one_line(error)}); nothing is lost",
+        f"{folder.uri} cannot be written ({why}); nothing is lost",
         next_step="check the disk or the store, and its permissions, then strandline capture",
     )
 
