@@ -210,6 +210,10 @@ def test_capture_goes_on_when_the_store_was_away(
             capture = subprocess.Popen([str(COMMAND), "capture"], env=environ, cwd=tmp_path, stderr=said, stdout=said)
         try:
             _insert(database, range(200))
+            tables, deadline = tables_at(root, server.endpoint), time.monotonic() + 120
+            while len(_inserted(tables)) < 200 and time.monotonic() < deadline:
+                assert capture.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(1)
             server.process.send_signal(signal.SIGKILL)
             server.process.wait(10)
             _insert(database, range(200, 300))
@@ -217,7 +221,7 @@ def test_capture_goes_on_when_the_store_was_away(
             assert "attempt 3 follows" in (tmp_path / "said").read_text()
             with s3_server(folder, port):
                 _insert(database, range(300, 400))
-                tables, deadline = tables_at(root, server.endpoint), time.monotonic() + 90
+                deadline = time.monotonic() + 90
                 while len(seen := _inserted(tables)) < 400 and time.monotonic() < deadline:
                     assert capture.poll() is None, (tmp_path / "said").read_text()
                     time.sleep(1)
