@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, declared_columns
+from pipelines.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from pipelines.settings.selection import Names, Section, key_problems, split_names
 
 
@@ -37,6 +37,17 @@ class SilverSettings(Section):
         "every character that is not an ASCII letter, digit or underscore by an underscore. "
         "`avro_unicode`: replace it, and the underscore, by `_uxxxx`. If two fields get the same name, "
         "the second goes to `_rescued`. `_id` and declared columns are not changed.",
+    )
+    compatibility: Compatibility = Field(
+        "portable",
+        description="Delta features of new silver tables. `portable`: none that a reader must know, so every reader of "
+        "Delta reads the tables (docs/readers.md). Mixed types are JSON text. `native`: VARIANT, type widening, "
+        "deletion vectors and column mapping. MERGE is cheaper, and Spark 4 or Databricks is needed to read. An "
+        "existing table keeps its features until `strandline rebuild`.",
+    )
+    compatibility_by_collection: dict[str, Compatibility] = Field(
+        default_factory=dict,
+        description="Exceptions from `silver.compatibility`, by database.collection.",
     )
     deletes: Literal["soft", "hard"] = Field(
         "soft",
@@ -96,6 +107,7 @@ class SilverSettings(Section):
         problems = [
             *key_problems("columns", self.columns),
             *key_problems("history_collections", self.history_collections),
+            *key_problems("compatibility_by_collection", self.compatibility_by_collection),
         ]
         if self.history_collections and self.history == "none":
             problems.append("history_collections stands without history: scd2")
@@ -115,6 +127,10 @@ class SilverSettings(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return value
+
+    def compatibility_of(self, collection: str) -> Compatibility:
+        """Return the compatibility of a new table of *collection* (``database.collection``)."""
+        return self.compatibility_by_collection.get(collection, self.compatibility)
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""

@@ -11,14 +11,15 @@ from pyspark.sql import functions as F
 from pipelines.io.conflicts import retrying
 from pipelines.io.merge import Merge, Merged
 from pipelines.model.namespaces import Namespace
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName, literal, quoted
+from pipelines.silver.compatibility import compatibility_in, is_mapped_in, properties_of
 from pipelines.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.key_filter import Keys
 from pipelines.silver.purge_watermark import is_below
-from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
+from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
 _PURGE_WATERMARK = "strandline.purge_watermark"
@@ -45,25 +46,38 @@ class OpenedTable:
     incarnations: Incarnations
     has_patches: bool
     """True once a patch was merged: any row may then hold pending patches."""
+    compatibility: Compatibility
 
 
 @dataclass(frozen=True)
 class SilverTable(TypedTable):
     """Read and write ``silver.<collection>``."""
 
-    def open(self, namespace: str, source: str) -> OpenedTable:
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedTable:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
+
+        Args:
+            compatibility: Compatibility of a new table. An existing table keeps its own.
 
         Raises:
             ContractError: The table belongs to another collection or to another source.
         """
         found = self.create(
-            SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY, skipping=("_inexact_because",)
+            SILVER_BOOKKEEPING_DDL,
+            namespace,
+            source,
+            compatibility,
+            cluster_by=CLUSTERED_BY,
+            skipping=("_inexact_because",),
         )
         return OpenedTable(
-            shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _HAS_PATCHES in found
+            shape_in(found),
+            progress_in(found),
+            Incarnations.from_json(found.get(_INCARNATIONS)),
+            _HAS_PATCHES in found,
+            compatibility_in(found),
         )
 
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
@@ -248,10 +262,11 @@ class SilverTable(TypedTable):
         ended_at = max(incarnations.ended_at.values(), default="")[:16]
         ended_rows = self.tables.read(self.name).where(f"{incarnations.has_ended()} AND NOT _deleted")
         uuids = [row[0] for row in ended_rows.select("_collection_uuid").distinct().collect()]
-        archives = []
+        archives, own = [], self.tables.properties(self.name)
+        properties = properties_of(compatibility_in(own), is_mapped=is_mapped_in(own))
         for uuid in uuids:
             archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at}")
-            self.tables.create(archive, ended_rows.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
+            self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
             self.tables.replace(archive, ended_rows.where(F.col("_collection_uuid").eqNullSafe(uuid)))
             archives.append(archive)
         return archives

@@ -15,11 +15,11 @@ from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName
 from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.compatibility import properties_of
 from pipelines.silver.decode.rows import typed_rows
 from pipelines.silver.fold.patches import folded_per_key
 from pipelines.silver.key_filter import Keys
 from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.typed_table import PROPERTIES
 
 _KNOWN = (
     *(
@@ -54,7 +54,9 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
     table = SilverTable(tables, TableName("silver", "old"))
     schema = schema_of(SILVER_BOOKKEEPING_DDL)
     older = T.StructType([column for column in schema if column.name != "_inexact_because"])
-    tables.create(table.name, older, properties=PROPERTIES | {"strandline.namespace": "db.old"}, cluster_by=("_key",))
+    tables.create(
+        table.name, older, properties=properties_of("native") | {"strandline.namespace": "db.old"}, cluster_by=("_key",)
+    )
     known = {
         "_position": "1",
         "_base_position": "1",

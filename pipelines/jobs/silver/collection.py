@@ -75,7 +75,8 @@ class CollectionRun:
 
     @cached_property
     def _opened(self) -> OpenedTable:
-        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
+        wanted = self._settings.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name, wanted)
 
     def run(self) -> SilverResult:
         """Merge the collection's new rows.
@@ -161,7 +162,7 @@ class CollectionRun:
             state = without_deleted_values(state)
 
         def typed(rows: DataFrame) -> DataFrame:
-            return typed_rows(rows, shape)
+            return typed_rows(rows, shape, self._opened.compatibility)
 
         merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
         if merge_parts:
@@ -183,7 +184,12 @@ class CollectionRun:
             evolved, changes = evolve(
                 shape,
                 census,
-                ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                ColumnLimits(
+                    settings.max_columns,
+                    settings.max_depth,
+                    settings.field_name_adjustment_mode,
+                    self._opened.compatibility,
+                ),
                 plan,
             )
         except ValueError as error:
