@@ -28,13 +28,13 @@ PLAIN_FEATURES: Final = frozenset(
 """Writer features that delta-rs writes, and that protocol 1/4 has."""
 _CLUSTERING: Final = frozenset({"clustering", "domainMetadata"})
 _WRITER: Final = 4
-_MAPPED_READER: Final = 2
-"""Reader version of a table with column mapping."""
+_MAPPED_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
+"""Reader features of a portable table with column mapping (`silver.compatibility`)."""
 _ENABLED_BY: Final = {
     "deletionVectors": "delta.enableDeletionVectors",
     "typeWidening": "delta.enableTypeWidening",
 }
-_READER_FEATURES: Final = frozenset({*_ENABLED_BY, "columnMapping", "variantType"})
+_READER_FEATURES: Final = frozenset({*_ENABLED_BY, *_MAPPED_FEATURES, "variantType"})
 _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.clustering"})
 _log = logging.getLogger("strandline.tables")
 
@@ -69,21 +69,22 @@ def drop_reader_features(folder: TableFolder) -> None:
     Raises:
         ConfigurationError: The table still uses such a feature.
     """
-    while (opened := folder.table()).protocol().min_reader_version > _MAPPED_READER:
+    while True:
+        opened = folder.table()
         configuration, features = opened.metadata().configuration, features_of(opened)
         is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+        needed = features & _MAPPED_FEATURES if is_mapped else frozenset()
+        if features & _READER_FEATURES <= needed:
+            return
         used = {name for name, key in _ENABLED_BY.items() if configuration.get(key) == "true"}
         used |= {"variantType"} & features if '"variant"' in opened.schema().to_json() else set()
         if used:
             raise ConfigurationError(
                 f"{folder.uri} still uses {', '.join(sorted(used))}", next_step="report this as a defect"
             )
-        kept = (features - _READER_FEATURES) | ({"columnMapping"} if is_mapped else set())
-        protocol = {
-            "minReaderVersion": _MAPPED_READER if is_mapped else 1,
-            "minWriterVersion": 7,
-            "writerFeatures": sorted(kept),
-        }
+        kept = (features - _READER_FEATURES) | needed
+        protocol = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7, "writerFeatures": sorted(kept)}
+        protocol |= {"readerFeatures": sorted(needed)} if needed else {}
         dropped = ", ".join(sorted(features - kept))
         put_commit(
             folder,

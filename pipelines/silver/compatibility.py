@@ -12,7 +12,10 @@ from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.model.shape import Compatibility
 
 _COMPATIBILITY: Final = "strandline.compatibility"
-MAPPING: Final = "delta.columnMapping.mode"
+_MAPPING: Final = "delta.columnMapping.mode"
+MAPPED: Final = {_MAPPING: "name", "delta.feature.timestampNtz": "supported"}
+"""Properties that give a portable table column mapping. The second feature is not used. It makes Delta name its reader
+features: by number alone (reader version 2) delta-rs 1.6.6 reads mapped columns as NULL, instead of refusing them."""
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 _COMMON: Final = {CHANGE_FEED: "true", _STATISTICS: "_key,_position"}
@@ -20,7 +23,7 @@ _PROPERTIES: Final[Mapping[Compatibility, Mapping[str, str]]] = {
     "portable": {**_COMMON, "delta.enableDeletionVectors": "false", _COMPATIBILITY: "portable"},
     "native": {
         **_COMMON,
-        MAPPING: "name",  # any legal field name is a legal column
+        _MAPPING: "name",  # any legal field name is a legal column
         "delta.enableTypeWidening": "true",
         "delta.enableDeletionVectors": "true",
         "delta.feature.variantType": "supported",
@@ -38,13 +41,13 @@ def properties_of(
         skipping: Columns with file statistics, in addition to ``_key`` and ``_position``.
         is_mapped: True if a column's name needs column mapping. A native table has it anyway.
     """
-    properties = dict(_PROPERTIES[compatibility]) | ({MAPPING: "name"} if is_mapped else {})
+    properties = dict(_PROPERTIES[compatibility]) | (MAPPED if is_mapped else {})
     return properties | {_STATISTICS: ",".join([properties[_STATISTICS], *skipping])}
 
 
 def without_features(properties: Mapping[str, str]) -> dict[str, str]:
     """Return a table's properties without those that one compatibility sets. The next one sets its own."""
-    features = {*_PROPERTIES["native"], *_PROPERTIES["portable"]} - _COMMON.keys()
+    features = {*_PROPERTIES["native"], *_PROPERTIES["portable"], *MAPPED} - _COMMON.keys()
     return {name: value for name, value in properties.items() if name not in features}
 
 
@@ -55,7 +58,7 @@ def compatibility_in(properties: Mapping[str, str]) -> Compatibility:
 
 def is_mapped_in(properties: Mapping[str, str]) -> bool:
     """Return True if the table has column mapping."""
-    return properties.get(MAPPING, "none") != "none"
+    return properties.get(_MAPPING, "none") != "none"
 
 
 def bookkeeping_ddl(ddl: str, compatibility: Compatibility) -> str:

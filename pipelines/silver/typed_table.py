@@ -19,7 +19,7 @@ from pipelines.io.tables import Tables
 from pipelines.model.shape import Compatibility, Shape, fold_case
 from pipelines.model.tables import TableName, quoted
 from pipelines.silver.compatibility import (
-    MAPPING,
+    MAPPED,
     bookkeeping_ddl,
     compatibility_in,
     is_mapped_in,
@@ -176,10 +176,10 @@ class TypedTable:
         names = [name for change in added for name in names_to_map(_type(change.after), change.path)]
         if not names or is_mapped_in(self.tables.properties(self.name)):
             return
-        self.tables.set_properties(self.name, {MAPPING: "name"})
+        self.tables.set_properties(self.name, MAPPED)
         _log.warning(
-            "%s has column mapping now, because Parquet cannot hold the field name %r: its readers need Delta's reader"
-            " version 2 (silver.field_name_adjustment_mode: avro_unicode and strandline rebuild %s avoid it)",
+            "%s has column mapping now, because Parquet cannot hold the field name %r: its readers need Delta's feature"
+            " columnMapping (silver.field_name_adjustment_mode: avro_unicode and strandline rebuild %s avoid it)",
             self.name,
             ".".join(names[0]),
             self.name.name,
