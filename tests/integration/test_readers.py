@@ -24,7 +24,7 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.delta_rs_query import arrow_table
+from pipelines.io.delta_rs_query import arrow_table, without_views
 from pipelines.jobs.gold.job import run_gold
 from pipelines.read import read
 
@@ -103,9 +103,7 @@ def _by_module(path: str) -> pa.Table:
 
 def _change_feed(path: str) -> pa.Table:
     """Return the table as its change feed tells it: all rows that it was given, without those that it lost."""
-    changes = arrow_table(DeltaTable(path).load_cdf(starting_version=0))
-    kinds = changes["_change_type"].cast(pa.string())
-    changes = changes.set_column(changes.schema.get_field_index("_change_type"), "_change_type", kinds)
+    changes = without_views(arrow_table(DeltaTable(path).load_cdf(starting_version=0)))
     is_new = pc.field("_change_type").isin(["insert", "update_postimage"])
     rows = changes.filter(is_new).sort_by([("_commit_version", "ascending")])
     keys = [name for name in ("_key", "_position") if name in rows.schema.names]
