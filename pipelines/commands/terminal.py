@@ -81,6 +81,14 @@ def open_lake_only(context: typer.Context) -> LakeContext:
     return open_without_spark(settings) or open_spark(settings, briefly=True)
 
 
+def open_to_look(context: typer.Context, *, briefly: bool = True) -> LakeContext:
+    """I/O: as `open_lake_only`, for a command that counts rows of silver tables."""
+    from pipelines.jobs.lake_context import open_silver_without_spark
+
+    settings = lake_settings(context)
+    return open_silver_without_spark(settings) or open_spark(settings, briefly=briefly)
+
+
 def open_for_capture(context: typer.Context) -> LakeContext:
     """I/O: as `open_lake_only`, for a short command that writes bronze."""
     return open_capture(lake_settings(context), briefly=True)

@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
+from pipelines.io.delta_types import types_of
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
@@ -37,6 +38,8 @@ NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expi
 """For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
+_QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}
+"""Features of tables that DataFusion queries. It cannot write all of them."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,13 @@ class DeltaRsTables:
 
     def columns(self, table: TableName) -> list[str]:
         return [field.name for field in self._opened(table).schema().fields]
+
+    def column_types(self, table: TableName) -> dict[str, str]:
+        return types_of(self._opened(table))
+
+    def can_query(self, table: TableName) -> bool:
+        """I/O: returns True if delta-rs can query *table*, which exists."""
+        return features_of(self._opened(table)) <= _QUERYABLE_FEATURES
 
     def version(self, table: TableName) -> int:
         return int(self._opened(table).version())
