@@ -76,7 +76,7 @@ class SilverSettings(Section):
         "infer",
         description="Source of the columns. `infer`: the values of the documents, plus the columns declared below. "
         "`declared`: only the declared columns, in collections that have a declaration; other values go to "
-        "`_rescued`. `variant`: one VARIANT column, `document`, for the whole document.",
+        "`_rescued`. `variant`: one column, `document`, for the whole document: VARIANT, or JSON text if portable.",
     )
     columns: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -89,12 +89,14 @@ class SilverSettings(Section):
         500,
         ge=1,
         description="Maximum leaf columns per table, over all levels of nesting. Beyond it, a new embedded "
-        "document becomes one VARIANT column: first documents whose field names look like data, then "
+        "document becomes one column of mixed type: first documents whose field names look like data, then "
         "the deepest. Other new fields go to `_rescued`. Existing columns stay. `rebuild` chooses "
         "again, from all documents.",
     )
     max_depth: int = Field(
-        8, ge=1, description="Maximum levels of nesting that become columns. Deeper levels become VARIANT."
+        8,
+        ge=1,
+        description="Maximum levels of nesting that become columns. Deeper levels become one column of mixed type.",
     )
 
     @field_validator("history_collections", mode="before")

@@ -15,7 +15,7 @@ from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName
 from pipelines.silver.batch_profile import profile_batch
-from pipelines.silver.compatibility import properties_of
+from pipelines.silver.compatibility import compatibility_in, properties_of
 from pipelines.silver.decode.rows import typed_rows
 from pipelines.silver.fold.patches import folded_per_key
 from pipelines.silver.key_filter import Keys
@@ -43,7 +43,11 @@ def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tabl
         )
         new = tables.spark.createDataFrame([("1", position, "u", None, None, None, event, 0, None)], CHANGES_DDL)
         state = folded_per_key(new, tables.read(table.name))
-        table.merge(typed_rows(state, Shape("struct")), keys=profile_batch(new, max_depth=8).keys, deletes="soft")
+        table.merge(
+            typed_rows(state, Shape("struct"), compatibility_in(tables.properties(table.name))),
+            keys=profile_batch(new, max_depth=8).keys,
+            deletes="soft",
+        )
     assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
 
 
@@ -78,7 +82,11 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
     )
     profile = profile_batch(new, max_depth=8)
     state = folded_per_key(new, tables.read(table.name))
-    table.merge(typed_rows(state, Shape("struct")), keys=profile.keys, deletes="soft")
+    table.merge(
+        typed_rows(state, Shape("struct"), compatibility_in(tables.properties(table.name))),
+        keys=profile.keys,
+        deletes="soft",
+    )
     found = (
         tables.read(table.name)
         .orderBy("_key")

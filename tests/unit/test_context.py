@@ -165,7 +165,7 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     for tool in ("bash", "dirname", "ps"):  # of Spark's start script
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
     found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
-    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
     refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
@@ -174,11 +174,11 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
-    command = "from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    command = "from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
     code_text = f"import sys; sys.modules['{module}'] = None; {command}"
     refused = ran(code_text)
     assert refused.returncode == code, refused.stderr
     assert ("Traceback" in refused.stderr) == (code == 1), "another module that is missing is a defect"
     if code == 2:
         assert refused.stderr.splitlines()[-1].startswith("strandline: pyspark is not installed")
-        assert ran(code_text.replace("status", "version")).returncode == 0
+        assert ran(code_text.replace("silver", "version")).returncode == 0

@@ -21,7 +21,7 @@ _STATE = (*NEWEST, "_base_position", "_inexact_because")
 _STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _inexact_because STRING"
 
 
-def typed_rows(state: DataFrame, shape: Shape, compatibility: Compatibility = "native") -> DataFrame:
+def typed_rows(state: DataFrame, shape: Shape, compatibility: Compatibility) -> DataFrame:
     """Decode each row's document into *shape*'s columns.
 
     Args:

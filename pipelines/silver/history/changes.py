@@ -115,7 +115,7 @@ def history_changes(
     facts: DataFrame,
     current: DataFrame,
     shape: Shape,
-    compatibility: Compatibility = "native",
+    compatibility: Compatibility,
     *,
     ends: IncarnationEnds = IncarnationEnds(),
     gaps: Sequence[Gap] = (),
