@@ -9,8 +9,21 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipelines.model.layout import Layout
 from pipelines.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from pipelines.settings.selection import Names, Section, key_problems, split_names
+
+
+class TableLayout(Section):
+    """Columns of one silver table that queries filter by. Nested columns by path: ``customer.city``."""
+
+    cluster_by: Names = Field((), description="Columns by which files are clustered.", max_length=3)
+    statistics: Names = Field((), description="More columns with file statistics.")
+
+    @field_validator("cluster_by", "statistics", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split_names(value)
 
 
 class SilverSettings(Section):
@@ -48,6 +61,12 @@ class SilverSettings(Section):
     compatibility_by_collection: dict[str, Compatibility] = Field(
         default_factory=dict,
         description="Exceptions from `silver.compatibility`, by database.collection.",
+    )
+    layout: dict[str, TableLayout] = Field(
+        default_factory=dict,
+        description="Columns that queries filter by, by database.collection: `{cluster_by: [placed], statistics: "
+        "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
+        "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
     )
     deletes: Literal["soft", "hard"] = Field(
         "soft",
@@ -110,6 +129,7 @@ class SilverSettings(Section):
             *key_problems("columns", self.columns),
             *key_problems("history_collections", self.history_collections),
             *key_problems("compatibility_by_collection", self.compatibility_by_collection),
+            *key_problems("layout", self.layout),
         ]
         if self.history_collections and self.history == "none":
             problems.append("history_collections stands without history: scd2")
@@ -133,6 +153,11 @@ class SilverSettings(Section):
     def compatibility_of(self, collection: str) -> Compatibility:
         """Return the compatibility of a new table of *collection* (``database.collection``)."""
         return self.compatibility_by_collection.get(collection, self.compatibility)
+
+    def layout_of(self, collection: str) -> Layout:
+        """Return the layout of the table of *collection* (``database.collection``)."""
+        said = self.layout.get(collection, TableLayout())
+        return Layout(said.cluster_by, said.statistics)
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""

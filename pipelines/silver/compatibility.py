@@ -16,9 +16,9 @@ _MAPPING: Final = "delta.columnMapping.mode"
 MAPPED: Final = {_MAPPING: "name", "delta.feature.timestampNtz": "supported"}
 """Properties that give a portable table column mapping. The second feature is not used. It makes Delta name its reader
 features: by number alone (reader version 2) delta-rs 1.6.6 reads mapped columns as NULL, instead of refusing them."""
-_STATISTICS: Final = "delta.dataSkippingStatsColumns"
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
-_COMMON: Final = {CHANGE_FEED: "true", _STATISTICS: "_key,_position"}
+_COMMON: Final = {CHANGE_FEED: "true", STATISTICS: "_key,_position"}
 _PROPERTIES: Final[Mapping[Compatibility, Mapping[str, str]]] = {
     "portable": {**_COMMON, "delta.enableDeletionVectors": "false", _COMPATIBILITY: "portable"},
     "native": {
@@ -42,7 +42,7 @@ def properties_of(
         is_mapped: True if a column's name needs column mapping. A native table has it anyway.
     """
     properties = dict(_PROPERTIES[compatibility]) | (MAPPED if is_mapped else {})
-    return properties | {_STATISTICS: ",".join([properties[_STATISTICS], *skipping])}
+    return properties | {STATISTICS: ",".join([properties[STATISTICS], *skipping])}
 
 
 def without_features(properties: Mapping[str, str]) -> dict[str, str]:

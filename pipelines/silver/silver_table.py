@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.merge import Merge, Merged
+from pipelines.model.layout import Layout
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
@@ -18,6 +19,7 @@ from pipelines.silver.compatibility import compatibility_in, is_mapped_in, prope
 from pipelines.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.key_filter import Keys
+from pipelines.silver.layout import CLUSTERED_BY, lay_out
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
@@ -25,14 +27,14 @@ _HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations
 _PURGE_WATERMARK = "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
+_SKIPPING: Final = ("_inexact_because",)
+
 _INEXACTNESS: Final = {
     quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
     for name in ("_exact", "_inexact_because")
 }
 """SET clause for a row that keeps its document: a change without a document updates only the reasons for
 inexactness."""
-
-CLUSTERED_BY = ("_key",)
 
 Deletes = Literal["soft", "hard"]
 
@@ -70,7 +72,7 @@ class SilverTable(TypedTable):
             source,
             compatibility,
             cluster_by=CLUSTERED_BY,
-            skipping=("_inexact_because",),
+            skipping=_SKIPPING,
         )
         return OpenedTable(
             shape_in(found),
@@ -83,6 +85,10 @@ class SilverTable(TypedTable):
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
         self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
+
+    def lay_out(self, layout: Layout) -> None:
+        """Give the table its layout: see `layout.lay_out`. I/O: at most two commits. Idempotent."""
+        lay_out(self.tables, self.name, layout, bookkeeping=("_key", "_position", *_SKIPPING))
 
     def namespace(self) -> Namespace | None:
         """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""

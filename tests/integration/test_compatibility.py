@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,14 @@ from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silve
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
+from pipelines.errors import ContractError
+from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.life_cycle import set_desired_state as set_state
+from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.shape import Compatibility
+from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
 DOCUMENTS: list[dict[str, Any]] = [
@@ -111,3 +116,48 @@ def test_history_has_the_features_of_its_table(
     land(ctx)
     assert protocol(ctx, "a_history")[0] == (1 if kind == "portable" else 3)
     assert silver(ctx, "a_history").where("mixed IS NOT NULL").count() == 3
+
+
+def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid_out = {f"{database.name}.a": {"cluster_by": "placed, at.x", "statistics": ["n"]}}
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), layout=laid_out)
+    database.a.insert_one({"_id": 1, "n": 1, "at": {"x": 1}})
+    land(ctx)
+    assert "silver.layout names placed, and silver.a has no such column yet" in caplog.text
+    assert clustering(ctx) == [["at", "x"], ["_key"]]
+    database.a.insert_one({"_id": 2, "n": 2, "at": {"x": 2}, "placed": dt.datetime(2026, 11, 25)})
+    land(ctx)
+    assert clustering(ctx) == [["placed"], ["at", "x"], ["_key"]]
+    database.a.insert_one({"_id": 3, "n": 3, "at": {"x": 3}, "placed": dt.datetime(2026, 11, 26)})
+    land(ctx)
+    assert run_silver(ctx) == []
+    newest = max((tmp_path / "silver" / "a" / "_delta_log").glob("*[0-9].json"), key=statistics_in)
+    smallest = statistics_in(newest)[1]["minValues"]
+    assert (smallest["n"], smallest["at"], smallest["placed"]) == (3, {"x": 3}, "2026-11-26T00:00:00.000Z")
+
+    set_state(ctx, "stopped", by="ops", why="a rebuild")
+    run_rebuild(ctx, "silver.a")
+    assert clustering(ctx) == [["placed"], ["at", "x"], ["_key"]]
+    set_state(ctx, "running", by="ops", why=None)
+    wrong = with_silver(ctx, layout={f"{database.name}.a": {"cluster_by": "at"}})
+    database.a.insert_one({"_id": 4})
+    run_capture(ctx, once=True)
+    with pytest.raises(ContractError, match=r"silver\.layout names at, and in silver\.a it is struct.*schema show"):
+        run_silver(wrong)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+def clustering(ctx: JobContext) -> list[list[str]]:
+    found = ctx.tables.detail(TableName("silver", "a"))["clusteringColumns"]
+    return [name.split(".") for name in found]
+
+
+def statistics_in(commit: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of a commit with an added file, and the statistics of that file."""
+    for line in commit.read_text("utf-8").splitlines():
+        if "add" in (action := json.loads(line)):
+            return commit.name, json.loads(action["add"]["stats"])
+    return "", {}

@@ -30,11 +30,12 @@ from pipelines.settings.silver import SilverSettings
 from pipelines.silver.compatibility import compatibility_in, without_features
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import in_namespace
+from pipelines.silver.layout import clustering_in
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.rebuild_diff import changed_rows, retyped
 from pipelines.silver.schema.evolution import SchemaChange
-from pipelines.silver.silver_table import CLUSTERED_BY, SilverTable
+from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import Progress
 
 _log = logging.getLogger("strandline.silver")
@@ -244,7 +245,7 @@ def _replace_rows(
     """Replace the table, or its rebuilt rows, in one commit."""
     if row_filter.is_all:
         properties = without_features(ctx.tables.properties(existing.name)) | ctx.tables.properties(shadow.name)
-        swap(ctx.tables, existing.name, shadow.name, properties=properties, cluster_by=CLUSTERED_BY)
+        swap(ctx.tables, existing.name, shadow.name, properties=properties, cluster_by=clustering_in(properties))
         if compatibility_in(properties) == "portable":
             lower_protocol(ctx, existing.name)
         return
