@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,27 @@ def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> No
     assert s3_session.fetched(packages, tmp_path) == []
     (tmp_path / names[0]).touch()
     assert [jar.name for jar in s3_session.fetched(packages, tmp_path)] == sorted(names)
+
+
+def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
+    packages = s3_session.packages()
+    names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
+    theirs = "software.amazon.eventstream_eventstream-{}.jar"
+    earlier = ["org.apache.hadoop_hadoop-aws-3.4.2.jar", "software.amazon.awssdk_bundle-2.29.52.jar"]
+    for name in [*names, *earlier, theirs.format("1.0.1")]:
+        (tmp_path / name).touch()
+    found = [jar.name for jar in s3_session.fetched(packages, tmp_path)]
+    assert found == sorted([*names, theirs.format("1.0.1")])
+    (tmp_path / theirs.format("1.0.2")).touch()
+    assert s3_session.fetched(packages, tmp_path) == [], "only Ivy knows which of two this SDK needs"
+
+
+def test_a_log_store_is_set_where_spark_is_started() -> None:
+    own = {"spark.delta.logStore.s3.impl": LOG_STORE, "spark.sql.shuffle.partitions": "7"}
+    assert session_conf("local", own)["spark.delta.logStore.s3.impl"] == LOG_STORE
+    sent = session_conf(None, own)
+    assert "spark.delta.logStore.s3.impl" not in sent, "the client would read its own value as the server's"
+    assert sent["spark.sql.shuffle.partitions"] == "7"
 
 
 def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp_path: Path) -> None:
@@ -170,6 +192,27 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
+
+
+_SILENT_REPOSITORY = """<ivysettings><settings defaultResolver="silent"/><resolvers>
+<ibiblio name="silent" m2compatible="true" root="http://127.0.0.1:{}/"/></resolvers></ivysettings>"""
+_STALLED = """
+import sys
+from pipelines.io import jvm
+from pipelines.io.session import build_session
+jvm._SILENT_SECONDS = 2
+conf = {"spark.jars.packages": "none:none:1", "spark.jars.ivySettings": sys.argv[1], "spark.jars.ivy": sys.argv[2]}
+build_session("stalled", master="local[1]", conf=conf)
+"""
+
+
+def test_a_repository_that_never_answers_ends_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "ivy.xml").write_text(_SILENT_REPOSITORY.format(silent.getsockname()[1]), encoding="utf-8")
+        command = [sys.executable, "-c", _STALLED, str(tmp_path / "ivy.xml"), str(tmp_path / "ivy")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path.cwd())
+    assert done.returncode == 1
+    assert "RetriableError: the packages of Spark could not be fetched" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
