@@ -161,7 +161,7 @@ def opened_object(store: ObjectStore, name: str) -> Any:
     import obstore
 
     with store_failures():
-        found = obstore.get(store, name)
+        found = obstore.get(store, name, options={"range": (0, _WHOLE_BYTES)})
         if found.meta["size"] <= _WHOLE_BYTES:
             return pa.BufferReader(pa.py_buffer(found.bytes()))
     return pa.PythonFile(_Ranges(store, name, found.meta["size"]), mode="r")
