@@ -1,7 +1,7 @@
 """Hide pandas from a process that imports this module first. Worker processes of the native engine do.
 
-pyarrow imports pandas as soon as it makes an array, if it can. A worker needs nothing of it: 15 MB of memory each, and
-half a second of the first batch.
+pyarrow imports pandas as soon as it makes an array, if it can. A worker needs nothing of it. Seen for two workers and
+the process that forks them: 168 MB instead of 202.
 """
 
 from __future__ import annotations
