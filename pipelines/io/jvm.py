@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import string
-import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,8 +32,6 @@ _NOISE: Final = (
     b"To adjust logging level use sc.setLogLevel",
 )
 _IVY_BEGINS: Final = (b":: loading settings ::", b"Ivy Default Cache set to:")
-_SILENT_SECONDS = 600
-"""Time after which a fetch of packages that says nothing is ended. A large package may take minutes."""
 _IVY_ENDS: Final = re.compile(rb"\s*\d+ artifacts copied, \d+ already retrieved")
 
 
@@ -45,11 +40,9 @@ class Quiet:
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
-        self._heard_at = time.monotonic()
 
     def shown(self, line: bytes) -> bytes:
         """Return *line*, or nothing if it is noise."""
-        self._heard_at = time.monotonic()
         if self._held or line.startswith(_IVY_BEGINS):
             self._held = [] if _IVY_ENDS.match(line) else [*self._held, line]
             return b""
@@ -59,11 +52,6 @@ class Quiet:
     def is_fetching(self) -> bool:
         """True while Ivy works. Of a JVM that ended: Ivy failed, and its lines end with a stack trace."""
         return bool(self._held)
-
-    @property
-    def is_stalled(self) -> bool:
-        """True if Ivy waits for a server that does not answer. Ivy itself would wait without end."""
-        return self.is_fetching and time.monotonic() - self._heard_at > _SILENT_SECONDS
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
@@ -83,13 +71,13 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is not None:
         return
-    with _arguments(settings) as file, _filtered(file) as said:
+    with _arguments(settings), _filtered() as said:
         gateway = launch_gateway(popen_kwargs={"stderr": said})  # type: ignore[no-untyped-call]  # why: typed in part
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextmanager
-def _arguments(settings: Mapping[str, str]) -> Iterator[Path]:
+def _arguments(settings: Mapping[str, str]) -> Iterator[None]:
     """Pass *settings* to Spark's start script in a file. The user's own arguments follow, and override them."""
     before = os.environ.get(_ARGUMENTS)
     own, files = _without_files(shlex.split(before or "pyspark-shell"))
@@ -103,7 +91,7 @@ def _arguments(settings: Mapping[str, str]) -> Iterator[Path]:
         defaults = [] if files else ["--load-spark-defaults"]
         os.environ[_ARGUMENTS] = shlex.join([*defaults, "--properties-file", str(file), *own])
         try:
-            yield file
+            yield
         finally:
             if before is None:
                 del os.environ[_ARGUMENTS]
@@ -139,18 +127,12 @@ def _escaped(text: str) -> str:
 
 
 @contextmanager
-def _filtered(file: Path) -> Iterator[int]:
-    """Yield a pipe for the JVM's standard error. A thread filters its lines as long as the JVM lives.
-
-    Args:
-        file: The JVM's properties file. Its command line names it.
-    """
+def _filtered() -> Iterator[int]:
+    """Yield a pipe for the JVM's standard error. A thread filters its lines as long as the JVM lives."""
     reading, writing = os.pipe()
     quiet = Quiet()
     thread = threading.Thread(target=_hand_on, args=(reading, quiet), name="stderr of Spark", daemon=True)
     thread.start()
-    started = threading.Event()
-    threading.Thread(target=_end_if_stalled, args=(quiet, file, started), name="packages of Spark", daemon=True).start()
     try:
         yield writing
     except BaseException:
@@ -162,21 +144,7 @@ def _filtered(file: Path) -> Iterator[int]:
                 next_step="check the network, the proxy settings and spark.jars.packages in spark.conf",
             ) from None
         raise
-    finally:
-        started.set()
     os.close(writing)
-
-
-def _end_if_stalled(quiet: Quiet, file: Path, started: threading.Event) -> None:
-    """End the JVM that was started with *file*, if its packages do not arrive."""
-    while not started.wait(1):
-        if quiet.is_stalled:
-            shown = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True)
-            for line in shown.stdout.splitlines():
-                pid, parent, command = line.split(None, 2)
-                if int(parent) == os.getpid() and str(file) in command:
-                    os.kill(int(pid), signal.SIGTERM)
-            return
 
 
 def _hand_on(reading: int, quiet: Quiet) -> None:

@@ -134,22 +134,6 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(proxy: S3Proxy, tmp_pat
         assert commits_of(proxy.server, root, table) == 7
 
 
-def test_a_commit_waits_until_another_put_has_ended(proxy: S3Proxy, tmp_path: Path) -> None:
-    root, begin = new_root(), tmp_path / "begin"
-    one = driver(root, proxy.endpoint, 0, 2, begin)
-    assert one.stdout is not None
-    assert one.stdout.readline() == "opened\n", one.communicate()[1][-3_000:]
-    proxy.answer_conflict(_COMMIT, 3)
-    began = time.monotonic()
-    begin.touch()
-    assert one.stdout.readline() == "appended 0\n", one.communicate()[1][-3_000:]
-    assert time.monotonic() - began > 0.2 + 0.4 + 0.8
-    assert proxy.conflicts == 3
-    ended(one)
-    for table in (APPENDED, MERGED):
-        assert rows_of(root, proxy.endpoint, table) == [(0, 0), (0, 1)]
-
-
 def test_a_killed_driver_leaves_whole_commits(s3: S3Server, tmp_path: Path) -> None:
     root, begin = new_root(), tmp_path / "begin"
     begin.touch()

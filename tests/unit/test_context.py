@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -192,27 +191,6 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
-
-
-_SILENT_REPOSITORY = """<ivysettings><settings defaultResolver="silent"/><resolvers>
-<ibiblio name="silent" m2compatible="true" root="http://127.0.0.1:{}/"/></resolvers></ivysettings>"""
-_STALLED = """
-import sys
-from pipelines.io import jvm
-from pipelines.io.session import build_session
-jvm._SILENT_SECONDS = 2
-conf = {"spark.jars.packages": "none:none:1", "spark.jars.ivySettings": sys.argv[1], "spark.jars.ivy": sys.argv[2]}
-build_session("stalled", master="local[1]", conf=conf)
-"""
-
-
-def test_a_repository_that_never_answers_ends_the_start(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        (tmp_path / "ivy.xml").write_text(_SILENT_REPOSITORY.format(silent.getsockname()[1]), encoding="utf-8")
-        command = [sys.executable, "-c", _STALLED, str(tmp_path / "ivy.xml"), str(tmp_path / "ivy")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path.cwd())
-    assert done.returncode == 1
-    assert "RetriableError: the packages of Spark could not be fetched" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])

@@ -2,12 +2,10 @@ package io.strandline;
 
 import io.delta.storage.HadoopFileSystemLogStore;
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Iterator;
 import java.util.UUID;
-import java.util.concurrent.ThreadLocalRandom;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
@@ -25,7 +23,6 @@ public final class S3ConditionalLogStore extends HadoopFileSystemLogStore {
     private static final String OWNER = "strandline-owner";
     private static final int ATTEMPTS = 5;
     private static final int CONFLICT = 409;
-    private static final int PAUSE_MS = 200;
 
     public S3ConditionalLogStore(Configuration hadoopConf) {
         super(hadoopConf);
@@ -67,21 +64,7 @@ public final class S3ConditionalLogStore extends HadoopFileSystemLogStore {
                 if (attempt == ATTEMPTS || status(error) != CONFLICT) {
                     throw error;
                 }
-                pause(attempt, error);
             }
-        }
-    }
-
-    /** Waits until the other PUT has ended. The wait doubles with each attempt, and differs between drivers. */
-    private static void pause(int attempt, IOException conflict) throws IOException {
-        long most = (long) PAUSE_MS << attempt;
-        try {
-            Thread.sleep(ThreadLocalRandom.current().nextLong(most / 2, most));
-        } catch (InterruptedException interrupted) {
-            Thread.currentThread().interrupt();
-            IOException ended = new InterruptedIOException("interrupted while another PUT was running");
-            ended.initCause(conflict);
-            throw ended;
         }
     }
 
