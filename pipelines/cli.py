@@ -33,7 +33,7 @@ from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
 from pipelines.plain_text import stack_trace
-from pipelines.settings.configuration import DEFAULT_CONF
+from pipelines.settings import DEFAULT_CONF
 
 if TYPE_CHECKING:
     from types import TracebackType

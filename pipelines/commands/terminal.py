@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.plain_text import printable, printable_json
-from pipelines.settings.configuration import Settings, load_settings, missing_files_note
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
     from pipelines.jobs.lake_context import LakeContext
+    from pipelines.settings.configuration import Settings
 
 
 class Terminal(Console):
@@ -51,12 +51,16 @@ def program() -> str:
 
 
 def settings_of(context: typer.Context) -> Settings:
+    from pipelines.settings.configuration import load_settings  # imports pydantic: the help text does not wait for it
+
     target, conf = context.obj
     return load_settings(target, conf)
 
 
 def lake_settings(context: typer.Context) -> Settings:
     """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
+    from pipelines.settings.configuration import missing_files_note
+
     settings = settings_of(context)
     if (warning := missing_files_note(*context.obj)) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from pipelines.errors import ConfigurationError, RetriableError, StrandlineError, one_line
+from pipelines.io.arrow_rows import table_of
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
 from pipelines.io.delta_types import types_of
@@ -139,8 +141,7 @@ class DeltaRsTables:
             known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
             if missing:
-                new = pa.Table.from_pylist([dict(row) for row in missing], schema=schema)
-                write_deltalake(opened, new, mode="append", commit_properties=_NO_COMMIT_RETRY)
+                write_deltalake(opened, table_of(missing, schema), mode="append", commit_properties=_NO_COMMIT_RETRY)
             return len(missing)
 
         return _retry_on_conflict(table, insert)
@@ -263,8 +264,15 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
         wait=wait_random(0, 0.1),
         reraise=True,
     )
-    try:
+    with table_errors(table):
         return attempts(commit)
+
+
+@contextmanager
+def table_errors(table: TableName) -> Iterator[None]:
+    """Raise every error of delta-rs, the disk or the store as one line that names *table*."""
+    try:
+        yield
     except StrandlineError:
         raise
     except Exception as error:  # the library raises a bare Exception for a file that it cannot read

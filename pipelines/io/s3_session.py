@@ -52,11 +52,18 @@ def packages() -> list[str]:
 
 
 def fetched(packages: list[str], folder: Path) -> list[Path]:
-    """Return the JARs of S3 in *folder*. Empty: not all *packages* are there."""
+    """Return the JARs of S3 in *folder*, each in one version.
+
+    Empty: Ivy has to choose them, because a package is missing, or because an upgrade of Spark left two versions of a
+    JAR.
+    """
+    versions = {package.split(":")[0]: package.split(":")[2] for package in packages}
     jars = [jar for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(_JARS)]
+    jars = [jar for jar in jars if jar.stem.endswith(f"-{versions.get(jar.name.partition('_')[0], '')}".rstrip("-"))]
+    artifacts = {jar.stem.rpartition("-")[0] for jar in jars}
     there = {jar.name for jar in jars}
-    complete = all("{}_{}-{}.jar".format(*package.split(":")) in there for package in packages)
-    return jars if complete else []
+    is_complete = all("{}_{}-{}.jar".format(*package.split(":")) in there for package in packages)
+    return jars if is_complete and len(artifacts) == len(jars) else []
 
 
 def s3_conf(access: StoreOptions, environment: Mapping[str, str]) -> dict[str, str]:

@@ -110,14 +110,16 @@ def session_conf(
     """Return the settings of a session.
 
     *conf* overrides every setting, except: its JARs, packages and extensions are added to Delta's. If *conf* itself
-    contains Delta, Delta's are left out.
+    contains Delta, Delta's are left out. Without *master*, log stores of *conf* are left out: the platform sets them.
 
     Args:
         jars: Delta's JARs, if they are on this machine. Empty: Delta's package is fetched.
         s3: Settings for S3, from `settings_for_s3`.
     """
     settings = dict(_SESSION_CONF)
-    if master is not None:
+    if master is None:  # Delta reads log stores where Spark was started: here they would only hide that value
+        conf = {key: value for key, value in conf.items() if not key.startswith("spark.delta.logStore.")}
+    else:
         settings |= _DRIVER_CONF | (_LOCAL_CONF if is_local(master) else {})
         small_heap = f" {_SMALL_HEAP}" if is_local(master) and "spark.driver.memory" not in conf else ""
         settings["spark.driver.extraJavaOptions"] += f"{small_heap} {java_options}"

@@ -24,6 +24,7 @@ from pydantic_settings import (
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
+from pipelines.settings import DEFAULT_CONF
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.conf_file import read_sections
 from pipelines.settings.keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
@@ -32,7 +33,6 @@ from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSett
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
 
-DEFAULT_CONF = Path("conf")
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
 _log = logging.getLogger("strandline.settings")
 

@@ -62,6 +62,27 @@ def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> No
     assert [jar.name for jar in s3_session.fetched(packages, tmp_path)] == sorted(names)
 
 
+def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
+    packages = s3_session.packages()
+    names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
+    theirs = "software.amazon.eventstream_eventstream-{}.jar"
+    earlier = ["org.apache.hadoop_hadoop-aws-3.4.2.jar", "software.amazon.awssdk_bundle-2.29.52.jar"]
+    for name in [*names, *earlier, theirs.format("1.0.1")]:
+        (tmp_path / name).touch()
+    found = [jar.name for jar in s3_session.fetched(packages, tmp_path)]
+    assert found == sorted([*names, theirs.format("1.0.1")])
+    (tmp_path / theirs.format("1.0.2")).touch()
+    assert s3_session.fetched(packages, tmp_path) == [], "only Ivy knows which of two this SDK needs"
+
+
+def test_a_log_store_is_set_where_spark_is_started() -> None:
+    own = {"spark.delta.logStore.s3.impl": LOG_STORE, "spark.sql.shuffle.partitions": "7"}
+    assert session_conf("local", own)["spark.delta.logStore.s3.impl"] == LOG_STORE
+    sent = session_conf(None, own)
+    assert "spark.delta.logStore.s3.impl" not in sent, "the client would read its own value as the server's"
+    assert sent["spark.sql.shuffle.partitions"] == "7"
+
+
 def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp_path: Path) -> None:
     script = tmp_path / "on_top_level.py"
     script.write_text(
