@@ -31,7 +31,7 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
-from pipelines.source.client import AnyClient, hosts_of, open_client, translate_errors
+from pipelines.source.client import AnyClient, open_client, translate_errors
 from pipelines.source.mongod import EmbeddedMongod
 
 DATABASE = "airline"

