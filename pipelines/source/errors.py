@@ -75,6 +75,7 @@ _DAMAGED = [
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
+_UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
 
@@ -154,6 +155,11 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
         return ConfigurationError(
             f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+        )
+    if code in _UNKNOWN_TO_SERVER:
+        return ConfigurationError(
+            f"{refusal}: the server does not know a stage or an option; it may be older than when this run began",
+            next_step="start again, then the server's version is asked for; or correct capture.cursor_pipeline",
         )
     if code in _UNREADABLE:
         return ConfigurationError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, StrandlineError
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.lake_context import open_capture_without_spark
+from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from pipelines.jobs.silver.job import run_silver
+from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
 
 Client = MongoClient[dict[str, Any]]
@@ -74,11 +77,9 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path) -> None:
             change(client.shop, 100 + step)
 
 
-def test_downgrade_below_a_capture(tmp_path: Path, seen: Seen) -> None:
+def test_downgrade_below_a_lake(tmp_path: Path) -> None:
     """5.0 becomes 4.4 again: the lake goes on. A mode that 4.4 lacks is refused, and nothing is written."""
-    del seen
-    port = None
-    with running("4.4.2", tmp_path / "data", port) as (_, port, client):
+    with running("4.4.2", tmp_path / "data", None) as (_, port, client):
         client.shop.a.insert_one({"_id": 0})
     with running("5.0.4", tmp_path / "data", port) as (uri, port, client):
         client.shop.a.insert_one({"_id": 1})
@@ -95,6 +96,53 @@ def test_downgrade_below_a_capture(tmp_path: Path, seen: Seen) -> None:
             run_capture(changes, once=True)
         assert ctx.tables.version(bronze_table("test")) == before
         assert run_capture(ctx, once=True).events == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [("5.0.4", "6.0.27"), ("6.0.27", "5.0.4")])
+def test_another_version_below_a_running_capture(tmp_path: Path, before: str, after: str) -> None:
+    """Capture survives an upgrade. After a downgrade it ends with one line, and the next start continues."""
+    stop, failures = threading.Event(), []
+    with running(before, tmp_path / "data", None) as (uri, port, client):
+        client.admin.command({"setFeatureCompatibilityVersion": "5.0"})
+        ctx = open_capture_without_spark(settings_for(uri, "shop", tmp_path / "lake"))
+        assert ctx is not None
+        client.shop.a.insert_one({"_id": 0})
+        run_capture(ctx, once=True)
+        capture = threading.Thread(target=lambda: failures.append(_failure(lambda: run_capture(ctx, stop=stop))))
+        capture.start()
+        client.shop.a.insert_one({"_id": 1})
+        _wait_for_inserts(ctx, 1)
+    with running(after, tmp_path / "data", port) as (_, port, client):
+        client.shop.a.insert_one({"_id": 2})
+        if after > before:
+            _wait_for_inserts(ctx, 2)
+            stop.set()
+        capture.join(60)
+        client.shop.a.insert_one({"_id": 3})
+        run_capture(ctx, once=True)
+        _wait_for_inserts(ctx, 3)
+    (failure,) = failures
+    if after > before:
+        assert failure is None
+    else:
+        assert isinstance(failure, ConfigurationError)
+        assert "the server does not know a stage or an option" in str(failure)
+
+
+def _failure(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except StrandlineError as error:
+        return error
+    return None
+
+
+def _wait_for_inserts(ctx: DeltaRsContext, count: int) -> None:
+    deadline = time.monotonic() + 60
+    query = Query(bronze_table("test")).select("position").where(("op", "=", "c"))
+    while len(found := ctx.tables.query(query)) < count and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert len({row["position"] for row in found}) == len(found) == count
 
 
 def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -> None:
@@ -120,7 +168,7 @@ def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -
             with pytest.raises(ConfigurationError, match="feature compatibility version is below 6.0") as refused:
                 run_capture(refusing, once=True)
             assert not refusing.tables.exists(bronze_table("test"))
-            client.shop.a.insert_one({"_id": 1})
+            client.shop.b.insert_one({})
         seen.otherwise(feature, server, f"all but images, which are refused: {refused.value.message}")
 
 
