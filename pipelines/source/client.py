@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pymongo
@@ -20,9 +21,11 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
-from pipelines.source.errors import Phase, as_strandline_error, classify
+from pipelines.source.certificate import expiry
+from pipelines.source.errors import CredentialsRefused, Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
+from pipelines.source.uri import check_mechanism, client_certificate
 
 AnyClient = MongoClient[Any]
 
@@ -71,8 +74,11 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             without an error.
 
     Raises:
-        ConfigurationError: The URI, or a certificate file in the URI, cannot be read. The message does not quote it.
+        ConfigurationError: The URI, or a certificate file in the URI, cannot be read; the client's certificate has
+            expired; or a package is missing. The message does not quote the URI.
     """
+    check_mechanism(options.uri)
+    _check_expiry(options.uri)
     try:
         return MongoClient(
             options.uri,
@@ -89,6 +95,14 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             f"the MongoDB URI cannot be read ({type(error).__name__})",
             next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
         ) from None
+
+
+def _check_expiry(uri: str) -> None:
+    """Raise CredentialsRefused if the client's certificate has expired: a server closes the connection silently."""
+    file = client_certificate(uri)
+    until = None if file is None else expiry(file)
+    if until is not None and until < datetime.now(UTC):
+        raise tls_error(f"the client's certificate expired at {until.isoformat()}: {file}")
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
@@ -109,8 +123,8 @@ def close_client(client: AnyClient) -> None:
         client.close()
 
 
-def tls_error(why: str) -> ConfigurationError:
-    return ConfigurationError(
+def tls_error(why: str) -> CredentialsRefused:
+    return CredentialsRefused(
         f"no TLS connection to MongoDB can be made ({why})",
         next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
     )

@@ -83,6 +83,13 @@ class NoAnswer(RetriableError):
     """No server was reached, or the connection broke. Nothing was lost; calling again is safe."""
 
 
+class CredentialsRefused(ConfigurationError):
+    """MongoDB refused user, password, certificate or a privilege: wrong, expired, or replaced. Nothing was written.
+
+    A user that is dropped loses the privileges of its open connections first.
+    """
+
+
 def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     """Return the verdict on an error and its causes.
 
@@ -176,11 +183,12 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
             next_step="start mongod with --replSet rs0 and run rs.initiate() once",
         )
     if code == 18:
-        return ConfigurationError(
-            "MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource"
+        return CredentialsRefused(
+            "MongoDB refused the credentials (code 18): they are wrong, expired or replaced",
+            next_step="check STRANDLINE_SOURCE__URI and its authSource, or the files that hold the credentials",
         )
     if code == 13:
-        return ConfigurationError(
+        return CredentialsRefused(
             f"{refusal}: a privilege is missing",
             next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )
