@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# MongoDB versions
 
 MongoDB 4.4 is the oldest version that Strandline reads. An older server is refused at the start. The table shows what
-`make test-mongo` saw on {date}. In the table, "otherwise" and "refused" lead to a note. `make docs` generates this page.
+`make test-mongo` saw on {date}. "otherwise" and "refused" lead to a note. `make docs` generates this page.
 
 """
 _TAIL: Final = """

@@ -31,9 +31,8 @@ class Authority:
         """Issue a certificate for this machine, as server or client. Its time is over if *expired* is set."""
         key = ec.generate_private_key(ec.SECP256R1())
         here = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-        certificate = (
-            self._signed(_name(name), key, expired=expired).add_extension(here, critical=False).sign(self._key, hashes.SHA256())
-        )
+        built = self._signed(_name(name), key, expired=expired).add_extension(here, critical=False)
+        certificate = built.sign(self._key, hashes.SHA256())
         sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         file = self._folder / f"{name}.pem"

@@ -74,5 +74,5 @@ class Seen:
         """I/O: replaces the record, in the order of `VERSIONS`."""
         rows = {name: {version: row[version] for version in VERSIONS} for name, row in sorted(self.features.items())}
         content = {"date": datetime.now(UTC).date(), "features": rows}
-        head = "# What `make test-mongo` saw. scripts/versions.py makes docs/versions.md from it. Not written by hand.\n"
+        head = "# What `make test-mongo` saw. scripts/versions.py makes docs/versions.md from it. Not by hand.\n"
         RECORD.write_text(head + yaml.safe_dump(content, sort_keys=False, width=1000), encoding="utf-8")

@@ -33,6 +33,7 @@ from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
 from pipelines.source.client import AnyClient, open_client, translate_errors
 from pipelines.source.mongod import EmbeddedMongod
+from pipelines.source.uri import hosts_of
 
 DATABASE = "airline"
 COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")

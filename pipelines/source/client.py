@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pymongo
@@ -18,14 +16,12 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
-from pipelines.source.certificate import expiry
-from pipelines.source.errors import CredentialsRefused, Phase, as_strandline_error, classify
+from pipelines.source.connection_errors import check_credentials, opening_error
+from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
 from pipelines.source.stages import SYSTEM_DATABASES, Selection
-from pipelines.source.uri import check_mechanism, client_certificate
 
 AnyClient = MongoClient[Any]
 
@@ -67,7 +63,9 @@ class Collection:
 
 
 def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
-    """Create a client. It connects when it is first used, so there is no I/O yet.
+    """Create a client. It connects when it is first used.
+
+    I/O: asks DNS for the records of a ``mongodb+srv`` URI.
 
     Args:
         raw: Keep documents as the server's bytes (`RawEvent`). Decoding fails on damaged BSON, which MongoDB stores
@@ -76,9 +74,9 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
     Raises:
         ConfigurationError: The URI, or a certificate file in the URI, cannot be read; the client's certificate has
             expired; or a package is missing. The message does not quote the URI.
+        RetriableError: The records of a ``mongodb+srv`` URI were not found.
     """
-    check_mechanism(options.uri)
-    _check_expiry(options.uri)
+    check_credentials(options.uri)
     try:
         return MongoClient(
             options.uri,
@@ -86,23 +84,8 @@ def open_client(options: ConnectionOptions, *, raw: bool = False) -> AnyClient:
             document_class=RawEvent if raw else dict,
             tz_aware=True,
         )
-    except OSError as error:  # includes ssl.SSLError
-        raise tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None
-    except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
-        if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
-            raise tls_error("certificate and key do not match, or the key's password is wrong") from None
-        raise ConfigurationError(
-            f"the MongoDB URI cannot be read ({type(error).__name__})",
-            next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
-        ) from None
-
-
-def _check_expiry(uri: str) -> None:
-    """Raise CredentialsRefused if the client's certificate has expired: a server closes the connection silently."""
-    file = client_certificate(uri)
-    until = None if file is None else expiry(file)
-    if until is not None and until < datetime.now(UTC):
-        raise tls_error(f"the client's certificate expired at {until.isoformat()}: {file}")
+    except (OSError, mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
+        raise opening_error(error) from None
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
@@ -121,13 +104,6 @@ def close_client(client: AnyClient) -> None:
     """Close the client, within a second even if the server does not answer."""
     with pymongo.timeout(_CLOSE_SECONDS):
         client.close()
-
-
-def tls_error(why: str) -> CredentialsRefused:
-    return CredentialsRefused(
-        f"no TLS connection to MongoDB can be made ({why})",
-        next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
-    )
 
 
 @contextmanager

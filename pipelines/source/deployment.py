@@ -11,7 +11,8 @@ from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.model.deployment import SHARDED, deployment_identity
-from pipelines.source.client import AnyClient, has_snapshot_reads, tls_error, translate_errors
+from pipelines.source.client import AnyClient, has_snapshot_reads, translate_errors
+from pipelines.source.connection_errors import tls_error
 
 _OLDEST = (4, 4)
 _UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"

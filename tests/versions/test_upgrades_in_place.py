@@ -165,7 +165,7 @@ def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -
         refusing = open_capture_without_spark(images)
         assert refusing is not None
         for _ in range(2):  # without a collection, and with one
-            with pytest.raises(ConfigurationError, match="feature compatibility version is below 6.0") as refused:
+            with pytest.raises(ConfigurationError, match="feature compatibility version is below") as refused:
                 run_capture(refusing, once=True)
             assert not refusing.tables.exists(bronze_table("test"))
             client.shop.b.insert_one({})
