@@ -65,6 +65,9 @@ places: setup ## Run tests on real servers: S3, HDFS, catalogs, a cluster (needs
 test-mongo: setup ## Run tests on MongoDB 4.4, 5.0 and two releases of 6.0 (fetches the servers)
 	@scripts/mongo.sh $(ARGS)
 
+test-against: setup ## Run tests on a MongoDB of your own: make test-against URI=mongodb://…
+	@scripts/against.sh "$(URI)" $(ARGS)
+
 bench: setup ## Measure throughput and the limits of this machine
 	@$(bin)/python -m bench $(ARGS)
 

@@ -42,7 +42,7 @@ class Server:
     client: MongoClient[dict[str, Any]]
 
     def is_older_than(self, *numbers: int) -> bool:
-        return tuple(map(int, self.version.split("."))) < numbers
+        return tuple(map(int, self.version.split("-")[0].split("."))) < numbers
 
 
 @dataclass
@@ -64,6 +64,12 @@ class Seen:
 
     def _add(self, feature: str, server: Server, outcome: str) -> None:
         self.features.setdefault(feature, {})[server.version] = outcome
+
+    def lines(self) -> list[str]:
+        """Return one line for each feature and version."""
+        return [
+            f"{version}  {name}: {outcome}" for name, row in self.features.items() for version, outcome in row.items()
+        ]
 
     @property
     def is_complete(self) -> bool:

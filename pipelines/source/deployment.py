@@ -28,7 +28,7 @@ class Deployment:
     """Name of the replica set; None for a sharded cluster."""
     sharded: bool
     identity: str
-    """Text that tells one deployment from another, made from the replica set's name and id."""
+    """Text that tells one deployment from another, made from the replica set's name and id, or the cluster's id."""
 
     @property
     def records_images(self) -> bool:
@@ -63,7 +63,8 @@ class Deployment:
 def inspect_deployment(client: AnyClient) -> Deployment:
     """Read version, topology and identity of the deployment.
 
-    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the replica set's id; writes nothing.
+    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the id of the replica set (``replSetGetConfig``) or of the
+    cluster (``config.version``); writes nothing.
 
     Raises:
         RetriableError: No server answers.
@@ -115,7 +116,11 @@ def _is_incompatible(client: AnyClient) -> bool:
 
 
 def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
-    replica_set_id = None
-    with suppress(mongo.OperationFailure, KeyError):  # the role `read` does not include this command
-        replica_set_id = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    return deployment_identity(hello.get("setName") or SHARDED, replica_set_id)
+    name, number = hello.get("setName"), None
+    with suppress(mongo.OperationFailure, KeyError, IndexError):  # the role `read` includes neither command
+        if name is None:
+            found = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
+            number = str(found["cursor"]["firstBatch"][0]["clusterId"])
+        else:
+            number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    return deployment_identity(name or SHARDED, number)

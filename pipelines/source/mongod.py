@@ -282,10 +282,8 @@ class EmbeddedMongod:
 
     def _last_error(self, member: int) -> str:
         """Return the last error in a member's log: JSON lines, and plain lines from before logging started."""
-        errors = ["nothing in its log"]
-        for line in (
-            (self.folder / str(member) / "mongod.log").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
+        errors, log = ["nothing in its log"], self.folder / str(member) / "mongod.log"
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
             if not line.startswith("{"):
                 errors.append(line)
             elif '"s":"E"' in line or '"s":"F"' in line:

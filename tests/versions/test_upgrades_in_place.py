@@ -24,6 +24,9 @@ from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spa
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
+from pipelines.source.mongod import configured_uri
+
+pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="starts servers of its own, of four versions")
 
 Client = MongoClient[dict[str, Any]]
 
