@@ -19,10 +19,9 @@ _TAIL: Final = """
 
 - Upgrade MongoDB in place below a lake: 4.4, 5.0, 6.0. Position, resume token and tables stay. No snapshot is needed
   (`versions/test_upgrades_in_place.py`).
-- A running capture keeps the options with which it opened its stream. Restart it after an upgrade to 6.0; then events
-  have the UUID of their collection.
-- After a downgrade a running capture may stop with one line, because the older server does not know an option of the
-  stream. The next start asks the server for its version and continues from the same position.
+- A running capture goes on. After an upgrade to 6.0 restart it: then events have the UUID of their collection. After a
+  downgrade it opens its stream again with the options that the older server knows.
+- A downgrade below what the settings need, such as images, ends capture with one line. Nothing is written.
 - A collection that was read from MongoDB 4.4 has rows with `_exact` false until their next update. A new snapshot of
   the collection on 5.0 or newer makes them exact.
 

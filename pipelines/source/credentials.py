@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote_plus
 
 from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.source.errors import CredentialsRefused
+from pipelines.source.errors import CredentialsRefused, ServerChanged
 from pipelines.source.uri import tls_files
 
 ROTATION_SECONDS: Final = 300.0
@@ -88,8 +88,8 @@ def _content(setting: str, file: str) -> str:
 
 
 @dataclass
-class CredentialMonitor:
-    """Notices that credentials were replaced after the connections of a run were opened.
+class ConnectionMonitor:
+    """Notices that a run must open its connections again: credentials were replaced, or the server is another version.
 
     Args:
         credentials: As the run's connections use them.
@@ -100,6 +100,8 @@ class CredentialMonitor:
     wait_seconds: float = ROTATION_SECONDS
     connected: bool = False
     """True once MongoDB has accepted credentials in this run. If it never did, they are wrong: no wait."""
+    opened: bool = field(default=False, init=False)
+    """Set once the server has opened the stream with these connections."""
     _opened_with: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -121,10 +123,14 @@ class CredentialMonitor:
             raise CredentialsReplaced("MongoDB's credentials were replaced", next_step="strandline capture")
 
     def may_go_on(self, error: StrandlineError, stop: threading.Event) -> bool:
-        """Return True if *error* may be cured by connections with new credentials, which are there.
+        """Return True if *error* may be cured by new connections.
 
-        After a refusal it waits for new credentials: a password changes in MongoDB first and in the file later.
+        An older server that replaced the one of this run is asked for its version then.
+
+        After a refusal this waits for new credentials: a password changes in MongoDB first and in the file later.
         """
+        if isinstance(error, ServerChanged):
+            return self.opened
         waits = isinstance(error, CredentialsRefused) and self.connected and self.credentials.in_files
         until = time.monotonic() + (self.wait_seconds if waits else 0.0)
         while not self.are_replaced:

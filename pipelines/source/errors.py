@@ -90,6 +90,10 @@ class CredentialsRefused(ConfigurationError):
     """
 
 
+class ServerChanged(ConfigurationError):
+    """MongoDB does not know a stage or an option. If the stream was open before, the server is older than it was."""
+
+
 def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
     """Return the verdict on an error and its causes.
 
@@ -164,9 +168,9 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
         )
     if code in _UNKNOWN_TO_SERVER:
-        return ConfigurationError(
-            f"{refusal}: the server does not know a stage or an option; it may be older than when this run began",
-            next_step="start again, then the server's version is asked for; or correct capture.cursor_pipeline",
+        return ServerChanged(
+            f"{refusal}: the server does not know a stage or an option",
+            next_step="correct capture.cursor_pipeline; docs/versions.md lists what each version can do",
         )
     if code in _UNREADABLE:
         return ConfigurationError(

@@ -23,7 +23,7 @@ from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.configuration import Settings, SourceSettings
 from pipelines.source.client import ConnectionOptions, open_client
-from pipelines.source.credentials import CredentialMonitor, Credentials, CredentialsReplaced
+from pipelines.source.credentials import ConnectionMonitor, Credentials, CredentialsReplaced
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.errors import CredentialsRefused
 from pipelines.source.mongod import EmbeddedMongod, configured_uri
@@ -53,7 +53,9 @@ def guarded(tmp_path: Path) -> Iterator[tuple[EmbeddedMongod, Client]]:
 def native(root: Path, database: str, **source: str) -> DeltaRsContext:
     plain = settings_for("mongodb://unused/", database, root)
     named = SourceSettings(name="test", server_selection_timeout_ms=1500, **source)  # type: ignore[arg-type]  # why: pydantic converts the URI
-    capture = plain.capture.model_copy(update={"connect_backoff_initial_delay_ms": 200})
+    capture = plain.capture.model_copy(
+        update={"connect_backoff_initial_delay_ms": 200, "errors_retry_delay_max_ms": 500}
+    )
     ctx = open_capture_without_spark(plain.model_copy(update={"source": named, "capture": capture}))
     assert ctx is not None
     return ctx
@@ -78,7 +80,7 @@ def capturing(ctx: DeltaRsContext) -> Iterator[Callable[[int], None]]:
             failures.append(error)
 
     def wait(count: int) -> None:
-        deadline, query = time.monotonic() + 60, Query(bronze_table("test")).select("key").where(("op", "=", "c"))
+        deadline, query = time.monotonic() + 180, Query(bronze_table("test")).select("key").where(("op", "=", "c"))
         while time.monotonic() < deadline and not failures:
             found = [row["key"] for row in ctx.tables.query(query)]
             if len(found) >= count:
@@ -229,7 +231,7 @@ def test_a_monitor_waits_only_for_credentials_that_once_worked(tmp_path: Path) -
     file, stop = tmp_path / "uri", threading.Event()
     file.write_text("mongodb://u:a@h/")
     refused = CredentialsRefused("refused")
-    monitor = CredentialMonitor(Credentials(uri_file=str(file)), wait_seconds=2)
+    monitor = ConnectionMonitor(Credentials(uri_file=str(file)), wait_seconds=2)
     assert not monitor.may_go_on(refused, stop)
     monitor.connected = True
     assert not monitor.may_go_on(ConfigurationError("another"), stop)

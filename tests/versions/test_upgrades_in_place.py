@@ -103,7 +103,7 @@ def test_downgrade_below_a_lake(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("5.0.4", "6.0.27"), ("6.0.27", "5.0.4")])
 def test_another_version_below_a_running_capture(tmp_path: Path, before: str, after: str) -> None:
-    """Capture survives an upgrade. After a downgrade it ends with one line, and the next start continues."""
+    """Capture goes on after an upgrade, and after a downgrade with other options of the stream."""
     stop, failures = threading.Event(), []
     with running(before, tmp_path / "data", None) as (uri, port, client):
         client.admin.command({"setFeatureCompatibilityVersion": "5.0"})
@@ -117,19 +117,12 @@ def test_another_version_below_a_running_capture(tmp_path: Path, before: str, af
         _wait_for_inserts(ctx, 1)
     with running(after, tmp_path / "data", port) as (_, port, client):
         client.shop.a.insert_one({"_id": 2})
-        if after > before:
-            _wait_for_inserts(ctx, 2)
-            stop.set()
-        capture.join(60)
+        _wait_for_inserts(ctx, 2)
         client.shop.a.insert_one({"_id": 3})
-        run_capture(ctx, once=True)
         _wait_for_inserts(ctx, 3)
-    (failure,) = failures
-    if after > before:
-        assert failure is None
-    else:
-        assert isinstance(failure, ConfigurationError)
-        assert "the server does not know a stage or an option" in str(failure)
+        stop.set()
+        capture.join(60)
+    assert failures == [None]
 
 
 def _failure(call: Callable[[], object]) -> Exception | None:

@@ -31,7 +31,7 @@ from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
-from pipelines.source.credentials import CredentialMonitor, CredentialsReplaced
+from pipelines.source.credentials import ConnectionMonitor, CredentialsReplaced
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
@@ -66,19 +66,19 @@ def run_capture(
     """
     stop, opened, restored, connected = stop or threading.Event(), ctx.for_capture(), False, False
     while True:
-        credentials = CredentialMonitor(credentials_of(opened.settings), connected=connected)
+        connections = ConnectionMonitor(credentials_of(opened.settings), connected=connected)
         try:
-            return _capture(opened, once, stop, report, credentials, restored=restored)
+            return _capture(opened, once, stop, report, connections, restored=restored)
         except BronzeRestored as error:
             if restored:
                 raise
             restored = True
             _log.warning("%s; a new lineage continues from the table's last batch", error.message)
         except (CredentialsReplaced, ConfigurationError) as error:
-            if not credentials.may_go_on(error, stop):
+            if not connections.may_go_on(error, stop):
                 raise
-            restored, connected = False, credentials.connected
-            _log.warning("%s; capture opens new connections with the credentials that are there now", error.message)
+            restored, connected = False, connections.connected
+            _log.warning("%s; capture opens new connections", error.message)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _capture(
     once: bool,
     stop: threading.Event,
     report: Report,
-    credentials: CredentialMonitor,
+    connections: ConnectionMonitor,
     *,
     restored: bool = False,
 ) -> CaptureResult:
@@ -115,10 +115,10 @@ def _capture(
     gate = _open_gate(ctx, once)
     selection_of(ctx.settings.capture)  # reports wrong settings without a server
     with ExitStack() as resources:
-        source = _open_source(ctx, options, gate, stop, report, credentials, resources)
+        source = _open_source(ctx, options, gate, stop, report, connections, resources)
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, restored, resources)
-        credentials.connected = True
+        connections.connected = connections.opened = True
         target = source.session.retry(lambda: _present_token(source.oplog)) if once else None
         while True:
             try:
@@ -133,7 +133,7 @@ def _open_source(
     gate: SourceStateMonitor,
     stop: threading.Event,
     report: Report,
-    credentials: CredentialMonitor,
+    connections: ConnectionMonitor,
     resources: ExitStack,
 ) -> _Source:
     """Connect to the source and check the settings against it. *resources* closes the clients.
@@ -145,10 +145,10 @@ def _open_source(
     client, raw_client = open_client(options), open_client(options, raw=True)
     for each in (client, raw_client):
         resources.callback(close_client, each)
-    policy = replace(retry_policy(settings), before_retry=credentials.before_retry)
+    policy = replace(retry_policy(settings), before_retry=connections.before_retry)
     # Connections that follow others in one run wait for MongoDB, as the stream does.
     looking = partial(inspect_deployment, client)
-    deployment = policy.call(looking, stop) if credentials.connected else looking()
+    deployment = policy.call(looking, stop) if connections.connected else looking()
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
     session = CaptureSession(
