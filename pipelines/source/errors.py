@@ -162,6 +162,10 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
             f"MongoDB did not answer while {doing} ({type(error).__name__}{said})",
             next_step="check the URI and that it is up",
         )
+    return _terminal_error(verdict, code, refusal, error)
+
+
+def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mongo.PyMongoError) -> ConfigurationError:
     if verdict == "oversize":
         return ConfigurationError(
             f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",

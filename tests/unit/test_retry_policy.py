@@ -219,7 +219,7 @@ def test_a_decisive_cause_behind_a_broken_connection_decides(code: int, kind: ty
     middle = OSError("io")
     outer.__cause__, middle.__cause__ = middle, operation(code)
     error = as_strandline_error(outer, doing="reading")
-    assert type(error) is kind
+    assert isinstance(error, kind)
     assert str(code) in str(error)
     if code == 10334:
         assert "16 MiB" in str(error)
