@@ -71,14 +71,16 @@ class Seen:
             f"{version}  {name}: {outcome}" for name, row in self.features.items() for version, outcome in row.items()
         ]
 
-    @property
-    def is_complete(self) -> bool:
-        """Return True if every feature was seen on every version."""
-        return bool(self.features) and all(set(row) == set(VERSIONS) for row in self.features.values())
+    def write(self, *, whole: bool) -> None:
+        """I/O: writes the features that were seen on every version to the record.
 
-    def write(self) -> None:
-        """I/O: replaces the record, in the order of `VERSIONS`."""
-        rows = {name: {version: row[version] for version in VERSIONS} for name, row in sorted(self.features.items())}
-        content = {"date": datetime.now(UTC).date(), "features": rows}
+        Args:
+            whole: This run was of all tests: features of earlier runs go.
+        """
+        rows = {} if whole or not RECORD.exists() else yaml.safe_load(RECORD.read_text(encoding="utf-8"))["features"]
+        for name, row in self.features.items():
+            if set(row) == set(VERSIONS):
+                rows[name] = {version: row[version] for version in VERSIONS}
+        content = {"date": datetime.now(UTC).date(), "features": dict(sorted(rows.items()))}
         head = "# What `make test-mongo` saw. scripts/versions.py makes docs/versions.md from it. Not by hand.\n"
         RECORD.write_text(head + yaml.safe_dump(content, sort_keys=False, width=1000), encoding="utf-8")

@@ -56,6 +56,7 @@ CODES: dict[int, Verdict] = {
     10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
     13: "configuration",  # Unauthorized
     18: "configuration",  # AuthenticationFailed
+    8000: "configuration",  # AtlasError "bad auth" (github.com/AbirHasan2005/PyroFilesStoreBot/issues/48)
     40573: "configuration",  # $changeStream is only supported on replica sets
 }
 
@@ -190,9 +191,9 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
             "MongoDB runs as a standalone server, and change streams need a replica set",
             next_step="start mongod with --replSet rs0 and run rs.initiate() once",
         )
-    if code == 18:
+    if code in (18, 8000):
         return CredentialsRefused(
-            "MongoDB refused the credentials (code 18): they are wrong, expired or replaced",
+            f"MongoDB refused the credentials (code {code}): they are wrong, expired or replaced",
             next_step="check STRANDLINE_SOURCE__URI and its authSource, or the files that hold the credentials",
         )
     if code == 13:

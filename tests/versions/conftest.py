@@ -23,10 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    """The record of this run. It is written if no test failed and every feature was seen on every version."""
+    """What this run saw. It is written if no test failed."""
     yield _RECORD
-    if configured_uri() is None and _RECORD.is_complete and request.session.testsfailed == 0:
-        _RECORD.write()
+    if configured_uri() is None and request.session.testsfailed == 0:
+        _RECORD.write(whole=not request.config.option.keyword)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
