@@ -21,9 +21,9 @@ _TAIL: Final = """
   (`versions/test_upgrades_in_place.py`).
 - A running capture goes on. After an upgrade to 6.0 restart it: then events have the UUID of their collection. After a
   downgrade it opens its stream again with the options that the older server knows.
-- A downgrade below what the settings need, such as images, ends capture with one line. Nothing is written.
-- A collection that was read from MongoDB 4.4 has rows with `_exact` false until their next update. A new snapshot of
-  the collection on 5.0 or newer makes them exact.
+- After a downgrade below what the settings need, the next start is refused with one line. Nothing is written.
+- A snapshot from MongoDB 4.4 marks its rows: `_inexact_because` is `capped` ([columns](columns.md#is-a-row-exact)). A
+  snapshot from 5.0 or newer has no such mark.
 
 ## Not seen by anybody
 

@@ -60,10 +60,10 @@ class Seen:
     def refused(self, feature: str, server: Server, error: StrandlineError) -> None:
         assert "\n" not in str(error)
         assert error.next_step
-        self._add(feature, server, f"refused: {error.message}".replace(server.version, "…"))
+        self._add(feature, server, f"refused: {error.message}")
 
     def _add(self, feature: str, server: Server, outcome: str) -> None:
-        self.features.setdefault(feature, {})[server.version] = outcome
+        self.features.setdefault(feature, {})[server.version] = outcome.replace(server.version, "…")
 
     def lines(self) -> list[str]:
         """Return one line for each feature and version."""
@@ -83,4 +83,6 @@ class Seen:
                 rows[name] = {version: row[version] for version in VERSIONS}
         content = {"date": datetime.now(UTC).date(), "features": dict(sorted(rows.items()))}
         head = "# What `make test-mongo` saw. scripts/versions.py makes docs/versions.md from it. Not by hand.\n"
-        RECORD.write_text(head + yaml.safe_dump(content, sort_keys=False, width=1000), encoding="utf-8")
+        RECORD.write_text(
+            head + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True), encoding="utf-8"
+        )
