@@ -99,7 +99,7 @@ def capturing(ctx: DeltaRsContext) -> Iterator[Callable[[int], None]]:
     assert failures == []
 
 
-@pytest.mark.parametrize("kind", ["password", "user"])
+@pytest.mark.parametrize("kind", ["password", pytest.param("user", marks=pytest.mark.long)])
 def test_a_replaced_password_is_used_by_the_next_connection(
     guarded: tuple[EmbeddedMongod, Client], tmp_path: Path, kind: str
 ) -> None:
