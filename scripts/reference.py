@@ -1,4 +1,4 @@
-"""Generate the reference pages: conf/README.md and, in docs, tables, commands, errors, places and readers."""
+"""Generate the reference pages: conf/README.md and pages in docs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
 from scripts.places import places_page
 from scripts.readers import readers_page
+from scripts.versions import versions_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -281,6 +282,7 @@ def main() -> None:
     (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
     (ROOT / "docs" / "readers.md").write_text(readers_page(), encoding="utf-8")
+    (ROOT / "docs" / "versions.md").write_text(versions_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

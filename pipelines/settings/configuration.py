@@ -50,6 +50,18 @@ class SourceSettings(Section):
         min_length=1,
         description="MongoDB connection string. null: capture is not possible, and `demo` starts an embedded mongod.",
     )
+    uri_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File that holds the connection string, instead of `uri`. Capture reads it again when it opens "
+        "new connections.",
+    )
+    password_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File that holds the password of the user in the connection string. Capture reads it again when "
+        "it opens new connections.",
+    )
     connect_timeout_ms: int = Field(
         10_000, gt=0, description="Maximum wait for a connection, in ms. `connectTimeoutMS` in the URI overrides it."
     )
@@ -64,6 +76,17 @@ class SourceSettings(Section):
         description="Maximum wait for an answer of the server, in ms. `socketTimeoutMS` in the URI overrides it. 0: no "
         "limit.",
     )
+
+    @model_validator(mode="after")
+    def _check_uri(self) -> SourceSettings:
+        if self.uri is not None and self.uri_file is not None:
+            raise ValueError("uri and uri_file are both set (MONGODB_URI counts as uri); remove one")
+        return self
+
+    @property
+    def is_configured(self) -> bool:
+        """Return True if there is a connection string."""
+        return self.uri is not None or self.uri_file is not None
 
 
 class LakeSettings(Section):

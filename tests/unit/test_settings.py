@@ -14,6 +14,7 @@ from pipelines.settings.configuration import Settings, load_settings
 from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
+from scripts.versions import versions_page
 
 _SECRET = "hunter2hunter2"
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"
@@ -262,6 +263,7 @@ def test_the_reference_pages_say_what_the_code_says() -> None:
     assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == errors_page(), "run make docs"
     assert (ROOT / "docs" / "places.md").read_text(encoding="utf-8") == places_page(), "run make docs"
     assert (ROOT / "docs" / "readers.md").read_text(encoding="utf-8") == readers_page(), "run make docs"
+    assert (ROOT / "docs" / "versions.md").read_text(encoding="utf-8") == versions_page(), "run make docs"
 
 
 def test_every_setting_is_described() -> None:

@@ -6,7 +6,8 @@ import logging
 import threading
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pipelines.bronze.gaps import commit_beginning
@@ -25,11 +26,12 @@ from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.lake_context import CaptureContext, LakeContext
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
-from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
+from pipelines.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_limits
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, close_client, open_client, token_data
+from pipelines.source.credentials import ConnectionMonitor, CredentialsReplaced
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
@@ -62,12 +64,21 @@ def run_capture(
     Effects on failure:
         Bronze ends with a whole batch. Another call continues from there.
     """
-    stop, opened = stop or threading.Event(), ctx.for_capture()
-    try:
-        return _capture(opened, once, stop, report)
-    except BronzeRestored as restored:
-        _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
-    return _capture(opened, once, stop, report, restored=True)
+    stop, opened, restored, connected = stop or threading.Event(), ctx.for_capture(), False, False
+    while True:
+        connections = ConnectionMonitor(credentials_of(opened.settings), connected=connected)
+        try:
+            return _capture(opened, once, stop, report, connections, restored=restored)
+        except BronzeRestored as error:
+            if restored:
+                raise
+            restored = True
+            _log.warning("%s; a new lineage continues from the table's last batch", error.message)
+        except (CredentialsReplaced, ConfigurationError) as error:
+            if not connections.may_go_on(error, stop):
+                raise
+            restored, connected = False, connections.connected
+            _log.warning("%s; capture opens new connections", error.message)
 
 
 @dataclass(frozen=True)
@@ -92,15 +103,22 @@ class _Source:
 
 
 def _capture(
-    ctx: CaptureContext, once: bool, stop: threading.Event, report: Report, *, restored: bool = False
+    ctx: CaptureContext,
+    once: bool,
+    stop: threading.Event,
+    report: Report,
+    connections: ConnectionMonitor,
+    *,
+    restored: bool = False,
 ) -> CaptureResult:
     options = connection_options(ctx.settings)
     gate = _open_gate(ctx, once)
     selection_of(ctx.settings.capture)  # reports wrong settings without a server
     with ExitStack() as resources:
-        source = _open_source(ctx, options, gate, stop, report, resources)
+        source = _open_source(ctx, options, gate, stop, report, connections, resources)
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, restored, resources)
+        connections.connected = connections.opened = True
         target = source.session.retry(lambda: _present_token(source.oplog)) if once else None
         while True:
             try:
@@ -115,6 +133,7 @@ def _open_source(
     gate: SourceStateMonitor,
     stop: threading.Event,
     report: Report,
+    connections: ConnectionMonitor,
     resources: ExitStack,
 ) -> _Source:
     """Connect to the source and check the settings against it. *resources* closes the clients.
@@ -126,7 +145,10 @@ def _open_source(
     client, raw_client = open_client(options), open_client(options, raw=True)
     for each in (client, raw_client):
         resources.callback(close_client, each)
-    deployment = inspect_deployment(client)
+    policy = replace(retry_policy(settings), before_retry=connections.before_retry)
+    # Connections that follow others in one run wait for MongoDB, as the stream does.
+    looking = partial(inspect_deployment, client)
+    deployment = policy.call(looking, stop) if connections.connected else looking()
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
     session = CaptureSession(
@@ -138,7 +160,7 @@ def _open_source(
         gate,
         _notifications(ctx),
         report,
-        retry_policy(settings),
+        policy,
         stop,
         ctx.settings.logging.show_keys,
     )

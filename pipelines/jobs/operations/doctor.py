@@ -11,7 +11,13 @@ from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
-from pipelines.jobs.selection import check_collection_limit, check_ids, inspect_selection, selection_of
+from pipelines.jobs.selection import (
+    check_collection_limit,
+    check_ids,
+    check_snapshot_reads,
+    inspect_selection,
+    selection_of,
+)
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
@@ -39,6 +45,7 @@ def _source(ctx: LakeContext) -> dict[str, str]:
         deployment = inspect_deployment(client)
         selection = selection_of(capture)
         identifiers = check_ids(capture, selection, client, deployment)
+        snapshots = check_snapshot_reads(selection, deployment)
         selected = inspect_selection(selection, client, deployment)
         seconds, _ = operation_time(client)
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
@@ -54,6 +61,7 @@ def _source(ctx: LakeContext) -> dict[str, str]:
         ),
         "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
         "_ids": identifiers,
+        "snapshots": f"read documents {snapshots}",
         "images": _images(selection),
         "change stream": "can be opened",
         "position": position,
