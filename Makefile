@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places bench docs site pictures lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places test-spark bench docs site pictures lock clean
 
 help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ sweep: setup ## Kill the whole pipeline before and after each of its commits
 
 places: setup ## Run tests on real servers: S3, HDFS, catalogs, a cluster (needs Go and Maven)
 	@scripts/places.sh $(ARGS)
+
+test-spark: setup ## Run the suites that need Spark with another version of it: SPARK=4.0
+	@$(bin)/python -m scripts.test_spark $(SPARK) $(ARGS)
 
 bench: setup ## Measure throughput and the limits of this machine
 	@$(bin)/python -m bench $(ARGS)

@@ -1,4 +1,4 @@
-"""Generate the reference pages: conf/README.md and, in docs, tables.md, commands.md, errors.md and places.md."""
+"""Generate the reference pages: conf/README.md, and in docs tables, commands, errors, places and spark-versions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pipelines.model import table_schemas as columns
 from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
 from scripts.places import places_page
+from scripts.spark_page import spark_versions_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -279,6 +280,7 @@ def main() -> None:
     (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
     (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
+    (ROOT / "docs" / "spark-versions.md").write_text(spark_versions_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
