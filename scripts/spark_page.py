@@ -22,7 +22,7 @@ versions in `pipelines/io/spark_versions.py` and from the last runs of `make tes
 |---|---|---|---|---|---|
 """
 _OWN: Final = """
-Another Delta is used if `spark.conf` names it, in `spark.jars` or `spark.jars.packages`. A platform that runs Spark
+Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a JAR. A platform that runs Spark
 itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table is
 used, with a warning in the log.
 
