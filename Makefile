@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places and not versions" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against bench docs site pictures lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
 
 help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ test-mongo: setup ## Run tests on MongoDB 4.4, 5.0 and two releases of 6.0 (fetc
 
 test-against: setup ## Run tests on a MongoDB of your own: make test-against URI=mongodb://…
 	@scripts/against.sh "$(URI)" $(ARGS)
+
+test-spark: setup ## Run the suites that need Spark with another version of it: SPARK=4.0
+	@$(bin)/python -m scripts.test_spark $(SPARK) $(ARGS)
 
 bench: setup ## Measure throughput and the limits of this machine
 	@$(bin)/python -m bench $(ARGS)

@@ -32,6 +32,7 @@ from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
+from pipelines.io.spark_versions import is_too_old, old_spark
 from pipelines.plain_text import stack_trace
 from pipelines.settings import DEFAULT_CONF
 
@@ -95,13 +96,26 @@ def options(
 
 def _without_spark(error: Exception) -> StrandlineError | None:
     """Return the refusal for a package that a cluster provides and the wheel does not require. None: a defect."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package not in _BROUGHT_BY_A_CLUSTER:
+        return None
+    if is_too_old(found := _spark_version()):
+        return old_spark(found)
+    if not isinstance(error, ModuleNotFoundError):
         return None
     return ConfigurationError(
         f"{package} is not installed, and this command needs Spark",
         next_step=install_command("spark"),
     )
+
+
+def _spark_version() -> str:
+    """Return the version of the PySpark that is installed here. Empty: there is none."""
+    try:
+        import pyspark
+    except ImportError:
+        return ""
+    return str(pyspark.__version__)
 
 
 def _refusal(error: Exception) -> StrandlineError | None:

@@ -21,6 +21,7 @@ from pipelines.settings.configuration import Settings
 from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.versions import versions_page
+from scripts.spark_page import spark_versions_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -283,6 +284,7 @@ def main() -> None:
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
     (ROOT / "docs" / "readers.md").write_text(readers_page(), encoding="utf-8")
     (ROOT / "docs" / "versions.md").write_text(versions_page(), encoding="utf-8")
+    (ROOT / "docs" / "spark-versions.md").write_text(spark_versions_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

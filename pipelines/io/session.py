@@ -19,6 +19,7 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
+from pipelines.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
 from pipelines.io.jvm import start_jvm
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.s3_session import settings_for_s3
@@ -29,14 +30,11 @@ from pipelines.io.session_settings import (
     set_one_by_one,
     without_deprecation_warnings,
 )
+from pipelines.io.spark_versions import check_version
 from pipelines.io.worker_code import ship_code
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-
-# Spark itself ships the rest of what Delta depends on; a second copy on the class path would only shadow it.
-_NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 
 # Settings for every session, also for managed and remote ones.
 _SESSION_CONF = pinned_values() | {
@@ -76,22 +74,11 @@ _LOCAL_CONF = {
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
 # Lists to which a user may add; Delta's own entries stay.
-_JOINED = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
+_JOINED = (*JAR_SETTINGS, "spark.jars.excludes", "spark.sql.extensions")
 
 # For a short-lived JVM: two fifths less CPU time up to its first MERGE. The option alone comes with a small code cache,
 # which is full after some twenty MERGEs, and then the JVM fails.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-
-
-def ivy_home() -> Path:
-    """Return the folder of the virtual environment in which Ivy keeps the JARs."""
-    return Path(sys.prefix) / "share" / "strandline" / "ivy"
-
-
-def cached_jars() -> list[Path]:
-    """Return the JARs that an earlier session fetched. Empty before the first session."""
-    jars = [jar for jar in sorted((ivy_home() / "jars").glob("*.jar")) if jar.name.startswith(_NEEDED_JARS)]
-    return jars if any("delta-spark" in jar.name for jar in jars) else []
 
 
 def is_local(master: str | None) -> bool:
@@ -123,12 +110,12 @@ def session_conf(
         settings |= _DRIVER_CONF | (_LOCAL_CONF if is_local(master) else {})
         small_heap = f" {_SMALL_HEAP}" if is_local(master) and "spark.driver.memory" not in conf else ""
         settings["spark.driver.extraJavaOptions"] += f"{small_heap} {java_options}"
-        if jars:
+        if (wanted := require_delta(master, conf)) is None:
+            pass  # the user brings one
+        elif jars:
             settings["spark.jars"] = ",".join(map(str, jars))
         else:
-            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
-    if any("delta-spark" in conf.get(key, "") for key in _JOINED):
-        settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
+            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": wanted}
     return _joined(_joined(settings, s3), conf)
 
 
@@ -201,6 +188,7 @@ def build_session(
     session = _built(app_name, master, settings)
     if is_remote():
         know_remote_conflicts()
+    check_version(session.version)
     check_session(session.conf)
     ship_code(session)
     return session

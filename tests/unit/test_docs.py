@@ -26,7 +26,7 @@ from scripts.reference import columns_of
 
 _NAMED = [
     named
-    for page in ("delivery.md", "places.md", "versions.md")
+    for page in ("delivery.md", "places.md", "versions.md", "spark-versions.md")
     for named in re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
 ]
 _SECTIONS: dict[str, type[BaseModel]] = {

@@ -15,6 +15,7 @@ from scripts.places import places_page
 from scripts.readers import readers_page
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
 from scripts.versions import versions_page
+from scripts.spark_page import spark_versions_page
 
 _SECRET = "hunter2hunter2"
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"
@@ -264,6 +265,8 @@ def test_the_reference_pages_say_what_the_code_says() -> None:
     assert (ROOT / "docs" / "places.md").read_text(encoding="utf-8") == places_page(), "run make docs"
     assert (ROOT / "docs" / "readers.md").read_text(encoding="utf-8") == readers_page(), "run make docs"
     assert (ROOT / "docs" / "versions.md").read_text(encoding="utf-8") == versions_page(), "run make docs"
+    page = (ROOT / "docs" / "spark-versions.md").read_text(encoding="utf-8")
+    assert page == spark_versions_page(), "run make docs"
 
 
 def test_every_setting_is_described() -> None:
