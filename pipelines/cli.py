@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -33,7 +34,8 @@ from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
 from pipelines.plain_text import stack_trace
-from pipelines.settings.configuration import DEFAULT_CONF
+from pipelines.settings.configuration import DEFAULT_CONF, Settings
+from pipelines.settings.overrides import overrides_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -75,6 +77,8 @@ for panel, commands in _COMMANDS.items():
             app.command(rich_help_panel=panel)(command)
 
 _BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta"}
+_PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
+"""ClickException, of the package click or of Typer's own copy."""
 
 
 @app.callback()
@@ -86,11 +90,17 @@ def options(
     conf: Annotated[
         Path, typer.Option(envvar="STRANDLINE_CONF", help="Folder of the configuration files.")
     ] = DEFAULT_CONF,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a setting, such as lake.catalog=main. Repeatable. Not for passwords."
+        ),
+    ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log on standard error.")] = "text",
 ) -> None:
     """Options of every command."""
     set_up_logging(log_format)
-    context.obj = (target, conf)
+    context.obj = (target, conf, overrides_of(assignments or (), Settings))
 
 
 def _without_spark(error: Exception) -> StrandlineError | None:
@@ -123,13 +133,22 @@ def _tell_defect(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def main() -> None:
-    """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace."""
+    """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace.
+
+    On Databricks, an error is raised instead of an exit code: the page of a run shows the error, and of an exit code
+    only its number.
+    """
     try:
-        app(standalone_mode=True)
+        if _on_databricks():
+            _run_task()
+        else:
+            app(standalone_mode=True)
     except Exception as error:
         if (refusal := _refusal(error)) is None:
             raise
         refusal.next_step = _as_typed(refusal.next_step)
+        if _on_databricks():
+            raise refusal.with_traceback(None) from None
         print(f"{NAME}: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
         sys.exit(refusal.exit_code)
     except SystemExit as ended:
@@ -137,6 +156,26 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
+
+
+def _on_databricks() -> bool:
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def _run_task() -> None:
+    """Run the command line as a task of Databricks.
+
+    Raises:
+        StrandlineError: An option is wrong, or the command ended with an exit code. Its output has the details.
+    """
+    try:
+        code = app(standalone_mode=False)
+    except _PARSER_ERROR as error:
+        raise ConfigurationError(
+            error.format_message(), next_step="correct the parameters of the task; docs/commands.md lists them"
+        ) from None
+    if code:
+        raise StrandlineError(f"the command ended with exit code {code}", next_step="see its output")
 
 
 if __name__ == "__main__":

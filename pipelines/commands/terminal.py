@@ -51,14 +51,14 @@ def program() -> str:
 
 
 def settings_of(context: typer.Context) -> Settings:
-    target, conf = context.obj
-    return load_settings(target, conf)
+    target, conf, overrides = context.obj
+    return load_settings(target, conf, overrides)
 
 
 def lake_settings(context: typer.Context) -> Settings:
     """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
     settings = settings_of(context)
-    if (warning := missing_files_note(*context.obj)) is not None:
+    if (warning := missing_files_note(*context.obj[:2])) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)
     return settings
 
@@ -149,8 +149,13 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def stop_on_signal() -> threading.Event:
-    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends."""
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
+
+    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+    """
     stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     return stop
