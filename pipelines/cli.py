@@ -93,7 +93,7 @@ def options(
     assignments: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a setting, such as lake.catalog=main. Repeatable. Not for passwords."
+            "--set", metavar="KEY=VALUE", help="Set a setting, such as lake.catalog=main. Repeatable. Not for secrets."
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log on standard error.")] = "text",

@@ -210,7 +210,8 @@ def _warn_of_password(place: Path | str, content: dict[str, Any]) -> None:
     uri = source.get("uri") if isinstance(source, dict) else None
     if isinstance(uri, str) and _PASSWORD.search(uri):
         _log.warning(
-            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)", place
+            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)",
+            place,
         )
 
 

@@ -13,10 +13,13 @@ class GoldSettings(Section):
     """SQL files of gold, and their build."""
 
     sql_dir: str | None = Field(
-        None, description="Folder of gold's *.sql files. null: `<conf>/gold` if it holds any, else no gold."
+        None,
+        description="Folder of gold's *.sql files, relative to the folder that holds the configuration folder. null: "
+        "`<conf>/gold` if it holds any, else no gold.",
     )
     tests_dir: str | None = Field(
-        None, description="Folder of the *.yml cases of `gold test`. null: `tests` beside the SQL files."
+        None,
+        description="Folder of the *.yml cases of `gold test`, relative as `sql_dir`. null: `tests` beside the SQL files.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Maximum views and tables that are built at the same time.")
 
@@ -25,7 +28,9 @@ class QualitySettings(Section):
     """Suites of expectations, and their HTML reports."""
 
     suites_dir: str | None = Field(
-        None, description="Folder of *.yml suites. null: `<conf>/quality` if it holds any, else no suites."
+        None,
+        description="Folder of *.yml suites, relative to the folder that holds the configuration folder. null: "
+        "`<conf>/quality` if it holds any, else no suites.",
     )
     max_quarantined_rows: int = Field(
         10_000,
