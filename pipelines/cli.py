@@ -17,6 +17,7 @@ from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
 from pipelines.commands.gold import gold
+from pipelines.commands.init import init
 from pipelines.commands.maintain import maintain
 from pipelines.commands.metrics import metrics
 from pipelines.commands.offsets import offsets
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    "Run the pipeline": (demo, run, capture, silver, gold),
+    "Run the pipeline": (init, demo, run, capture, silver, gold),
     "See what is there": (doctor, status, sql, schema, metrics, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
@@ -81,6 +82,12 @@ _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException, of the package click or of Typer's own copy."""
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
@@ -97,6 +104,9 @@ def options(
         ),
     ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log on standard error.")] = "text",
+    show_version: Annotated[  # noqa: ARG001  # why: its callback ends the program
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Options of every command."""
     set_up_logging(log_format)

@@ -19,10 +19,17 @@ def doctor(
     workers: Annotated[
         bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
     ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check only settings, SQL files, cases and suites. Nothing is opened.")
+    ] = False,
 ) -> None:
     """Check source, position, lake and configuration. Nothing is written."""
     from pipelines.jobs.lake_context import open_without_spark
-    from pipelines.jobs.operations.doctor import diagnose
+    from pipelines.jobs.operations.doctor import diagnose, diagnose_files
+
+    if offline:
+        print_record(diagnose_files(lake_settings(context)))
+        return
 
     if not no_spark:
         ctx = open_briefly(context)

@@ -55,13 +55,16 @@ def silver(
         bool, typer.Option("--once", help="No effect: silver always stops after it has merged bronze.")
     ] = False,
     collection: Annotated[
-        list[str] | None, typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(
+            help="Merge only this collection, as db.collection. Repeatable. Default: all."
+        ),
     ] = None,
 ) -> None:
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from pipelines.jobs.silver.job import run_silver
 
-    for result in run_silver(open_briefly(context), collections=collection or ()):
+    for result in run_silver(open_briefly(context), collections=[each for each in collection or () if each]):
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"

@@ -19,7 +19,8 @@ class GoldSettings(Section):
     )
     tests_dir: str | None = Field(
         None,
-        description="Folder of the *.yml cases of `gold test`, relative as `sql_dir`. null: `tests` beside the SQL files.",
+        description="Folder of the *.yml cases of `gold test`, relative like `sql_dir`. null: `tests` beside the SQL "
+        "files.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Maximum views and tables that are built at the same time.")
 

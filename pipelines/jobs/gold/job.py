@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pipelines.gold.case_runner import CaseResult, run_case
-from pipelines.gold.cases import load_cases
+from pipelines.gold.cases import Case, load_cases
 from pipelines.gold.graph import Graph
 from pipelines.gold.publish import GoldResult, PlannedBuild, load_graph, plan, publish
 from pipelines.io.versions import with_fresh_versions
@@ -91,6 +91,15 @@ def graph_of(settings: GoldSettings) -> Graph:
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
+def cases_of(settings: GoldSettings) -> list[Case]:
+    """Read the configured test cases.
+
+    I/O: reads the files in ``gold.tests_dir``; writes nothing.
+    """
+    folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
+    return load_cases(Path(folder)) if folder else []
+
+
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     """Run the YAML test cases of gold.
 
@@ -103,10 +112,8 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     Raises:
         ConfigurationError: A file is invalid, or a name has no SQL file.
     """
-    settings = ctx.settings.gold
-    graph = graph_of(settings)
+    graph = graph_of(ctx.settings.gold)
     wanted = {name.removeprefix("gold.") for name in names}
     graph.order(names)  # raises for a name without a file
-    folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
-    cases = [case for case in load_cases(Path(folder)) if not wanted or case.node in wanted] if folder else []
+    cases = [case for case in cases_of(ctx.settings.gold) if not wanted or case.node in wanted]
     return [run_case(ctx.spark, graph, case) for case in cases]

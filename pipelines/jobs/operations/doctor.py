@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.gold.job import NO_GOLD, graph_of
+from pipelines.jobs.gold.job import NO_GOLD, cases_of, graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
@@ -16,6 +16,7 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings
 from pipelines.source.client import open_client, operation_time
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
@@ -30,7 +31,26 @@ def diagnose(ctx: LakeContext) -> dict[str, str]:
     Raises:
         StrandlineError: The first problem that would stop a capture; if there is none, the first that would stop gold.
     """
-    return {**_source(ctx), **_lake(ctx), **_files(ctx)}
+    return {**_source(ctx), **_lake(ctx), **_files(ctx.settings)}
+
+
+def diagnose_files(settings: Settings) -> dict[str, str]:
+    """Check what can be checked without MongoDB, the lake and Spark. Return one line of text for each check.
+
+    I/O: reads the files of gold and quality.
+
+    Raises:
+        ConfigurationError: A file is invalid.
+    """
+    lake, bronze = settings.lake_location, bronze_table(settings.source.name)
+    selection_of(settings.capture)
+    return {
+        "target": settings.target,
+        "MongoDB": "a URI is set" if settings.source.uri else "no URI: set STRANDLINE_SOURCE__URI before a capture",
+        "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
+        **_files(settings),
+        "cases": f"{len(cases_of(settings.gold))} of gold test",
+    }
 
 
 def _source(ctx: LakeContext) -> dict[str, str]:
@@ -91,8 +111,8 @@ def _lake(ctx: LakeContext) -> dict[str, str]:
     }
 
 
-def _files(ctx: LakeContext) -> dict[str, str]:
-    gold, quality = ctx.settings.gold, ctx.settings.quality
+def _files(settings: Settings) -> dict[str, str]:
+    gold, quality = settings.gold, settings.quality
     nodes, suites = graph_of(gold).nodes, suites_of(quality)
     return {
         "gold": f"{len(nodes)} views and tables, {gold.sql_dir}" if nodes else NO_GOLD,
