@@ -326,9 +326,9 @@ def test_triggers_are_left_for_the_target_to_pause(bundle: Bundle) -> None:
     assert "pause_status" not in set(texts(bundle.raw["jobs"])), "an explicit one would run dev's job, too"
 
 
-@every_bundle
 @pytest.mark.parametrize(("job", "task"), TASKS)
-def test_the_entry_point_is_the_console_script(bundle: Bundle, job: str, task: str) -> None:
+def test_the_entry_point_is_the_console_script(job: str, task: str) -> None:
+    bundle = BUNDLES["serverless", "prod"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wheel = task_of(bundle, job, task)["python_wheel_task"]
     assert wheel["package_name"] == project["name"]
