@@ -24,12 +24,13 @@ def doctor(
     ] = False,
 ) -> None:
     """Check source, position, lake and configuration. Nothing is written."""
-    from pipelines.jobs.lake_context import open_without_spark
-    from pipelines.jobs.operations.doctor import diagnose, diagnose_files
-
     if offline:
-        print_record(diagnose_files(lake_settings(context)))
+        from pipelines.jobs.operations.project_check import check_project
+
+        print_record(check_project(lake_settings(context)))
         return
+    from pipelines.jobs.lake_context import open_without_spark
+    from pipelines.jobs.operations.doctor import diagnose
 
     if not no_spark:
         ctx = open_briefly(context)

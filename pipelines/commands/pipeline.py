@@ -56,9 +56,7 @@ def silver(
     ] = False,
     collection: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Merge only this collection, as db.collection. Repeatable. Default: all."
-        ),
+        typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all."),
     ] = None,
 ) -> None:
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""

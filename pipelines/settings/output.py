@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from pydantic import Field, field_validator
 
@@ -23,6 +24,13 @@ class GoldSettings(Section):
         "files.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Maximum views and tables that are built at the same time.")
+
+    @property
+    def cases_folder(self) -> Path | None:
+        """Folder of the cases of `gold test`. None: there is no gold."""
+        if self.tests_dir:
+            return Path(self.tests_dir)
+        return Path(self.sql_dir) / "tests" if self.sql_dir else None
 
 
 class QualitySettings(Section):

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from pipelines.gold.case_runner import CaseResult, run_case
-from pipelines.gold.cases import Case, load_cases
+from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
-from pipelines.gold.publish import GoldResult, PlannedBuild, load_graph, plan, publish
+from pipelines.gold.publish import GoldResult, PlannedBuild, plan, publish
+from pipelines.gold.sql_files import load_graph
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.quality import run_gold_gate
@@ -91,15 +92,6 @@ def graph_of(settings: GoldSettings) -> Graph:
     return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
-def cases_of(settings: GoldSettings) -> list[Case]:
-    """Read the configured test cases.
-
-    I/O: reads the files in ``gold.tests_dir``; writes nothing.
-    """
-    folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
-    return load_cases(Path(folder)) if folder else []
-
-
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     """Run the YAML test cases of gold.
 
@@ -115,5 +107,6 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     graph = graph_of(ctx.settings.gold)
     wanted = {name.removeprefix("gold.") for name in names}
     graph.order(names)  # raises for a name without a file
-    cases = [case for case in cases_of(ctx.settings.gold) if not wanted or case.node in wanted]
+    folder = ctx.settings.gold.cases_folder
+    cases = [case for case in load_cases(folder) if not wanted or case.node in wanted] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]

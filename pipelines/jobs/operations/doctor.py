@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.gold.job import NO_GOLD, cases_of, graph_of
+from pipelines.jobs.gold.job import NO_GOLD, graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
@@ -32,25 +32,6 @@ def diagnose(ctx: LakeContext) -> dict[str, str]:
         StrandlineError: The first problem that would stop a capture; if there is none, the first that would stop gold.
     """
     return {**_source(ctx), **_lake(ctx), **_files(ctx.settings)}
-
-
-def diagnose_files(settings: Settings) -> dict[str, str]:
-    """Check what can be checked without MongoDB, the lake and Spark. Return one line of text for each check.
-
-    I/O: reads the files of gold and quality.
-
-    Raises:
-        ConfigurationError: A file is invalid.
-    """
-    lake, bronze = settings.lake_location, bronze_table(settings.source.name)
-    selection_of(settings.capture)
-    return {
-        "target": settings.target,
-        "MongoDB": "a URI is set" if settings.source.uri else "no URI: set STRANDLINE_SOURCE__URI before a capture",
-        "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
-        **_files(settings),
-        "cases": f"{len(cases_of(settings.gold))} of gold test",
-    }
 
 
 def _source(ctx: LakeContext) -> dict[str, str]:
