@@ -144,9 +144,10 @@ def test_staging_and_prod_run_as_a_service_principal(target: str) -> None:
     assert root.startswith(f"/Workspace/Users/{SERVICE['service_principal']}/"), (
         "everybody may write to Shared, the conf that prod reads included"
     )
-    assert {"level": "CAN_MANAGE", "group_name": "admins"} in bundle.resolved(bundle.chosen["permissions"])
-    (permission,) = bundle.resources["secret_scopes"]["mongodb"]["permissions"]
-    assert permission == {"level": "READ", "service_principal_name": SERVICE["service_principal"]}
+    principals = [{"group_name": "admins"}, {"service_principal_name": SERVICE["service_principal"]}]
+    assert bundle.resolved(bundle.chosen["permissions"]) == [{"level": "CAN_MANAGE", **each} for each in principals]
+    own = [resource for named in bundle.resources.values() for resource in named.values() if "permissions" in resource]
+    assert own == [], "the CLI warns of a principal that the bundle and a resource name"
 
 
 def test_targets_in_one_workspace_share_nothing() -> None:
