@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -133,3 +135,35 @@ def test_the_sample_of_a_workflow_passes_the_linter_of_workflows(tmp_path: Path)
     command = [str(linter), "--offline", "--quiet", "--no-progress", str(tmp_path / ".github")]
     linted = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_a_terminal_is_asked_for_what_no_option_says(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [
+        str(Path(sys.executable).with_name("strandline")),
+        "init",
+        str(tmp_path / "shop"),
+        "--database",
+        "crm_db",
+    ]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as asking:
+        os.close(theirs)
+        shown = ""
+        for question, answer in (
+            ("Name of the source [shop]: ", "crm\n"),
+            ("One of its collections, for the first gold view [orders]: ", "people\n"),
+            ("catalog:NAME of Unity Catalog [lake]: ", "catalog:main\n"),
+            ("serverless or classic [serverless]: ", "\n"),
+        ):
+            while question not in shown:
+                shown += os.read(ours, 4096).decode()
+            os.write(ours, answer.encode())
+            shown = ""
+        while "next " not in shown:
+            shown += os.read(ours, 4096).decode()
+        assert asking.wait(timeout=60) == 0
+    os.close(ours)
+    base = yaml.safe_load((tmp_path / "shop" / "conf" / "base.yml").read_text(encoding="utf-8"))
+    assert base == {"source": {"name": "crm"}, "capture": {"scope": "database", "target": "crm_db"}}
+    assert (tmp_path / "shop" / "conf" / "gold" / "people_by_day.sql").exists()
+    assert "environment_key" in (tmp_path / "shop" / "resources" / "silver.job.yml").read_text(encoding="utf-8")
