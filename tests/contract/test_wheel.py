@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 
 
-def executed(*command: str | Path, cwd: Path = ROOT) -> str:
+def executed(*command: str | Path, cwd: Path = ROOT, timeout: int = 300) -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE_", "PYTHONPATH"))}
     ran = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -152,10 +152,9 @@ def test_an_empty_environment_gets_everything_from_the_package_index(
 ) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    if installer == "pip":
-        executed(python, "-m", "pip", "install", "--quiet", wheel)
-    else:
-        executed(_BIN / "uv", "pip", "install", "--quiet", "--python", python, wheel)
+    pip, uv = (python, "-m", "pip"), (_BIN / "uv", "pip")
+    options = ("--python", python) if installer == "uv" else ()
+    executed(*(uv if installer == "uv" else pip), "install", "--quiet", *options, wheel, timeout=1800)
     walk_through(python.with_name("strandline"), tmp_path / "shop")
 
 
