@@ -29,10 +29,9 @@ def doctor(
 
         print_record(check_project(lake_settings(context)))
         return
-    from pipelines.jobs.lake_context import open_without_spark
-    from pipelines.jobs.operations.doctor import diagnose
-
     if not no_spark:
+        from pipelines.jobs.operations.doctor import diagnose
+
         ctx = open_briefly(context)
         print_record(diagnose(ctx))
         if workers:
@@ -42,6 +41,13 @@ def doctor(
             print_record({f"worker {number}": worker for number, worker in enumerate(found, 1)})
             require_sound(found)
         return
+    _diagnose_without_spark(context, workers=workers)
+
+
+def _diagnose_without_spark(context: typer.Context, *, workers: bool) -> None:
+    from pipelines.jobs.lake_context import open_without_spark
+    from pipelines.jobs.operations.doctor import diagnose
+
     if workers:
         raise ConfigurationError("--workers asks the workers of Spark, and --no-spark starts none")
     folder = open_without_spark(lake_settings(context))
