@@ -37,6 +37,9 @@ Order of precedence, lowest first: default, `conf/base.yml`, `conf/<target>.yml`
   `STRANDLINE_SOURCE__URI`; `MONGODB_URI` is used if that variable is not set.
 - **Values:** text, which is converted to the type of the setting. `no`, `1.10` or a time need no quotes.
 - **null:** removes a value, also in the environment.
+- **On the command line:** `--set KEY=VALUE` before the command, repeated: `strandline --set lake.catalog=main status`.
+  It has precedence over the environment. A map takes a JSON object, or one entry:
+  `--set spark.conf.spark.sql.shuffle.partitions=8`.
 - **Lists:** a YAML list (in the environment: a JSON list), or text with commas. A comma in brackets, as in
   `salary_[0-9]{1,2}`, does not separate entries.
 - **Unknown keys:** an error that names the file and the nearest valid key.

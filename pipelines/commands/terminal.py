@@ -53,8 +53,8 @@ def program() -> str:
 def settings_of(context: typer.Context) -> Settings:
     from pipelines.settings.configuration import load_settings  # imports pydantic: the help text does not wait for it
 
-    target, conf = context.obj
-    return load_settings(target, conf)
+    target, conf, overrides = context.obj
+    return load_settings(target, conf, overrides)
 
 
 def lake_settings(context: typer.Context) -> Settings:
@@ -62,7 +62,7 @@ def lake_settings(context: typer.Context) -> Settings:
     from pipelines.settings.configuration import missing_files_note
 
     settings = settings_of(context)
-    if (warning := missing_files_note(*context.obj)) is not None:
+    if (warning := missing_files_note(*context.obj[:2])) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)
     return settings
 
@@ -161,8 +161,13 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def stop_on_signal() -> threading.Event:
-    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends."""
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
+
+    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+    """
     stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     return stop

@@ -20,6 +20,7 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
 from pipelines.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
+from pipelines.io.databricks_session import databricks_connect_session
 from pipelines.io.jvm import start_jvm
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.s3_session import settings_for_s3
@@ -147,7 +148,7 @@ def build_session(
 
     I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy, and the first
     call with a lake on S3 fetches the JARs of S3. Later calls need no network. Without *master*, takes the session of
-    the platform: a Databricks job or notebook, spark-submit, or ``SPARK_REMOTE``.
+    the platform: a Databricks job or notebook, Databricks Connect, spark-submit, or ``SPARK_REMOTE``.
 
     Args:
         app_name: Name of the application in Spark.
@@ -223,6 +224,10 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
 
 def _session_with(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with *settings*. A platform's session may refuse some: it then keeps its own values of these."""
+    is_platforms = "spark.master" not in settings
+    if is_platforms and (connected := databricks_connect_session()) is not None:
+        set_one_by_one(connected.conf, settings)
+        return connected
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -231,7 +236,7 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     except PySparkRuntimeError:
         raise  # there is no JVM
     except PySparkException:
-        if "spark.master" in settings:
+        if not is_platforms:
             raise
     session = SparkSession.builder.appName(settings["spark.app.name"]).getOrCreate()
     set_one_by_one(session.conf, settings)

@@ -30,6 +30,7 @@ from pipelines.settings.conf_file import read_sections
 from pipelines.settings.keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
 from pipelines.settings.maintenance import MaintenanceSettings
 from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
+from pipelines.settings.project_folder import with_project_folders
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
 
@@ -198,6 +199,8 @@ def load_settings(
 ) -> Settings:
     """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``; then apply the environment and the options.
 
+    Relative folders of gold and quality begin at the folder that holds *conf*.
+
     I/O: reads the files and the environment; writes nothing.
 
     Raises:
@@ -212,7 +215,8 @@ def load_settings(
         _warn_of_password(file, content)
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
-    merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
+    _warn_of_password("--set", overrides or {})
+    merged = with_project_folders(_deep_merge(_deep_merge(merged, _environment(problems)), overrides or {}), conf)
     for section, key, files in (("gold", "sql_dir", "*.sql"), ("quality", "suites_dir", "*.yml")):
         if any((conf / section).glob(files)):
             merged = _deep_merge({section: {key: str(conf / section)}}, merged)
@@ -224,12 +228,13 @@ def load_settings(
     return settings
 
 
-def _warn_of_password(file: Path, content: dict[str, Any]) -> None:
+def _warn_of_password(place: Path | str, content: dict[str, Any]) -> None:
     source = content.get("source")
     uri = source.get("uri") if isinstance(source, dict) else None
     if isinstance(uri, str) and _PASSWORD.search(uri):
         _log.warning(
-            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)", file
+            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)",
+            place,
         )
 
 

@@ -317,7 +317,23 @@ def test_suites_and_gold_stand_in_the_conf_folder_or_are_named(conf: Path, secti
     (conf / section / file).touch()
     assert found() == str(conf / section)
     write(conf, "here", f"{section}: {{{key}: elsewhere}}")
-    assert found() == "elsewhere"
+    assert found() == str(conf.parent / "elsewhere"), "a job runs in another working directory than its conf"
+    write(conf, "here", f"{section}: {{{key}: /elsewhere}}")
+    assert found() == "/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"), [("conf", "sql/cases"), ("own/conf", "own/sql/cases"), (".", "{parent}/sql/cases")]
+)
+def test_folders_are_relative_to_the_folder_that_holds_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, expected: str
+) -> None:
+    project = tmp_path / "project"
+    (project / folder).mkdir(parents=True)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("STRANDLINE_GOLD__TESTS_DIR", "sql/cases")
+    found = load_settings("local", Path(folder)).gold.tests_dir
+    assert found == expected.format(parent=tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["s3://bucket/pages", "dbfs:/pages", "abfss://c@a.dfs.core.windows.net/pages"])

@@ -22,6 +22,7 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings
 from pipelines.source.client import open_client, operation_time
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
@@ -36,7 +37,7 @@ def diagnose(ctx: LakeContext) -> dict[str, str]:
     Raises:
         StrandlineError: The first problem that would stop a capture; if there is none, the first that would stop gold.
     """
-    return {**_source(ctx), **_lake(ctx), **_files(ctx)}
+    return {**_source(ctx), **_lake(ctx), **_files(ctx.settings)}
 
 
 def _source(ctx: LakeContext) -> dict[str, str]:
@@ -99,8 +100,8 @@ def _lake(ctx: LakeContext) -> dict[str, str]:
     }
 
 
-def _files(ctx: LakeContext) -> dict[str, str]:
-    gold, quality = ctx.settings.gold, ctx.settings.quality
+def _files(settings: Settings) -> dict[str, str]:
+    gold, quality = settings.gold, settings.quality
     nodes, suites = graph_of(gold).nodes, suites_of(quality)
     return {
         "gold": f"{len(nodes)} views and tables, {gold.sql_dir}" if nodes else NO_GOLD,
