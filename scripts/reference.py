@@ -20,8 +20,8 @@ from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
 from scripts.places import places_page
 from scripts.readers import readers_page
-from scripts.versions import versions_page
 from scripts.spark_page import spark_versions_page
+from scripts.versions import versions_page
 
 ROOT = Path(__file__).parent.parent
 

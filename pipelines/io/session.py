@@ -19,8 +19,8 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
-from pipelines.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
 from pipelines.io.databricks_session import databricks_connect_session
+from pipelines.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
 from pipelines.io.jvm import start_jvm
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.s3_session import settings_for_s3
