@@ -6,10 +6,10 @@ MAKEFLAGS += --no-print-directory
 bin := .venv/bin
 pytest := $(bin)/python -m pytest
 # A folder without tests is not an error.
-run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places" $(ARGS),echo "no tests in $(1) yet")
+run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places and not versions" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places bench docs site pictures lock clean
+.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
 
 help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,15 @@ sweep: setup ## Kill the whole pipeline before and after each of its commits
 
 places: setup ## Run tests on real servers: S3, HDFS, catalogs, a cluster (needs Go and Maven)
 	@scripts/places.sh $(ARGS)
+
+test-mongo: setup ## Run tests on MongoDB 4.4, 5.0 and two releases of 6.0 (fetches the servers)
+	@scripts/mongo.sh $(ARGS)
+
+test-against: setup ## Run tests on a MongoDB of your own: make test-against URI=mongodb://…
+	@scripts/against.sh "$(URI)" $(ARGS)
+
+test-spark: setup ## Run the suites that need Spark with another version of it: SPARK=4.0
+	@$(bin)/python -m scripts.test_spark $(SPARK) $(ARGS)
 
 bench: setup ## Measure throughput and the limits of this machine
 	@$(bin)/python -m bench $(ARGS)

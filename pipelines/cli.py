@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -16,6 +17,7 @@ from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
 from pipelines.commands.gold import gold
+from pipelines.commands.init import init
 from pipelines.commands.maintain import maintain
 from pipelines.commands.metrics import metrics
 from pipelines.commands.offsets import offsets
@@ -32,14 +34,15 @@ from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
+from pipelines.io.spark_versions import is_too_old, old_spark
 from pipelines.plain_text import stack_trace
-from pipelines.settings.configuration import DEFAULT_CONF
+from pipelines.settings import DEFAULT_CONF
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
-    "Run the pipeline": (demo, run, capture, silver, gold),
+    "Run the pipeline": (init, demo, run, capture, silver, gold),
     "See what is there": (doctor, status, sql, schema, metrics, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
@@ -75,6 +78,14 @@ for panel, commands in _COMMANDS.items():
             app.command(rich_help_panel=panel)(command)
 
 _BROUGHT_BY_A_CLUSTER = {"pyspark", "py4j", "delta"}
+_PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
+"""ClickException, of the package click or of Typer's own copy."""
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
 
 
 @app.callback()
@@ -86,22 +97,53 @@ def options(
     conf: Annotated[
         Path, typer.Option(envvar="STRANDLINE_CONF", help="Folder of the configuration files.")
     ] = DEFAULT_CONF,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a setting, such as lake.catalog=main. Repeatable. Not for secrets."
+        ),
+    ] = None,
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log on standard error.")] = "text",
+    show_version: Annotated[  # noqa: ARG001  # why: its callback ends the program
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Options of every command."""
     set_up_logging(log_format)
-    context.obj = (target, conf)
+    context.obj = (target, conf, _overrides(assignments or ()))
+
+
+def _overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    if not assignments:
+        return {}
+    from pipelines.settings.configuration import Settings  # imports pydantic: the help text does not wait for it
+    from pipelines.settings.overrides import overrides_of
+
+    return overrides_of(assignments, Settings)
 
 
 def _without_spark(error: Exception) -> StrandlineError | None:
     """Return the refusal for a package that a cluster provides and the wheel does not require. None: a defect."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package not in _BROUGHT_BY_A_CLUSTER:
+        return None
+    if is_too_old(found := _spark_version()):
+        return old_spark(found)
+    if not isinstance(error, ModuleNotFoundError):
         return None
     return ConfigurationError(
         f"{package} is not installed, and this command needs Spark",
         next_step=install_command("spark"),
     )
+
+
+def _spark_version() -> str:
+    """Return the version of the PySpark that is installed here. Empty: there is none."""
+    try:
+        import pyspark
+    except ImportError:
+        return ""
+    return str(pyspark.__version__)
 
 
 def _refusal(error: Exception) -> StrandlineError | None:
@@ -123,13 +165,22 @@ def _tell_defect(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def main() -> None:
-    """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace."""
+    """Run the command line. A refusal is one line and an exit code. Only a defect prints a stack trace.
+
+    On Databricks, an error is raised instead of an exit code: the page of a run shows the error, and of an exit code
+    only its number.
+    """
     try:
-        app(standalone_mode=True)
+        if _on_databricks():
+            _run_task()
+        else:
+            app(standalone_mode=True)
     except Exception as error:
         if (refusal := _refusal(error)) is None:
             raise
         refusal.next_step = _as_typed(refusal.next_step)
+        if _on_databricks():
+            raise refusal.with_traceback(None) from None
         print(f"{NAME}: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
         sys.exit(refusal.exit_code)
     except SystemExit as ended:
@@ -137,6 +188,26 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
+
+
+def _on_databricks() -> bool:
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def _run_task() -> None:
+    """Run the command line as a task of Databricks.
+
+    Raises:
+        StrandlineError: An option is wrong, or the command ended with an exit code. Its output has the details.
+    """
+    try:
+        code = app(standalone_mode=False)
+    except _PARSER_ERROR as error:
+        raise ConfigurationError(
+            error.format_message(), next_step="correct the parameters of the task; docs/commands.md lists them"
+        ) from None
+    if code:
+        raise StrandlineError(f"the command ended with exit code {code}", next_step="see its output")
 
 
 if __name__ == "__main__":

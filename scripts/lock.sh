@@ -17,6 +17,16 @@ compile() { # compile <file> <extra…>
         --custom-compile-command "make lock" "${options[@]}" pyproject.toml -o "$file"
 }
 
+with_spark() { # with_spark <minor version>: what scripts/spark_environment.py installs in place of dev.txt's Spark
+    local file=requirements/spark-$1.txt
+    echo "lock: $file"
+    printf 'pyspark==%s.*\ndelta-spark>=4.4,<4.5\n' "$1" |
+        "$uv" pip compile --quiet ${UPGRADE:+--upgrade} --universal --python-version 3.11 --generate-hashes \
+            --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" - -o "$file"
+}
+
 compile runtime spark
 compile demo demo
 compile dev demo dev
+with_spark 4.0
+with_spark 4.1

@@ -1,4 +1,4 @@
-"""Generate conf/README.md, in docs the pages tables, commands, errors, places and metrics, and the dashboard."""
+"""Generate the reference pages (conf/README.md and pages in docs) and the dashboard."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from pipelines.settings.configuration import Settings
 from scripts.dashboard import dashboard_page
 from scripts.metrics_page import metrics_page
 from scripts.places import places_page
+from scripts.readers import readers_page
+from scripts.spark_page import spark_versions_page
+from scripts.versions import versions_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,6 +39,9 @@ Order of precedence, lowest first: default, `conf/base.yml`, `conf/<target>.yml`
   `STRANDLINE_SOURCE__URI`; `MONGODB_URI` is used if that variable is not set.
 - **Values:** text, which is converted to the type of the setting. `no`, `1.10` or a time need no quotes.
 - **null:** removes a value, also in the environment.
+- **On the command line:** `--set KEY=VALUE` before the command, repeated: `strandline --set lake.catalog=main status`.
+  It has precedence over the environment. A map takes a JSON object, or one entry:
+  `--set spark.conf.spark.sql.shuffle.partitions=8`.
 - **Lists:** a YAML list (in the environment: a JSON list), or text with commas. A comma in brackets, as in
   `salary_[0-9]{1,2}`, does not separate entries.
 - **Unknown keys:** an error that names the file and the nearest valid key.
@@ -287,6 +293,9 @@ def main() -> None:
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
     (ROOT / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (ROOT / "ops" / "grafana" / "strandline.json").write_text(dashboard_page(), encoding="utf-8")
+    (ROOT / "docs" / "readers.md").write_text(readers_page(), encoding="utf-8")
+    (ROOT / "docs" / "versions.md").write_text(versions_page(), encoding="utf-8")
+    (ROOT / "docs" / "spark-versions.md").write_text(spark_versions_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ check_java() {
     version=$("$java" -version 2>&1 | sed -nE 's/.*version "([0-9]+)(\.([0-9]+))?.*/\1 \3/p' | head -n 1) || true
     [[ $version == 1\ * ]] && version=${version#1 } # "1.8.0" is Java 8
     version=${version%% *}
-    [[ ${version:-0} -ge 17 ]] || stop "Java ${version:-of an unknown version} is too old; Spark 4.2 needs a JDK 17 or newer; install one or set JAVA_HOME to it"
+    [[ ${version:-0} -ge 17 ]] || stop "Java ${version:-of an unknown version} is too old; Spark needs a JDK 17 or newer; install one or set JAVA_HOME to it"
 }
 
 hash_of() { "$1" -c 'import hashlib, sys; print(hashlib.sha256(b"\0".join(open(f, "rb").read() for f in sys.argv[1:])).hexdigest())' "${@:2}"; }
@@ -86,7 +86,8 @@ quietly "this package could not be installed" "read the lines above" \
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 printf "setup: Delta's JARs, kept in %s\n" "$venv/share/strandline/ivy"
 quietly "Delta's JARs could not be fetched" "Maven Central must be reachable, or an Ivy cache must hold them" \
-    "$venv/bin/python" -c 'from pipelines.io.session import build_session, cached_jars
+    "$venv/bin/python" -c 'from pipelines.io.delta_jars import cached_jars
+from pipelines.io.session import build_session
 build_session("strandline-setup", master="local[1]").range(1).count()
 assert cached_jars(), "Ivy kept no JARs"'
 printf '%s\n' "$wanted" >"$stamp"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from shared_jvm import JVM_CONF, SMALL_JVM
 
-from pipelines.io.session import SHORT_LIVED, cached_jars
+from pipelines.io.delta_jars import cached_jars
+from pipelines.io.session import SHORT_LIVED
 from pipelines.source.mongod import free_ports
 
 ROOT = Path(__file__).parents[1]

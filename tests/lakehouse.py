@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.bson.merge_key import document_merge_key
+from pipelines.model.shape import Compatibility
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName, safe_name
 from pipelines.settings.configuration import Settings
@@ -46,6 +48,9 @@ class Demo:
 
 QUICK_JVM = {"JDK_JAVA_OPTIONS": SHORT_LIVED}
 """Environment of a process with a JVM of its own."""
+
+COMPATIBILITY: Compatibility = "native" if os.environ.get("TEST_COMPATIBILITY") == "native" else "portable"
+"""Compatibility of silver tables in tests that do not choose one."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
@@ -64,6 +69,7 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
         lake=lake_settings(root),  # type: ignore[arg-type]  # why: as above
+        silver=SilverSettings(compatibility=COMPATIBILITY),
     )
 
 

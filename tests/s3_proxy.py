@@ -1,4 +1,4 @@
-"""An HTTP proxy before an S3 server, which loses answers, or lets a conditional PUT replace an object.
+"""An HTTP proxy before an S3 server. It loses answers, answers 409, or lets a conditional PUT replace an object.
 
 It is a process of its own: delta-rs holds Python's lock while it waits for some answers.
 """
@@ -16,9 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 from s3_server import S3Server, await_port, free_port
+
+_CONFLICT: Final = b"<Error><Code>ConditionalRequestConflict</Code><Message>another PUT is running</Message></Error>"
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,22 @@ class S3Proxy:
     @property
     def lost(self) -> int:
         """Number of answers that were lost."""
-        return len(list(self.orders.glob("lost-*")))
+        return len(list(self.orders.glob("done-lose-*")))
+
+    def answer_conflict(self, pattern: str, count: int) -> None:
+        """Answer *count* requests whose method and path match with 409, as if another PUT were running."""
+        for number in range(count):
+            (self.orders / f"conflict-{number}").write_text(pattern)
+
+    @property
+    def conflicts(self) -> int:
+        """Number of requests that were answered with 409."""
+        return len(list(self.orders.glob("done-conflict-*")))
+
+    @property
+    def largest_answer(self) -> int:
+        """Size of the largest answer, in bytes."""
+        return max(int(file.name.removeprefix("answer-")) for file in self.orders.glob("answer-*"))
 
     def replace_objects(self) -> None:
         """Have every PUT replace an object that is there, as in a store without conditional writes."""
@@ -66,6 +84,12 @@ def _serve(port: int, endpoint: str, folder: Path, orders: Path) -> None:
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             path = unquote(self.path)
+            if _carries_out(orders, "conflict", f"{self.command} {path}"):
+                self.send_response_only(409, "Conflict")
+                self.send_header("Content-Length", str(len(_CONFLICT)))
+                self.end_headers()
+                self.wfile.write(_CONFLICT)
+                return
             if self.command == "PUT" and (orders / "replace").exists():
                 (folder / path.lstrip("/")).unlink(missing_ok=True)
             upstream = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
@@ -76,8 +100,9 @@ def _serve(port: int, endpoint: str, folder: Path, orders: Path) -> None:
             upstream.endheaders(body)
             answer = upstream.getresponse()
             content = answer.read()
+            (orders / f"answer-{len(content)}").touch()
             upstream.close()
-            if _loses(orders, f"{self.command} {path}"):
+            if _carries_out(orders, "lose", f"{self.command} {path}"):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
@@ -99,11 +124,12 @@ def _serve(port: int, endpoint: str, folder: Path, orders: Path) -> None:
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
-def _loses(orders: Path, request: str) -> bool:
-    for order in sorted(orders.glob("lose-*")):
+def _carries_out(orders: Path, what: str, request: str) -> bool:
+    """Return True if there is an order for *request*. An order holds for one request."""
+    for order in sorted(orders.glob(f"{what}-*")):
         with suppress(FileNotFoundError):
             if re.search(order.read_text(), request):
-                order.rename(order.with_name(order.name.replace("lose", "lost")))
+                order.rename(order.with_name(f"done-{order.name}"))
                 return True
     return False
 

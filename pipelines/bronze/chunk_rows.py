@@ -32,7 +32,7 @@ class ChunkStamp:
     kind: Literal["true", "incremental"] = "true"
     """Value of ``source.snapshot``."""
     capped: bool = False
-    """True if documents may be newer than L: a server cannot read the past of a capped collection."""
+    """True if documents may be newer than L: the collection is capped, or the server is older than 5.0."""
 
     @property
     def position(self) -> str:

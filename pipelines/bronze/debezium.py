@@ -7,10 +7,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has no type for it
 
 from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transaction_block
+from pipelines.io.arrow_functions import column_function
 from pipelines.model.bson import raw as rb
 from pipelines.model.bson.extended_json import JsonMode, strict_value
 from pipelines.model.table_schemas import CHANGE_OPS
@@ -41,7 +41,7 @@ def debezium_events(
         Control rows are left out. Empty in, empty out.
     """
     changes = with_json(rows.where(F.col("op").isin(*CHANGE_OPS)), json_mode)
-    identify = arrow_udf(_identify, "string")  # type: ignore[call-overload]  # why: typed only for the deprecated form
+    identify = column_function(_identify, "string")
     events = changes.select(
         "position",
         F.concat_ws(".", F.lit(prefix), "db", "collection").alias("topic"),

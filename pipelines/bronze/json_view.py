@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf  # pyspark.sql.functions has no type for it
 
 from pipelines.bronze.envelope import SCHEMA
 from pipelines.bronze.json_columns import json_columns
+from pipelines.io.arrow_functions import column_function
 from pipelines.io.ddl import schema_of
 from pipelines.model.bson.extended_json import WRITERS, JsonMode
 from pipelines.model.table_schemas import BRONZE_DDL, CHANGE_OPS, JSON_COLUMNS
@@ -34,7 +34,7 @@ def with_json(rows: DataFrame, mode: JsonMode = "extended") -> DataFrame:
             [pa.array(columns[field.name], field.type) for field in _ARROW], fields=list(_ARROW)
         )
 
-    written = arrow_udf(derive, _derived_type())  # type: ignore[call-overload]  # why: typed only for the deprecated form
+    written = column_function(derive, _derived_type())
     filled = rows.withColumn(_DERIVED, F.when(F.col("op").isin(*CHANGE_OPS), written("op", "envelope")))
     stored = JSON_COLUMNS if mode == "extended" else ()
     return filled.withColumns(

@@ -56,7 +56,7 @@ class NativeEngine:
             ConfigurationError: The table has features that delta-rs does not write.
         """
         processes = multiprocessing.get_context("forkserver")  # a fork would copy locks that threads hold
-        processes.set_forkserver_preload([write_batch.__module__, "pymongo", "pandas"])
+        processes.set_forkserver_preload(["pipelines.io.without_pandas", write_batch.__module__, "pymongo"])
         pool = ProcessPoolExecutor(workers, processes, initializer=end_with_parent)
         folder = tables.folder(opened.table)
         try:

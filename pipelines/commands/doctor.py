@@ -19,12 +19,19 @@ def doctor(
     workers: Annotated[
         bool, typer.Option("--workers", help="Check every Spark worker, too: packages, TLS files, MongoDB, clock.")
     ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Check only settings, SQL files, cases and suites. Nothing is opened.")
+    ] = False,
 ) -> None:
     """Check source, position, lake and configuration. Nothing is written."""
-    from pipelines.jobs.lake_context import open_without_spark
-    from pipelines.jobs.operations.doctor import diagnose
+    if offline:
+        from pipelines.jobs.operations.project_check import check_project
 
+        print_record(check_project(lake_settings(context)))
+        return
     if not no_spark:
+        from pipelines.jobs.operations.doctor import diagnose
+
         ctx = open_briefly(context)
         print_record(diagnose(ctx))
         if workers:
@@ -34,6 +41,13 @@ def doctor(
             print_record({f"worker {number}": worker for number, worker in enumerate(found, 1)})
             require_sound(found)
         return
+    _diagnose_without_spark(context, workers=workers)
+
+
+def _diagnose_without_spark(context: typer.Context, *, workers: bool) -> None:
+    from pipelines.jobs.lake_context import open_without_spark
+    from pipelines.jobs.operations.doctor import diagnose
+
     if workers:
         raise ConfigurationError("--workers asks the workers of Spark, and --no-spark starts none")
     folder = open_without_spark(lake_settings(context))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,18 +65,24 @@ def silver(
         bool, typer.Option("--once", help="No effect: silver always stops after it has merged bronze.")
     ] = False,
     collection: Annotated[
-        list[str] | None, typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all.")
+        list[str] | None,
+        typer.Option(help="Merge only this collection, as db.collection. Repeatable. Default: all."),
     ] = None,
 ) -> None:
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from pipelines.jobs.silver.job import run_silver
 
-    for result in run_silver(open_briefly(context), collections=collection or ()):
+    for result in run_silver(open_briefly(context), collections=named(collection)):
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
             f" in {result.seconds:.1f} s"
         )
+
+
+def named(collections: Sequence[str] | None) -> list[str]:
+    """Return the collections that are named. A job's parameter that nobody has set is an empty text."""
+    return [each for each in collections or () if each]
 
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:

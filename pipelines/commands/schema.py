@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import AsJson, open_briefly, open_lake_only, print_rows
+from pipelines.commands.terminal import AsJson, open_lake_only, print_rows
 
 schema = typer.Typer(name="schema", help="The columns of silver tables, and their changes.", no_args_is_help=True)
 Table = Annotated[
@@ -20,7 +20,7 @@ def show(context: typer.Context, table: Table = None, as_json: AsJson = False) -
     """List the columns from documents and declarations, with their types."""
     from pipelines.jobs.operations.status import silver_columns
 
-    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_briefly(context))]
+    columns = [asdict(column) | {"table": str(column.table)} for column in silver_columns(open_lake_only(context))]
     print_rows([column for column in columns if table in (None, column["table"])], as_json=as_json)
 
 

@@ -17,8 +17,7 @@ from pipelines.commands.terminal import (
     AsJson,
     as_lines,
     as_table,
-    open_briefly,
-    open_pipeline,
+    open_to_look,
     out,
     print_json,
     stop_on_signal,
@@ -26,7 +25,7 @@ from pipelines.commands.terminal import (
 from pipelines.plain_text import printable, printable_json
 
 if TYPE_CHECKING:
-    from pipelines.jobs.context import JobContext
+    from pipelines.jobs.lake_context import LakeContext
 
 _TOO_LONG_FOR_A_LINE = ("resume_token", "snapshot_id")
 
@@ -77,7 +76,7 @@ def status(
 ) -> None:
     """Show the position and lag of bronze, and the state of every silver table."""
     stop = stop_on_signal() if watch else threading.Event()
-    ctx = open_pipeline(context) if watch else open_briefly(context)
+    ctx = open_to_look(context, briefly=not watch)
     if watch:
         show(looks(lambda: _look(ctx, with_errors=as_json), every, stop), out, as_json=as_json)
     elif as_json:
@@ -110,7 +109,7 @@ def show(seen: Iterator[Look], console: Console, *, as_json: bool) -> None:
             typer.echo("\n".join(look.log()))
 
 
-def _look(ctx: JobContext, *, with_errors: bool = False) -> Look:
+def _look(ctx: LakeContext, *, with_errors: bool = False) -> Look:
     from pipelines.jobs.offsets.position import show_offset
     from pipelines.jobs.operations.dead_letters import error_metrics
     from pipelines.jobs.operations.status import docs_page, quarantined_rows, silver_status

@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.plain_text import printable, printable_json
-from pipelines.settings.configuration import Settings, load_settings, missing_files_note
 
 if TYPE_CHECKING:
     from pipelines.jobs.context import JobContext
     from pipelines.jobs.lake_context import LakeContext
+    from pipelines.settings.configuration import Settings
 
 
 class Terminal(Console):
@@ -51,14 +51,18 @@ def program() -> str:
 
 
 def settings_of(context: typer.Context) -> Settings:
-    target, conf = context.obj
-    return load_settings(target, conf)
+    from pipelines.settings.configuration import load_settings  # imports pydantic: the help text does not wait for it
+
+    target, conf, overrides = context.obj
+    return load_settings(target, conf, overrides)
 
 
 def lake_settings(context: typer.Context) -> Settings:
     """Return the settings. Warn if the default folder has no configuration: a wrong folder would get a new lake."""
+    from pipelines.settings.configuration import missing_files_note
+
     settings = settings_of(context)
-    if (warning := missing_files_note(*context.obj)) is not None:
+    if (warning := missing_files_note(*context.obj[:2])) is not None:
         logging.getLogger("strandline.settings").warning("%s", warning)
     return settings
 
@@ -79,6 +83,14 @@ def open_lake_only(context: typer.Context) -> LakeContext:
 
     settings = lake_settings(context)
     return open_without_spark(settings) or open_spark(settings, briefly=True)
+
+
+def open_to_look(context: typer.Context, *, briefly: bool = True) -> LakeContext:
+    """I/O: as `open_lake_only`, for a command that counts rows of silver tables."""
+    from pipelines.jobs.lake_context import open_silver_without_spark
+
+    settings = lake_settings(context)
+    return open_silver_without_spark(settings) or open_spark(settings, briefly=briefly)
 
 
 def open_for_capture(context: typer.Context) -> LakeContext:
@@ -149,8 +161,13 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def stop_on_signal() -> threading.Event:
-    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends."""
+    """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
+
+    Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+    """
     stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     return stop

@@ -6,13 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from pipelines.errors import ConfigurationError, one_line
+from pipelines.errors import one_line
 from pipelines.gold.build import build_rows, build_view
 from pipelines.gold.build_decision import Action, decide
-from pipelines.gold.graph import Graph, Node, parse
+from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs
 from pipelines.io.table_store import VersionGone
 from pipelines.io.tables import Tables
@@ -52,26 +51,6 @@ class PlannedBuild:
     reason: str
 
 
-def load_graph(sql_dir: Path | None) -> Graph:
-    """Read and parse every ``*.sql`` file of *sql_dir*. None: an empty graph.
-
-    I/O: reads the files; writes nothing.
-
-    Raises:
-        ConfigurationError: The folder or a file cannot be read, or `parse` finds a problem.
-    """
-    if sql_dir is None:
-        return parse({})
-    try:
-        files = {str(file): file.read_text(encoding="utf-8-sig") for file in sql_dir.iterdir() if file.suffix == ".sql"}
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "a file is not UTF-8"
-        raise ConfigurationError(
-            f"gold's SQL files in {sql_dir} cannot be read: {why}", next_step="correct gold.sql_dir"
-        ) from None
-    return parse(files)
-
-
 def publish(
     tables: Tables,
     graph: Graph,
@@ -87,7 +66,7 @@ def publish(
 
     Args:
         tables: Tables of the lake.
-        graph: Result of `load_graph`.
+        graph: Result of `pipelines.gold.sql_files.load_graph`.
         names: Nodes to build, together with the gold nodes that they read. Empty: all.
         versions: Versions to read. Other tables are read at their newest version.
         max_threads: Maximum nodes built at the same time.

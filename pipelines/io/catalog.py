@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException, UnsupportedOpera
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import RIGHTS, ConfigurationError, one_line
+from pipelines.io.platform import is_unity_catalog_oss
 from pipelines.model.tables import Lake, TableName
 
 _log = logging.getLogger("strandline.tables")
@@ -19,7 +20,6 @@ _EVERY_LAKE: Final = ("bronze", "silver", "control")
 _NO_CATALOG: Final = ("CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION", "REQUIRES_SINGLE_PART_NAMESPACE")
 """Conditions of a name whose first part is no catalog. Spark may take that part for a schema of its own catalog."""
 _NOT_ABLE: Final = ("MISSING_CATALOG_ABILITY", "UNSUPPORTED_FEATURE")
-_UNITY_CATALOG_OSS: Final = "io.unitycatalog."
 
 
 class Catalog:
@@ -43,11 +43,8 @@ class Catalog:
 
         Unity Catalog OSS creates a managed table only if the statement says that the catalog manages its commits.
         """
-        try:
-            plugin = self._spark.conf.get(f"spark.sql.catalog.{self._lake.catalog}", None)
-        except PySparkException:  # a platform may not show its settings
-            plugin = None
-        return {"delta.feature.catalogManaged": "supported"} if (plugin or "").startswith(_UNITY_CATALOG_OSS) else {}
+        is_managed = is_unity_catalog_oss(self._spark, self._lake.catalog)
+        return {"delta.feature.catalogManaged": "supported"} if is_managed else {}
 
     def has(self, table: TableName) -> bool:
         """I/O: returns True if there is a table or a view.

@@ -34,6 +34,19 @@ def arrow_table(of_delta_rs: Any) -> pa.Table:
     return pa.RecordBatchReader.from_stream(of_delta_rs).read_all()
 
 
+def without_views(rows: pa.Table) -> pa.Table:
+    """Return *rows* with plain strings and bytes. DataFusion gives views, for which Arrow lacks functions."""
+    return rows.cast(pa.schema([field.with_type(_plain(field.type)) for field in rows.schema]))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+
+
 def from_statistics(opened: DeltaTable, query: Query) -> list[dict[str, Any]] | None:
     """I/O: returns the result of a query of largest integers, from the statistics of the files. No file is opened.
 

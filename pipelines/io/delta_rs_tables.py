@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -16,8 +17,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError, StrandlineError, one_line
+from pipelines.io.arrow_rows import table_of
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
+from pipelines.io.delta_types import types_of
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
@@ -37,6 +40,8 @@ NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expi
 """For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 _READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
+_QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}
+"""Features of tables that DataFusion queries. It cannot write all of them."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,13 @@ class DeltaRsTables:
     def columns(self, table: TableName) -> list[str]:
         return [field.name for field in self._opened(table).schema().fields]
 
+    def column_types(self, table: TableName) -> dict[str, str]:
+        return types_of(self._opened(table))
+
+    def can_query(self, table: TableName) -> bool:
+        """I/O: returns True if delta-rs can query *table*, which exists."""
+        return features_of(self._opened(table)) <= _QUERYABLE_FEATURES
+
     def version(self, table: TableName) -> int:
         return int(self._opened(table).version())
 
@@ -129,8 +141,7 @@ class DeltaRsTables:
             known = {tuple(row.values()) for row in self._keys(opened, key, rows)}
             missing = [row for row in rows if tuple(row[name] for name in key) not in known]
             if missing:
-                new = pa.Table.from_pylist([dict(row) for row in missing], schema=schema)
-                write_deltalake(opened, new, mode="append", commit_properties=_NO_COMMIT_RETRY)
+                write_deltalake(opened, table_of(missing, schema), mode="append", commit_properties=_NO_COMMIT_RETRY)
             return len(missing)
 
         return _retry_on_conflict(table, insert)
@@ -253,8 +264,15 @@ def _retry_on_conflict(table: TableName, commit: Callable[[], R]) -> R:
         wait=wait_random(0, 0.1),
         reraise=True,
     )
-    try:
+    with table_errors(table):
         return attempts(commit)
+
+
+@contextmanager
+def table_errors(table: TableName) -> Iterator[None]:
+    """Raise every error of delta-rs, the disk or the store as one line that names *table*."""
+    try:
+        yield
     except StrandlineError:
         raise
     except Exception as error:  # the library raises a bare Exception for a file that it cannot read

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import LOST_RACES
-from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables
+from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables, table_errors
 from pipelines.io.disk import files_since
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import rewrite_closed_days
@@ -116,14 +116,17 @@ class DeltaRsFiles:
         return self.tables.folder(self.table)
 
     def count(self) -> int:
-        return self._folder.table().get_add_actions().num_rows
+        with table_errors(self.table):
+            return self._folder.table().get_add_actions().num_rows
 
     def compact(self) -> tuple[int, int] | None:
-        make_plain(self._folder)
-        return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
+        with table_errors(self.table):
+            make_plain(self._folder)
+            return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
 
     def vacuum(self) -> None:
-        self._folder.table().vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
+        with table_errors(self.table):
+            self._folder.table().vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
 
 
 def set_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:

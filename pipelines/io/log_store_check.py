@@ -16,7 +16,9 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.object_store import SCHEMES, TWO_WRITERS
+from pipelines.io.platform import is_databricks, is_unity_catalog_oss
 from pipelines.io.s3_session import LOG_STORE
+from pipelines.io.session_settings import setting
 from pipelines.model.tables import Lake
 
 # Delta's own log stores are atomic there. On Databricks its commit service is, whatever the scheme.
@@ -46,7 +48,7 @@ def refuse_unfenced(spark: SparkSession, lake: Lake) -> None:
             refused.
         RetriableError: S3 does not answer.
     """
-    if spark.conf.get("spark.databricks.cloudProvider", None):
+    if is_databricks(spark):
         return
     for location in _one_per_store([lake.root or ""] if lake.by_path else _locations(spark, lake)):
         scheme = urlsplit(location).scheme
@@ -80,7 +82,7 @@ def _one_per_store(locations: list[str]) -> list[str]:
 
 def _locations(spark: SparkSession, lake: Lake) -> list[str]:
     """Return where the tables of a catalog are, or will be. Unity Catalog is left out: it orders commits itself."""
-    if _setting(spark, f"spark.sql.catalog.{lake.catalog}", "").startswith("io.unitycatalog."):
+    if is_unity_catalog_oss(spark, lake.catalog):
         return []
     found = [_location(spark, lake.sql_schema(name)) for name in _LAYERS]
     warehouse = spark.conf.get("spark.sql.warehouse.dir", None)
@@ -98,9 +100,12 @@ def _location(spark: SparkSession, schema: str) -> str | None:
     return next((str(row[1]) for row in rows if row[0] == "Location"), "")
 
 
-def _setting(spark: SparkSession, key: str, default: str | None = None) -> Any:
-    """Return a setting with which the JVM was started: Delta reads its log stores there, not in the session."""
-    return spark.conf.get(key, default) if is_remote() else spark.sparkContext.getConf().get(key, default)
+def _setting(spark: SparkSession, key: str) -> str | None:
+    """Return a setting with which the JVM was started: Delta reads its log stores there, not in the session.
+
+    A client of Spark Connect sees the server's value, because `session_conf` sends no log store.
+    """
+    return setting(spark.conf, key) if is_remote() else spark.sparkContext.getConf().get(key)
 
 
 def _probe(spark: SparkSession, location: str) -> None:

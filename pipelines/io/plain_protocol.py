@@ -28,6 +28,13 @@ PLAIN_FEATURES: Final = frozenset(
 """Writer features that delta-rs writes, and that protocol 1/4 has."""
 _CLUSTERING: Final = frozenset({"clustering", "domainMetadata"})
 _WRITER: Final = 4
+_MAPPED_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
+"""Reader features of a portable table with column mapping (`silver.compatibility`)."""
+_ENABLED_BY: Final = {
+    "deletionVectors": "delta.enableDeletionVectors",
+    "typeWidening": "delta.enableTypeWidening",
+}
+_READER_FEATURES: Final = frozenset({*_ENABLED_BY, *_MAPPED_FEATURES, "variantType"})
 _NO_COLUMNS: Final = json.dumps({"clusteringColumns": [], "domainName": "delta.clustering"})
 _log = logging.getLogger("strandline.tables")
 
@@ -48,6 +55,42 @@ def make_plain(folder: TableFolder) -> None:
         is_clustered = bool(features & _CLUSTERING)
         if put_commit(folder, int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
             _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder.uri)
+
+
+def drop_reader_features(folder: TableFolder) -> None:
+    """I/O: one commit without reader features that the table no longer uses. None if it names none. Idempotent.
+
+    Spark's ``CREATE OR REPLACE TABLE`` keeps the features of the replaced content. Delta's DROP FEATURE knows no
+    VARIANT, and leaves another feature. Older versions of the table keep their own protocol.
+
+    Args:
+        folder: Files of the table. All of its data files were written without deletion vectors.
+
+    Raises:
+        ConfigurationError: The table still uses such a feature.
+    """
+    while True:
+        opened = folder.table()
+        configuration, features = opened.metadata().configuration, features_of(opened)
+        is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+        needed = features & _MAPPED_FEATURES if is_mapped else frozenset()
+        if features & _READER_FEATURES <= needed:
+            return
+        used = {name for name, key in _ENABLED_BY.items() if configuration.get(key) == "true"}
+        used |= {"variantType"} & features if '"variant"' in opened.schema().to_json() else set()
+        if used:
+            raise ConfigurationError(
+                f"{folder.uri} still uses {', '.join(sorted(used))}", next_step="report this as a defect"
+            )
+        kept = (features - _READER_FEATURES) | needed
+        protocol = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7, "writerFeatures": sorted(kept)}
+        protocol |= {"readerFeatures": sorted(needed)} if needed else {}
+        dropped = ", ".join(sorted(features - kept))
+        put_commit(
+            folder,
+            int(opened.version()) + 1,
+            [commit_info("DROP FEATURE", {"featureName": dropped}), {"protocol": protocol}],
+        )
 
 
 def _is_plain(opened: DeltaTable) -> bool:

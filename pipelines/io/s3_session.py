@@ -11,6 +11,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.object_store import SCHEMES, StoreOptions, is_known_store
+from pipelines.io.spark_versions import HADOOP_WITHOUT_CONDITIONAL_PUT, SDK_OF_HADOOP
 
 LOG_STORE: Final = "io.strandline.S3ConditionalLogStore"
 LOG_STORE_JAR: Final = Path(__file__).with_name("strandline-s3.jar")
@@ -24,7 +25,6 @@ EXCLUDED: Final = ",".join((
     "commons-codec:commons-codec",
     "commons-logging:commons-logging",
 ))  # fmt: skip
-_SDK_OF_HADOOP: Final = {"3.5.0": "2.35.4"}  # as its project's POM names it
 _SDK_MODULES: Final = ("s3", "s3-transfer-manager", "apache-client", "url-connection-client", "sts")
 _JARS: Final = ("org.apache.hadoop_hadoop-aws", "software.amazon.", "org.reactivestreams_")
 _CREDENTIALS: Final = ",".join((
@@ -38,25 +38,48 @@ def packages() -> list[str]:
     """Return the packages with which the installed Spark reads S3. I/O: lists Spark's JARs.
 
     Raises:
-        ConfigurationError: Strandline does not know which AWS SDK this Hadoop needs.
+        ConfigurationError: This Hadoop makes no conditional PUT, or Strandline does not know its AWS SDK.
     """
     names = [jar.stem.removeprefix("hadoop-client-api-") for jar in _spark_jars().glob("hadoop-client-api-*.jar")]
-    if len(names) != 1 or names[0] not in _SDK_OF_HADOOP:
+    for name in names:
+        refuse_hadoop(name)
+    if len(names) != 1 or names[0] not in SDK_OF_HADOOP:
         raise ConfigurationError(
             f"the AWS SDK for this Spark is unknown (Hadoop {' and '.join(names) or 'not found'})",
             next_step="set spark.jars.packages in spark.conf: hadoop-aws of that version, and its AWS SDK",
         )
     (hadoop,) = names
-    sdk = (f"software.amazon.awssdk:{module}:{_SDK_OF_HADOOP[hadoop]}" for module in _SDK_MODULES)
+    sdk = (f"software.amazon.awssdk:{module}:{SDK_OF_HADOOP[hadoop]}" for module in _SDK_MODULES)
     return [f"org.apache.hadoop:hadoop-aws:{hadoop}", *sdk]
 
 
+def refuse_hadoop(version: str) -> None:
+    """Refuse a Hadoop that makes no conditional PUT.
+
+    Raises:
+        ConfigurationError: It makes none.
+    """
+    if version in HADOOP_WITHOUT_CONDITIONAL_PUT:
+        raise ConfigurationError(
+            f"this Spark has Hadoop {version}, which makes no conditional PUT: two writers on S3 would overwrite each"
+            " other's commits",
+            next_step="use Spark 4.1 or newer for a lake on S3",
+        )
+
+
 def fetched(packages: list[str], folder: Path) -> list[Path]:
-    """Return the JARs of S3 in *folder*. Empty: not all *packages* are there."""
+    """Return the JARs of S3 in *folder*, each in one version.
+
+    Empty: Ivy has to choose them, because a package is missing, or because an upgrade of Spark left two versions of a
+    JAR.
+    """
+    versions = {package.split(":")[0]: package.split(":")[2] for package in packages}
     jars = [jar for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(_JARS)]
+    jars = [jar for jar in jars if jar.stem.endswith(f"-{versions.get(jar.name.partition('_')[0], '')}".rstrip("-"))]
+    artifacts = {jar.stem.rpartition("-")[0] for jar in jars}
     there = {jar.name for jar in jars}
-    complete = all("{}_{}-{}.jar".format(*package.split(":")) in there for package in packages)
-    return jars if complete else []
+    is_complete = all("{}_{}-{}.jar".format(*package.split(":")) in there for package in packages)
+    return jars if is_complete and len(artifacts) == len(jars) else []
 
 
 def s3_conf(access: StoreOptions, environment: Mapping[str, str]) -> dict[str, str]:

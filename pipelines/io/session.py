@@ -19,6 +19,8 @@ from pyspark.sql.utils import is_remote
 
 from pipelines.errors import ConfigurationError, RetriableError, install_command
 from pipelines.io.conflicts import know_remote_conflicts
+from pipelines.io.databricks_session import databricks_connect_session
+from pipelines.io.delta_jars import JAR_SETTINGS, cached_jars, ivy_home, require_delta
 from pipelines.io.jvm import start_jvm
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.s3_session import settings_for_s3
@@ -29,14 +31,11 @@ from pipelines.io.session_settings import (
     set_one_by_one,
     without_deprecation_warnings,
 )
+from pipelines.io.spark_versions import check_version
 from pipelines.io.worker_code import ship_code
 
 _ANSWER_SECONDS = 20
 _LOG = logging.getLogger("strandline.session")
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-
-# Spark itself ships the rest of what Delta depends on; a second copy on the class path would only shadow it.
-_NEEDED_JARS = ("io.delta_", "io.unitycatalog_", "org.locationtech.jts_")
 
 # Settings for every session, also for managed and remote ones.
 _SESSION_CONF = pinned_values() | {
@@ -76,22 +75,11 @@ _LOCAL_CONF = {
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
 
 # Lists to which a user may add; Delta's own entries stay.
-_JOINED = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
+_JOINED = (*JAR_SETTINGS, "spark.jars.excludes", "spark.sql.extensions")
 
 # For a short-lived JVM: two fifths less CPU time up to its first MERGE. The option alone comes with a small code cache,
 # which is full after some twenty MERGEs, and then the JVM fails.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-
-
-def ivy_home() -> Path:
-    """Return the folder of the virtual environment in which Ivy keeps the JARs."""
-    return Path(sys.prefix) / "share" / "strandline" / "ivy"
-
-
-def cached_jars() -> list[Path]:
-    """Return the JARs that an earlier session fetched. Empty before the first session."""
-    jars = [jar for jar in sorted((ivy_home() / "jars").glob("*.jar")) if jar.name.startswith(_NEEDED_JARS)]
-    return jars if any("delta-spark" in jar.name for jar in jars) else []
 
 
 def is_local(master: str | None) -> bool:
@@ -110,23 +98,25 @@ def session_conf(
     """Return the settings of a session.
 
     *conf* overrides every setting, except: its JARs, packages and extensions are added to Delta's. If *conf* itself
-    contains Delta, Delta's are left out.
+    contains Delta, Delta's are left out. Without *master*, log stores of *conf* are left out: the platform sets them.
 
     Args:
         jars: Delta's JARs, if they are on this machine. Empty: Delta's package is fetched.
         s3: Settings for S3, from `settings_for_s3`.
     """
     settings = dict(_SESSION_CONF)
-    if master is not None:
+    if master is None:  # Delta reads log stores where Spark was started: here they would only hide that value
+        conf = {key: value for key, value in conf.items() if not key.startswith("spark.delta.logStore.")}
+    else:
         settings |= _DRIVER_CONF | (_LOCAL_CONF if is_local(master) else {})
         small_heap = f" {_SMALL_HEAP}" if is_local(master) and "spark.driver.memory" not in conf else ""
         settings["spark.driver.extraJavaOptions"] += f"{small_heap} {java_options}"
-        if jars:
+        if (wanted := require_delta(master, conf)) is None:
+            pass  # the user brings one
+        elif jars:
             settings["spark.jars"] = ",".join(map(str, jars))
         else:
-            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": DELTA_PACKAGE}
-    if any("delta-spark" in conf.get(key, "") for key in _JOINED):
-        settings = {key: value for key, value in settings.items() if key not in ("spark.jars", "spark.jars.packages")}
+            settings |= {"spark.jars.ivy": str(ivy_home()), "spark.jars.packages": wanted}
     return _joined(_joined(settings, s3), conf)
 
 
@@ -158,7 +148,7 @@ def build_session(
 
     I/O: with *master*, starts a JVM here. The first call on a machine fetches Delta's JARs through Ivy, and the first
     call with a lake on S3 fetches the JARs of S3. Later calls need no network. Without *master*, takes the session of
-    the platform: a Databricks job or notebook, spark-submit, or ``SPARK_REMOTE``.
+    the platform: a Databricks job or notebook, Databricks Connect, spark-submit, or ``SPARK_REMOTE``.
 
     Args:
         app_name: Name of the application in Spark.
@@ -199,6 +189,7 @@ def build_session(
     session = _built(app_name, master, settings)
     if is_remote():
         know_remote_conflicts()
+    check_version(session.version)
     check_session(session.conf)
     ship_code(session)
     return session
@@ -233,6 +224,10 @@ def _built(app_name: str, master: str | None, settings: Mapping[str, str]) -> Sp
 
 def _session_with(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with *settings*. A platform's session may refuse some: it then keeps its own values of these."""
+    is_platforms = "spark.master" not in settings
+    if is_platforms and (connected := databricks_connect_session()) is not None:
+        set_one_by_one(connected.conf, settings)
+        return connected
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -241,7 +236,7 @@ def _session_with(settings: Mapping[str, str]) -> SparkSession:
     except PySparkRuntimeError:
         raise  # there is no JVM
     except PySparkException:
-        if "spark.master" in settings:
+        if not is_platforms:
             raise
     session = SparkSession.builder.appName(settings["spark.app.name"]).getOrCreate()
     set_one_by_one(session.conf, settings)

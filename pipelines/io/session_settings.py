@@ -110,7 +110,7 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
             "spark.sql.parquet.int96RebaseModeInRead",
             "spark.sql.parquet.int96RebaseModeInWrite",
         ),
-        INT96=("spark.sql.parquet.outputTimestampType",),
+        TIMESTAMP_MICROS=("spark.sql.parquet.outputTimestampType",),  # INT96 has no statistics, and few readers
         false=(
             "spark.sql.parquet.int96TimestampConversion",
             "spark.sql.parquet.binaryAsString",
@@ -149,6 +149,9 @@ PINNED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType({
     ),
 })  # fmt: skip
 
+# Other values that do no harm. A platform that does not let the setting be changed has one of them.
+_HARMLESS: Final[Mapping[str, str]] = MappingProxyType({"spark.sql.parquet.outputTimestampType": "INT96"})
+
 # Settings that must not be set at all, and the damage that they would do.
 UNSET: Final[Mapping[str, str]] = MappingProxyType({
     f"{_DELTA}write.txnAppId": "Delta would take every write for a repetition of the first one, and leave it out",
@@ -173,14 +176,14 @@ def without_deprecation_warnings() -> Iterator[None]:
         yield
 
 
-def _differs(value: str | None, wanted: str) -> bool:
-    return value is not None and value.lower() != wanted.lower()
+def _is_harmful(key: str, value: str | None, wanted: str) -> bool:
+    return value is not None and value.lower() not in (wanted.lower(), _HARMLESS.get(key, wanted).lower())
 
 
 def _problem(found: Mapping[str, str]) -> str | None:
     """Return the first wrong setting of *found* with the reason. None: all are right."""
     for key, (wanted, reason) in PINNED.items():
-        if _differs(value := found.get(key), wanted):
+        if _is_harmful(key, value := found.get(key), wanted):
             return f"{key} is {value}, and must be {wanted} ({reason})"
     return next((f"{key} must not be set ({reason})" for key, reason in UNSET.items() if key in found), None)
 

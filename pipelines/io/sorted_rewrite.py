@@ -230,7 +230,8 @@ def _write_file(work: _Work, groups: Iterator[pa.RecordBatch], end_at: int) -> D
 
 def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """I/O: yields the rows of a data file with the columns of *schema*. Columns that the file lacks are null."""
-    with pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us") as file:
+    # pre_buffer, the default, would read whole row groups into memory
+    with pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             size = max(1, group.num_rows * _READ_BYTES // max(group.total_byte_size, 1))

@@ -33,6 +33,9 @@ class SparkRows:
     def columns(self, table: TableName) -> list[str]:
         return self._tables.read(table).columns
 
+    def column_types(self, table: TableName) -> dict[str, str]:
+        return dict(self._tables.read(table).dtypes)
+
     def create_table(
         self,
         table: TableName,

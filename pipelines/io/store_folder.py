@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
 import time
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.io.object_store import StoreOptions, opened_store, store_failures
+from pipelines.io.object_store import StoreFailure, StoreOptions, opened_store, store_failures
 from pipelines.io.table_folder import LOG
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CREATE_ATTEMPTS, _CREATE_PAUSE_SECONDS = 20, 0.5
+_WHOLE_BYTES: Final = 8 << 20
+"""Size up to which a file is read with one request."""
 _COMMIT: Final = re.compile(rf"{LOG}/(\d{{20}})\.json")
 
 
@@ -69,7 +72,11 @@ class StoreFolder:
                     if (found := self.read(name)) is not None:
                         return found == content
                     time.sleep(_CREATE_PAUSE_SECONDS)  # another request to create it is running
-        raise OSError(f"{name} is being created by another request, and never appears")
+        raise StoreFailure(
+            f"{name} does not appear, and the store answers that another request creates it"
+            f" ({_CREATE_ATTEMPTS} times, once every {_CREATE_PAUSE_SECONDS} seconds)",
+            next_step="repeat the command",
+        )
 
     def newest(self, version: int) -> int:
         import obstore
@@ -95,10 +102,7 @@ class StoreFolder:
                 obstore.put(self._store, name, file)
 
     def source(self, name: str) -> Any:
-        import obstore
-
-        with store_failures():
-            return pa.BufferReader(pa.py_buffer(obstore.get(self._store, name).bytes()))
+        return opened_object(self._store, name)
 
     def remove(self, name: str) -> None:
         import obstore
@@ -111,6 +115,56 @@ class StoreFolder:
 
     def repair_log(self) -> None:
         """Do nothing: no object is half written."""
+
+
+class _Ranges(io.RawIOBase):
+    """An object that is read in parts: only what the reader asks for is in memory."""
+
+    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        import obstore
+
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        try:
+            with store_failures():
+                found = bytes(obstore.get_range(self._store, self._name, start=self._at, end=end))
+        except FileNotFoundError as error:
+            raise StoreFailure(f"{self._name} was removed while it was read", next_step="repeat the command") from error
+        self._at += len(found)
+        return found
+
+
+def opened_object(store: ObjectStore, name: str) -> Any:
+    """Return what pyarrow opens to read an object. I/O: asks for the object; a small one is read as a whole.
+
+    Raises:
+        FileNotFoundError: There is no such object.
+        StoreFailure: The store refused, or did not answer. Later reads of the result may raise it, too.
+    """
+    import obstore
+
+    with store_failures():
+        found = obstore.get(store, name, options={"range": (0, _WHOLE_BYTES)})
+        if found.meta["size"] <= _WHOLE_BYTES:
+            return pa.BufferReader(pa.py_buffer(found.bytes()))
+    return pa.PythonFile(_Ranges(store, name, found.meta["size"]), mode="r")
 
 
 def tables_in_store(layer: str, options: StoreOptions) -> list[str]:

@@ -48,6 +48,9 @@ class TableStore(Protocol):
     def columns(self, table: TableName) -> list[str]:
         """I/O: names of the table's columns."""
 
+    def column_types(self, table: TableName) -> dict[str, str]:
+        """I/O: type of each column, by name, as Spark writes it: ``array<struct<sku:string>>``."""
+
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
 

@@ -38,7 +38,8 @@ def swap(
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
     own |= tables.required_properties
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
-    clustering = f"CLUSTER BY ({', '.join(map(quoted, cluster_by))})"
+    columns = (".".join(map(quoted, name.split("."))) for name in cluster_by)
+    clustering = f"CLUSTER BY ({', '.join(columns)})"
     tables.spark.sql(
         f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta {clustering} {properties_clause(own)} "
         f"AS SELECT * FROM {tables.lake.sql(by)}"

@@ -6,7 +6,6 @@ need the packages that its functions import: pyarrow, pymongo and bsonjs.
 
 from __future__ import annotations
 
-import os
 import py_compile
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 import pipelines
+from pipelines.io.platform import is_databricks
 from pipelines.io.session_settings import setting
 
 _PACKAGE: Final = Path(pipelines.__file__).parent
@@ -44,11 +44,8 @@ def ship_code(session: SparkSession) -> None:
 
 
 def _has_code(session: SparkSession) -> bool:
-    on_databricks = "DATABRICKS_RUNTIME_VERSION" in os.environ or setting(
-        session.conf, "spark.databricks.cloudProvider"
-    )
     is_local = not is_remote() and (setting(session.conf, "spark.master") or "local").startswith("local")
-    return bool(on_databricks) or is_local
+    return is_local or is_databricks(session)
 
 
 @cache

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.bronze.spark_engine import SparkEngine
 from pipelines.errors import ConfigurationError
+from pipelines.io.delta_jars import require_delta
 from pipelines.io.filesystem_check import as_spark_sees_it
 from pipelines.io.format_check import refuse_newer_lake
 from pipelines.io.lake_folder import require_writable
@@ -62,8 +63,9 @@ def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
 
     Raises:
         ConfigurationError: The folder cannot be created or written, a newer release has written the lake, or as
-            `refuse_unfenced`.
+            `require_delta`, `build_session` and `refuse_unfenced`.
     """
+    require_delta(settings.spark.master, settings.spark.conf)
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
     spark = build_session(

@@ -31,8 +31,9 @@ from pipelines.jobs.source_connection import connection_options
 from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
-from pipelines.source.client import AnyClient, hosts_of, open_client, translate_errors
+from pipelines.source.client import AnyClient, open_client, translate_errors
 from pipelines.source.mongod import EmbeddedMongod
+from pipelines.source.uri import hosts_of
 
 DATABASE = "airline"
 COLLECTIONS = ("airlines", "airports", "planes", "weather", "flights")
@@ -59,6 +60,7 @@ _GOLD_QUERIES = (
     ),
 )
 
+_NO_FILES = {"uri_file": None, "password_file": None}
 _USE_EMBEDDED_MONGODB = "unset MONGODB_URI and STRANDLINE_SOURCE__URI: the demo then starts a MongoDB of its own"
 _CONF = "conf"  # configuration folder in the lake, for the commands that the demo suggests
 _LAKE_ENTRIES = {"bronze", "silver", "gold", "control", "quality-docs", _CONF}
@@ -194,7 +196,7 @@ def _mongod(settings: Settings, stages: Stages) -> Iterator[str]:
 def _demo_settings(settings: Settings, uri: str, lake: Path) -> Settings:
     """Return the user settings with the source, lake, gold and quality of the demo. Capture filters are dropped."""
     sections = {
-        "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri)}),
+        "source": settings.source.model_copy(update={"name": DATABASE, "uri": SecretStr(uri), **_NO_FILES}),
         "capture": CaptureSettings(
             scope="database",
             target=DATABASE,

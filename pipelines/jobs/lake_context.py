@@ -115,6 +115,19 @@ def open_without_spark(settings: Settings) -> DeltaRsContext | None:
     return DeltaRsContext(settings, tables)
 
 
+def open_silver_without_spark(settings: Settings) -> DeltaRsContext | None:
+    """Open the lake without Spark, for a command that counts rows of silver tables.
+
+    None: a silver table is native, so that only Spark reads it; or as `open_without_spark`, whose errors it raises.
+
+    I/O: reads the protocols of bronze, the control tables and the silver tables.
+    """
+    opened = open_without_spark(settings)
+    if opened is None or not all(map(opened.tables.can_query, opened.tables.names("silver"))):
+        return None
+    return opened
+
+
 def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
     """Open the lake for a writer of bronze, without Spark.
 

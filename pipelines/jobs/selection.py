@@ -13,8 +13,10 @@ from pipelines.source.client import AnyClient, Collection, captured_collections,
 from pipelines.source.deployment import Deployment
 from pipelines.source.sharding import check_shard_keys, shard_keys
 from pipelines.source.stages import Images, Selection
+from pipelines.source.stream_opening import images_are_enabled
 
 _MAX_LISTED = 20
+_WITHOUT_IMAGES = "set capture.mode: change_streams_update_full and capture.full_update_type: lookup"
 
 log = logging.getLogger("strandline.capture")
 
@@ -63,10 +65,12 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     cluster.
 
     Raises:
-        ConfigurationError: See `selection_of`, `check_ids`, `inspect_selection` and `check_collection_limit`.
+        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `inspect_selection` and
+            `check_collection_limit`.
     """
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
+    check_snapshot_reads(selection, deployment)
     limited = capture.guardrail_collections_max > 0
     if (
         limited
@@ -93,6 +97,24 @@ def check_ids(capture: CaptureSettings, selection: Selection, client: AnyClient,
         return "taken for unique (capture.sharded_ids_are_unique)"
     check_shard_keys(shard_keys(client, captured_collections(client, selection)))
     return "unique (the shard key of every sharded collection is _id)"
+
+
+def check_snapshot_reads(selection: Selection, deployment: Deployment) -> str:
+    """Return how a snapshot reads documents, as text. Pure.
+
+    Raises:
+        ConfigurationError: Updates would never be applied. Without snapshot reads a document may already contain an
+            update that comes later, so only an update that brings its document can replace it.
+    """
+    if deployment.has_snapshot_reads:
+        return "at one cluster time per chunk"
+    if selection.images.full_document is None:
+        raise ConfigurationError(
+            f"capture.mode change_streams needs snapshot reads, which MongoDB {deployment.version} has only inside "
+            "transactions (5.0 and newer have them)",
+            next_step="set capture.mode: change_streams_update_full, or upgrade MongoDB to 5.0 or newer",
+        )
+    return "as they are when they are read (MongoDB 5.0 and newer: at one cluster time)"
 
 
 def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> list[str]:
@@ -132,7 +154,14 @@ def _require_images(selection: Selection, client: AnyClient, deployment: Deploym
     if not deployment.records_images:
         raise ConfigurationError(
             f"capture.mode asks for pre- or post-images, and MongoDB {deployment.version} records none (6.0 does)",
-            next_step="set capture.mode: change_streams_update_full and capture.full_update_type: lookup",
+            next_step=_WITHOUT_IMAGES,
+        )
+    if not images_are_enabled(client, selection):
+        raise ConfigurationError(
+            f"capture.mode asks for pre- or post-images, which MongoDB {deployment.version} does not record while its "
+            "feature compatibility version is below 6.0",
+            next_step='run db.adminCommand({setFeatureCompatibilityVersion: "6.0"}) as an administrator, or '
+            + _WITHOUT_IMAGES,
         )
     missing = collections_without_images(client, selection)
     if not missing:

@@ -6,23 +6,35 @@ from pipelines.errors import ConfigurationError
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
 from pipelines.source.client import ConnectionOptions
+from pipelines.source.credentials import Credentials
 from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stream_opening import StreamLimits
 
 
 def connection_options(settings: Settings) -> ConnectionOptions:
-    """Return the connection options. Raises ConfigurationError if no URI is set."""
+    """Return the connection options. I/O: reads the files that hold credentials.
+
+    Raises:
+        ConfigurationError: No URI is set, or a file cannot be read.
+    """
     source = settings.source
-    if source.uri is None:
-        raise ConfigurationError(
-            "no MongoDB is configured", next_step="set STRANDLINE_SOURCE__URI=mongodb://…, or try strandline demo"
-        )
     return ConnectionOptions(
-        source.uri.get_secret_value(),
+        credentials_of(settings).read(),
         source.connect_timeout_ms,
         source.server_selection_timeout_ms,
         source.socket_timeout_ms,
     )
+
+
+def credentials_of(settings: Settings) -> Credentials:
+    """Return the configured URI, or the files that hold it. Raises ConfigurationError if there is none."""
+    source = settings.source
+    if not source.is_configured:
+        raise ConfigurationError(
+            "no MongoDB is configured", next_step="set STRANDLINE_SOURCE__URI=mongodb://…, or try strandline demo"
+        )
+    uri = None if source.uri is None else source.uri.get_secret_value()
+    return Credentials(uri, source.uri_file, source.password_file)
 
 
 def stream_limits(settings: CaptureSettings, *, sharded: bool = False, show_keys: bool = False) -> StreamLimits:

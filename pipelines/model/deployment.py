@@ -7,11 +7,11 @@ from typing import Final
 IDENTITY_PROPERTY: Final = "strandline.deployment"
 """Property of a bronze table: identity of the captured deployment."""
 SHARDED: Final = "sharded"
-"""Identity name of every sharded cluster, because a cluster has no name of its own."""
+"""Name of every sharded cluster. A cluster has an id and no name."""
 
 
 def deployment_identity(name: str, number: str | None) -> str:
-    """Return name and id of the replica set. *number* None: the user may not read the id (not part of ``read``)."""
+    """Return name and id of the deployment. *number* None: the user may not read the id (not part of ``read``)."""
     return name if number is None else f"{name}/{number}"
 
 

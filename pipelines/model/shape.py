@@ -7,6 +7,7 @@
     struct      a document, by field name
     array       of one element shape
     whole       the whole document as one VARIANT column
+    whole_json  the whole document as one STRING column of canonical Extended JSON
 
 Pure. The shape is stored in the table's properties, so that RESTORE restores it too.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pipelines.model.table_schemas import BOOKKEEPING, CHANGE_FEED, HISTORY_ACTION, HISTORY_BOOKKEEPING
@@ -34,18 +35,25 @@ _SPARK_TYPES = {
     "json": "STRING",
     "variant": "VARIANT",
     "whole": "VARIANT",
+    "whole_json": "STRING",
 }
+_PORTABLE = {"int": "long", "variant": "json", "whole": "whole_json"}
 
 SchemaMode = Literal["infer", "declared", "variant"]
 """Source of the columns. ``infer``: values and declaration. ``declared``: declaration only. ``variant``: one column."""
 
+Compatibility = Literal["portable", "native"]
+"""Delta features of a silver table. ``portable``: none that a reader must know. ``native``: VARIANT, type widening,
+deletion vectors and column mapping."""
+
 NameAdjustment = Literal["none", "avro", "avro_unicode"]
 """Conversion of field names to column names."""
 
-DECLARABLE = frozenset(_SPARK_TYPES) - {"whole"}
+DECLARABLE = frozenset(_SPARK_TYPES) - {"whole", "whole_json"}
 """Type names allowed in ``silver.columns``, besides ``decimal(2)``."""
 
 _DIGITS = 38
+_NOT_IN_PARQUET = frozenset(" ,;{}()\n\t=")  # DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES
 _DECIMAL = re.compile(r"decimal\((\d{1,2})\)")
 _RESERVED = {*BOOKKEEPING, *HISTORY_BOOKKEEPING, HISTORY_ACTION, *CHANGE_FEED}  # none has a capital letter
 
@@ -110,6 +118,26 @@ class Shape:
     @property
     def is_variant(self) -> bool:
         return self.kind in ("variant", "whole")
+
+    @property
+    def is_whole(self) -> bool:
+        """True for the column that holds the whole document."""
+        return self.kind in ("whole", "whole_json")
+
+    def as_in(self, compatibility: Compatibility) -> Shape:
+        """Return the shape for a table of this *compatibility*.
+
+        A portable table has neither VARIANT nor INT: Delta's readers of version 1 know no VARIANT, and an INT column
+        could not be widened later.
+        """
+        if compatibility == "native":
+            return self
+        return replace(
+            self,
+            kind=_PORTABLE.get(self.kind, self.kind),
+            fields={name: inner.as_in(compatibility) for name, inner in self.fields.items()},
+            element=None if self.element is None else self.element.as_in(compatibility),
+        )
 
     @property
     def holds_variant(self) -> bool:
@@ -223,6 +251,11 @@ def can_be_column(name: str, *, top: bool) -> bool:
         name != "" and len(name) <= 255 and all(character >= " " and character not in "\x7f`" for character in name)
     )
     return printable and "${" not in name and not (top and is_reserved(name))
+
+
+def needs_mapping(column: str) -> bool:
+    """Return True if Delta accepts the column's name only with column mapping, because Parquet cannot hold it."""
+    return any(character in _NOT_IN_PARQUET for character in column)
 
 
 def _textual(shape: Shape) -> str:

@@ -141,7 +141,7 @@ DOCUMENT_OPS: Final = (*CHANGE_OPS, "oversize")
 """Values of ``op`` for rows of a change to a document, including changes whose document was left out."""
 
 READ_CAPPED: Final = "read_capped"
-"""``operation_type`` of a READ of a capped collection. MongoDB has no snapshot reads there: the document may be newer.
+"""``operation_type`` of a READ without snapshot reads (a capped collection, or MongoDB 4.4): the document may be newer.
 """
 
 SCHEMA_CHANGES: Final = TableName("control", "schema_changes")

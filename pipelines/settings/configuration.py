@@ -24,16 +24,17 @@ from pydantic_settings import (
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.tables import Lake
+from pipelines.settings import DEFAULT_CONF
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.conf_file import read_sections
 from pipelines.settings.keys import ENV_PREFIX, nearest, unknown_keys, unknown_variables
 from pipelines.settings.maintenance import MaintenanceSettings
 from pipelines.settings.notifications import NotificationSettings
 from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSettings, QualitySettings
+from pipelines.settings.project_folder import with_project_folders
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
 
-DEFAULT_CONF = Path("conf")
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
 _log = logging.getLogger("strandline.settings")
 
@@ -51,6 +52,18 @@ class SourceSettings(Section):
         min_length=1,
         description="MongoDB connection string. null: capture is not possible, and `demo` starts an embedded mongod.",
     )
+    uri_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File that holds the connection string, instead of `uri`. Capture reads it again when it opens "
+        "new connections.",
+    )
+    password_file: str | None = Field(
+        None,
+        min_length=1,
+        description="File that holds the password of the user in the connection string. Capture reads it again when "
+        "it opens new connections.",
+    )
     connect_timeout_ms: int = Field(
         10_000, gt=0, description="Maximum wait for a connection, in ms. `connectTimeoutMS` in the URI overrides it."
     )
@@ -65,6 +78,17 @@ class SourceSettings(Section):
         description="Maximum wait for an answer of the server, in ms. `socketTimeoutMS` in the URI overrides it. 0: no "
         "limit.",
     )
+
+    @model_validator(mode="after")
+    def _check_uri(self) -> SourceSettings:
+        if self.uri is not None and self.uri_file is not None:
+            raise ValueError("uri and uri_file are both set (MONGODB_URI counts as uri); remove one")
+        return self
+
+    @property
+    def is_configured(self) -> bool:
+        """Return True if there is a connection string."""
+        return self.uri is not None or self.uri_file is not None
 
 
 class LakeSettings(Section):
@@ -177,6 +201,8 @@ def load_settings(
 ) -> Settings:
     """Read ``<conf>/base.yml`` and ``<conf>/<target>.yml``; then apply the environment and the options.
 
+    Relative folders of gold and quality begin at the folder that holds *conf*.
+
     I/O: reads the files and the environment; writes nothing.
 
     Raises:
@@ -191,7 +217,8 @@ def load_settings(
         _warn_of_password(file, content)
         merged = _deep_merge(merged, content)
     problems += unknown_variables(os.environ, Settings)
-    merged = _deep_merge(_deep_merge(merged, _environment(problems)), overrides or {})
+    _warn_of_password("--set", overrides or {})
+    merged = with_project_folders(_deep_merge(_deep_merge(merged, _environment(problems)), overrides or {}), conf)
     for section, key, files in (("gold", "sql_dir", "*.sql"), ("quality", "suites_dir", "*.yml")):
         if any((conf / section).glob(files)):
             merged = _deep_merge({section: {key: str(conf / section)}}, merged)
@@ -203,12 +230,13 @@ def load_settings(
     return settings
 
 
-def _warn_of_password(file: Path, content: dict[str, Any]) -> None:
+def _warn_of_password(place: Path | str, content: dict[str, Any]) -> None:
     source = content.get("source")
     uri = source.get("uri") if isinstance(source, dict) else None
     if isinstance(uri, str) and _PASSWORD.search(uri):
         _log.warning(
-            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)", file
+            "%s holds a password, in source.uri: give the URI in the environment instead (STRANDLINE_SOURCE__URI)",
+            place,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -32,19 +33,32 @@ class GoldSettings(Section):
     """SQL files of gold, and their build."""
 
     sql_dir: str | None = Field(
-        None, description="Folder of gold's *.sql files. null: `<conf>/gold` if it holds any, else no gold."
+        None,
+        description="Folder of gold's *.sql files, relative to the folder that holds the configuration folder. null: "
+        "`<conf>/gold` if it holds any, else no gold.",
     )
     tests_dir: str | None = Field(
-        None, description="Folder of the *.yml cases of `gold test`. null: `tests` beside the SQL files."
+        None,
+        description="Folder of the *.yml cases of `gold test`, relative like `sql_dir`. null: `tests` beside the SQL "
+        "files.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Maximum views and tables that are built at the same time.")
+
+    @property
+    def cases_folder(self) -> Path | None:
+        """Folder of the cases of `gold test`. None: there is no gold."""
+        if self.tests_dir:
+            return Path(self.tests_dir)
+        return Path(self.sql_dir) / "tests" if self.sql_dir else None
 
 
 class QualitySettings(Section):
     """Suites of expectations, and their HTML reports."""
 
     suites_dir: str | None = Field(
-        None, description="Folder of *.yml suites. null: `<conf>/quality` if it holds any, else no suites."
+        None,
+        description="Folder of *.yml suites, relative to the folder that holds the configuration folder. null: "
+        "`<conf>/quality` if it holds any, else no suites.",
     )
     max_quarantined_rows: int = Field(
         10_000,

@@ -9,8 +9,21 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, declared_columns
+from pipelines.model.layout import Layout
+from pipelines.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
 from pipelines.settings.selection import Names, Section, key_problems, split_names
+
+
+class TableLayout(Section):
+    """Columns of one silver table that queries filter by. Nested columns by path: ``customer.city``."""
+
+    cluster_by: Names = Field((), description="Columns by which files are clustered.", max_length=3)
+    statistics: Names = Field((), description="More columns with file statistics.")
+
+    @field_validator("cluster_by", "statistics", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return split_names(value)
 
 
 class SilverSettings(Section):
@@ -37,6 +50,23 @@ class SilverSettings(Section):
         "every character that is not an ASCII letter, digit or underscore by an underscore. "
         "`avro_unicode`: replace it, and the underscore, by `_uxxxx`. If two fields get the same name, "
         "the second goes to `_rescued`. `_id` and declared columns are not changed.",
+    )
+    compatibility: Compatibility = Field(
+        "portable",
+        description="Delta features of new silver tables. `portable`: none that a reader must know, so every reader of "
+        "Delta reads the tables (docs/readers.md). Mixed types are JSON text. `native`: VARIANT, type widening, "
+        "deletion vectors and column mapping. MERGE is cheaper, and Spark 4 or Databricks is needed to read. An "
+        "existing table keeps its features until `strandline rebuild`.",
+    )
+    compatibility_by_collection: dict[str, Compatibility] = Field(
+        default_factory=dict,
+        description="Exceptions from `silver.compatibility`, by database.collection.",
+    )
+    layout: dict[str, TableLayout] = Field(
+        default_factory=dict,
+        description="Columns that queries filter by, by database.collection: `{cluster_by: [placed], statistics: "
+        "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
+        "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
     )
     deletes: Literal["soft", "hard"] = Field(
         "soft",
@@ -65,7 +95,7 @@ class SilverSettings(Section):
         "infer",
         description="Source of the columns. `infer`: the values of the documents, plus the columns declared below. "
         "`declared`: only the declared columns, in collections that have a declaration; other values go to "
-        "`_rescued`. `variant`: one VARIANT column, `document`, for the whole document.",
+        "`_rescued`. `variant`: one column, `document`, for the whole document: VARIANT, or JSON text if portable.",
     )
     columns: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -78,12 +108,14 @@ class SilverSettings(Section):
         500,
         ge=1,
         description="Maximum leaf columns per table, over all levels of nesting. Beyond it, a new embedded "
-        "document becomes one VARIANT column: first documents whose field names look like data, then "
+        "document becomes one column of mixed type: first documents whose field names look like data, then "
         "the deepest. Other new fields go to `_rescued`. Existing columns stay. `rebuild` chooses "
         "again, from all documents.",
     )
     max_depth: int = Field(
-        8, ge=1, description="Maximum levels of nesting that become columns. Deeper levels become VARIANT."
+        8,
+        ge=1,
+        description="Maximum levels of nesting that become columns. Deeper levels become one column of mixed type.",
     )
 
     @field_validator("history_collections", mode="before")
@@ -96,6 +128,8 @@ class SilverSettings(Section):
         problems = [
             *key_problems("columns", self.columns),
             *key_problems("history_collections", self.history_collections),
+            *key_problems("compatibility_by_collection", self.compatibility_by_collection),
+            *key_problems("layout", self.layout),
         ]
         if self.history_collections and self.history == "none":
             problems.append("history_collections stands without history: scd2")
@@ -115,6 +149,15 @@ class SilverSettings(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return value
+
+    def compatibility_of(self, collection: str) -> Compatibility:
+        """Return the compatibility of a new table of *collection* (``database.collection``)."""
+        return self.compatibility_by_collection.get(collection, self.compatibility)
+
+    def layout_of(self, collection: str) -> Layout:
+        """Return the layout of the table of *collection* (``database.collection``)."""
+        said = self.layout.get(collection, TableLayout())
+        return Layout(said.cluster_by, said.statistics)
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""

@@ -10,19 +10,24 @@ from pyspark.sql import functions as F
 
 from pipelines.io.conflicts import retrying
 from pipelines.io.merge import Merge, Merged
+from pipelines.model.layout import Layout
 from pipelines.model.namespaces import Namespace
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName, literal, quoted
+from pipelines.silver.compatibility import compatibility_in, is_mapped_in, properties_of
 from pipelines.silver.fold.step import OVERSIZE, PATH, WAITING, reasons_in
 from pipelines.silver.incarnations import Incarnations, tombstone_at
 from pipelines.silver.key_filter import Keys
+from pipelines.silver.layout import CLUSTERED_BY, lay_out
 from pipelines.silver.purge_watermark import is_below
-from pipelines.silver.typed_table import PROPERTIES, Progress, TypedTable, from_source, progress_in, shape_in
+from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
 _HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
 _PURGE_WATERMARK = "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
+
+_SKIPPING: Final = ("_inexact_because",)
 
 _INEXACTNESS: Final = {
     quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
@@ -30,8 +35,6 @@ _INEXACTNESS: Final = {
 }
 """SET clause for a row that keeps its document: a change without a document updates only the reasons for
 inexactness."""
-
-CLUSTERED_BY = ("_key",)
 
 Deletes = Literal["soft", "hard"]
 
@@ -45,30 +48,47 @@ class OpenedTable:
     incarnations: Incarnations
     has_patches: bool
     """True once a patch was merged: any row may then hold pending patches."""
+    compatibility: Compatibility
 
 
 @dataclass(frozen=True)
 class SilverTable(TypedTable):
     """Read and write ``silver.<collection>``."""
 
-    def open(self, namespace: str, source: str) -> OpenedTable:
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedTable:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
+
+        Args:
+            compatibility: Compatibility of a new table. An existing table keeps its own.
 
         Raises:
             ContractError: The table belongs to another collection or to another source.
         """
         found = self.create(
-            SILVER_BOOKKEEPING_DDL, namespace, source, cluster_by=CLUSTERED_BY, skipping=("_inexact_because",)
+            SILVER_BOOKKEEPING_DDL,
+            namespace,
+            source,
+            compatibility,
+            cluster_by=CLUSTERED_BY,
+            skipping=_SKIPPING,
         )
         return OpenedTable(
-            shape_in(found), progress_in(found), Incarnations.from_json(found.get(_INCARNATIONS)), _HAS_PATCHES in found
+            shape_in(found),
+            progress_in(found),
+            Incarnations.from_json(found.get(_INCARNATIONS)),
+            _HAS_PATCHES in found,
+            compatibility_in(found),
         )
 
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
         self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
+
+    def lay_out(self, layout: Layout) -> None:
+        """Give the table its layout: see `layout.lay_out`. I/O: at most two commits. Idempotent."""
+        lay_out(self.tables, self.name, layout, bookkeeping=("_key", "_position", *_SKIPPING))
 
     def namespace(self) -> Namespace | None:
         """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""
@@ -248,10 +268,11 @@ class SilverTable(TypedTable):
         ended_at = max(incarnations.ended_at.values(), default="")[:16]
         ended_rows = self.tables.read(self.name).where(f"{incarnations.has_ended()} AND NOT _deleted")
         uuids = [row[0] for row in ended_rows.select("_collection_uuid").distinct().collect()]
-        archives = []
+        archives, own = [], self.tables.properties(self.name)
+        properties = properties_of(compatibility_in(own), is_mapped=is_mapped_in(own))
         for uuid in uuids:
             archive = TableName("silver", f"{self.name.name}_dropped_{uuid[:8] if uuid else ended_at}")
-            self.tables.create(archive, ended_rows.schema, properties=PROPERTIES, cluster_by=CLUSTERED_BY)
+            self.tables.create(archive, ended_rows.schema, properties=properties, cluster_by=CLUSTERED_BY)
             self.tables.replace(archive, ended_rows.where(F.col("_collection_uuid").eqNullSafe(uuid)))
             archives.append(archive)
         return archives

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
-from pipelines.io.conflicts import OvertakenError
+from pipelines.io.conflicts import OvertakenError, retrying
 from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape, fold_case
+from pipelines.model.shape import Compatibility, Shape, fold_case
 from pipelines.model.tables import TableName, quoted
+from pipelines.silver.compatibility import (
+    MAPPED,
+    bookkeeping_ddl,
+    compatibility_in,
+    is_mapped_in,
+    properties_of,
+)
 from pipelines.silver.schema.evolution import SchemaChange
+from pipelines.silver.schema.stored_columns import column_paths, has_value, names_to_map, without_columns
 
 _SHAPE, _PROGRESS = "strandline.shape", "strandline.bronze_progress"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
 
-PROPERTIES: Final = {
-    "delta.columnMapping.mode": "name",  # any legal field name is a legal column
-    "delta.enableTypeWidening": "true",
-    "delta.enableDeletionVectors": "true",
-    CHANGE_FEED: "true",
-    "delta.feature.variantType": "supported",
-    "delta.dataSkippingStatsColumns": "_key,_position",
-}
+_log = logging.getLogger("strandline.silver")
 
 NEXT_STEP_WHEN_SHARED: Final = (
     "set silver.naming: database_collection without a silver.table_delimiter: then no two collections share a table"
@@ -53,7 +54,14 @@ class TypedTable:
     name: TableName
 
     def create(
-        self, ddl: str, owner: str, source: str, *, cluster_by: Sequence[str], skipping: Sequence[str] = ()
+        self,
+        ddl: str,
+        owner: str,
+        source: str,
+        compatibility: Compatibility,
+        *,
+        cluster_by: Sequence[str],
+        skipping: tuple[str, ...] = (),
     ) -> dict[str, str]:
         """Create the empty table if it does not exist.
 
@@ -63,6 +71,7 @@ class TypedTable:
             ddl: Bookkeeping columns.
             owner: Collection, or history of a collection, that the table holds.
             source: Source whose bronze table feeds the table.
+            compatibility: Compatibility of a new table. An existing table keeps its own.
             cluster_by: Columns for liquid clustering.
             skipping: Columns with file statistics, in addition to ``_key`` and ``_position``.
 
@@ -72,11 +81,9 @@ class TypedTable:
         Raises:
             ContractError: The table has another owner or another source.
         """
-        statistics = {
-            "delta.dataSkippingStatsColumns": ",".join([PROPERTIES["delta.dataSkippingStatsColumns"], *skipping])
-        }
-        properties = PROPERTIES | statistics | {_NAMESPACE: owner, _SOURCE: source}
-        self.tables.create(self.name, schema_of(ddl), properties=properties, cluster_by=cluster_by)
+        properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
+        wanted = schema_of(bookkeeping_ddl(ddl, compatibility))
+        self.tables.create(self.name, wanted, properties=properties, cluster_by=cluster_by)
         found = self.tables.properties(self.name)
         if found.get(_NAMESPACE) != owner:
             raise ContractError(
@@ -92,14 +99,14 @@ class TypedTable:
             )
         if found.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
-        self.tables.add_columns(self.name, schema_of(ddl))
+        self.tables.add_columns(self.name, schema_of(bookkeeping_ddl(ddl, compatibility_in(found))))
         return found
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
         found = self.tables.properties(other.name)
         properties = {
-            **PROPERTIES,
+            **properties_of(compatibility_in(found), is_mapped=is_mapped_in(found)),
             _NAMESPACE: owner,
             **{name: found[name] for name in (_SHAPE, _SOURCE) if name in found},
         }
@@ -155,6 +162,7 @@ class TypedTable:
         table = self.tables.lake.sql(self.name)
         added = self._missing_columns([change for change in changes if not change.before])
         if added:
+            self._map_columns(added)
             columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
             self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
         for change in changes:
@@ -162,6 +170,20 @@ class TypedTable:
                 self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
         self._require_shape(known)  # again: adding columns takes time, and another run may have been faster
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
+
+    def _map_columns(self, added: Sequence[SchemaChange]) -> None:
+        """Give the table column mapping if a name needs it. I/O: at most one commit."""
+        names = [name for change in added for name in names_to_map(_type(change.after), change.path)]
+        if not names or is_mapped_in(self.tables.properties(self.name)):
+            return
+        self.tables.set_properties(self.name, MAPPED)
+        _log.warning(
+            "%s has column mapping now, because Parquet cannot hold the field name %r: its readers need Delta's feature"
+            " columnMapping (silver.field_name_adjustment_mode: avro_unicode and strandline rebuild %s avoid it)",
+            self.name,
+            ".".join(names[0]),
+            self.name.name,
+        )
 
     def _require_shape(self, known: Shape) -> None:
         if shape_in(self.tables.properties(self.name)) != known:
@@ -174,27 +196,25 @@ class TypedTable:
         commit.
         """
         rows = self.tables.read(self.name)
-        present, missing, dropped = _paths(rows.schema), [], []
+        present, missing, dropped = column_paths(rows.schema), [], []
         for change in added:
             path, kind = present.get(tuple(map(fold_case, change.path)), ((), None))
             if kind is None:
                 missing.append(change)
-            elif (
-                path != change.path
-                or kind.simpleString() != schema_of(f"c {change.after}")["c"].dataType.simpleString()
-            ):
-                if not rows.where(
-                    _has_value(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])
-                ).isEmpty():
+            elif path != change.path or kind.simpleString() != _type(change.after).simpleString():
+                if not rows.where(has_value(F.col(quoted(path[0])), rows.schema[path[0]].dataType, path[1:])).isEmpty():
                     raise ContractError(
                         f"{self.name} has {'.'.join(path)} as {kind.simpleString()}, "
                         "which was not made by strandline silver",
                         next_step="rename the column",
                     )
                 missing.append(change)
-                dropped.append(_dotted(path))
-        if dropped:
-            self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({', '.join(dropped)})")
+                dropped.append(path)
+        if dropped and is_mapped_in(self.tables.properties(self.name)):
+            columns = ", ".join(map(_dotted, dropped))
+            self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({columns})")
+        elif dropped:  # without column mapping only a rewrite drops a column
+            retrying()(lambda: self.tables.replace(self.name, without_columns(self.tables.read(self.name), dropped)))
         return missing
 
     def require(self, columns: Sequence[str]) -> None:
@@ -247,27 +267,5 @@ def _dotted(path: Sequence[str]) -> str:
     return ".".join(quoted(part) for part in path)
 
 
-def _paths(
-    schema: T.DataType, prefix: tuple[str, ...] = ()
-) -> dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]]:
-    """Return path (as in `SchemaChange`) and type of every column, by the `fold_case` path."""
-    if isinstance(schema, T.ArrayType):
-        return _paths(schema.elementType, (*prefix, "element"))
-    if not isinstance(schema, T.StructType):
-        return {}
-    found: dict[tuple[str, ...], tuple[tuple[str, ...], T.DataType]] = {}
-    for column in schema.fields:
-        path = (*prefix, column.name)
-        found |= {tuple(map(fold_case, path)): (path, column.dataType)} | _paths(column.dataType, path)
-    return found
-
-
-def _has_value(column: Column, kind: T.DataType, path: Sequence[str]) -> Column:
-    """Return a column: true if there is a value at *path* below *column*, which has the type *kind*."""
-    if not path:
-        return column.isNotNull()
-    if isinstance(kind, T.ArrayType):
-        element = kind.elementType
-        return F.exists(column, lambda item: _has_value(item, element, path[1:]))
-    assert isinstance(kind, T.StructType)  # `_paths` returns no other path
-    return _has_value(column[path[0]], kind[path[0]].dataType, path[1:])
+def _type(ddl: str) -> T.DataType:
+    return schema_of(f"c {ddl}")["c"].dataType

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pymongo
 from bson import json_util
@@ -18,9 +16,9 @@ from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.database import Database
 
-from pipelines.errors import ConfigurationError
 from pipelines.model.resume_token import ResumeToken
 from pipelines.model.snapshot_policy import query_document
+from pipelines.source.connection_errors import check_credentials, opening_error
 from pipelines.source.elections import ElectionListener
 from pipelines.source.errors import Phase, as_strandline_error, classify
 from pipelines.source.raw_event import RawEvent
@@ -29,7 +27,6 @@ from pipelines.source.stages import SYSTEM_DATABASES, Selection
 AnyClient = MongoClient[Any]
 
 _CLOSE_SECONDS = 1.0
-_TLS_FILES = ("tlscafile", "tlscertificatekeyfile", "tlscrlfile")
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,9 @@ class Collection:
     name: str
     uuid: str | None
     """Incarnation, in hex. None: the server gave no UUID."""
-    capped: bool = False
-    """Set by `find_collection` and `find_incarnation`; other lookups leave it False."""
+    snapshot_reads: bool = True
+    """False: the server cannot read this collection as it was at a cluster time. Set by `find_collection` and
+    `find_incarnation`; other lookups leave it True."""
 
     def __str__(self) -> str:
         return f"{self.db}.{self.name}"
@@ -68,7 +66,9 @@ class Collection:
 def open_client(
     options: ConnectionOptions, *, raw: bool = False, elected: Callable[[], None] | None = None
 ) -> AnyClient:
-    """Create a client. It connects when it is first used, so there is no I/O yet.
+    """Create a client. It connects when it is first used.
+
+    I/O: asks DNS for the records of a ``mongodb+srv`` URI.
 
     Args:
         raw: Keep documents as the server's bytes (`RawEvent`). Decoding fails on damaged BSON, which MongoDB stores
@@ -76,8 +76,11 @@ def open_client(
         elected: Called for each election of a new primary that the client sees.
 
     Raises:
-        ConfigurationError: The URI, or a certificate file in the URI, cannot be read. The message does not quote it.
+        ConfigurationError: The URI, or a certificate file in the URI, cannot be read; the client's certificate has
+            expired; or a package is missing. The message does not quote the URI.
+        RetriableError: The records of a ``mongodb+srv`` URI were not found.
     """
+    check_credentials(options.uri)
     try:
         return MongoClient(
             options.uri,
@@ -86,27 +89,8 @@ def open_client(
             tz_aware=True,
             event_listeners=[] if elected is None else [ElectionListener(elected)],
         )
-    except OSError as error:  # includes ssl.SSLError
-        raise tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__) from None
-    except (mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
-        if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
-            raise tls_error("certificate and key do not match, or the key's password is wrong") from None
-        raise ConfigurationError(
-            f"the MongoDB URI cannot be read ({type(error).__name__})",
-            next_step="check STRANDLINE_SOURCE__URI: mongodb://user:password@host:27017/",
-        ) from None
-
-
-def hosts_of(uri: str) -> str:
-    """Return the hosts of a valid URI, without its credentials."""
-    authority = re.split("[/?]", uri.partition("://")[2])[0]
-    return authority.rpartition("@")[2]
-
-
-def tls_files(uri: str) -> list[str]:
-    """Return the paths of certificate files in *uri*. Every machine that opens a client needs these files."""
-    options = parse_qsl(uri.partition("?")[2].replace(";", "&"))
-    return [value for name, value in options if name.lower() in _TLS_FILES]
+    except (OSError, mongo.ConfigurationError, mongo.InvalidURI, ValueError) as error:
+        raise opening_error(error) from None
 
 
 def _unnamed_options(options: ConnectionOptions) -> dict[str, Any]:
@@ -125,13 +109,6 @@ def close_client(client: AnyClient) -> None:
     """Close the client, within a second even if the server does not answer."""
     with pymongo.timeout(_CLOSE_SECONDS):
         client.close()
-
-
-def tls_error(why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"no TLS connection to MongoDB can be made ({why})",
-        next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
-    )
 
 
 @contextmanager
@@ -180,10 +157,9 @@ def _ping(client: AnyClient) -> dict[str, Any]:
 def read_concern(collection: Collection, at: tuple[int, int]) -> dict[str, Any]:
     """Return the read concern that reads *collection* as it was at cluster time *at*.
 
-    A capped collection cannot be read in the past (error 246). It is read at *at* or later; the change events that made
-    its documents newer come after *at*.
+    Without snapshot reads it is read at *at* or later; the change events that made its documents newer come after *at*.
     """
-    if collection.capped:
+    if not collection.snapshot_reads:
         return {"level": "majority", "afterClusterTime": Timestamp(*at)}
     return {"level": "snapshot", "atClusterTime": Timestamp(*at)}
 
@@ -265,7 +241,7 @@ def collection_uuid(info: Mapping[str, Any]) -> str | None:
 def find_collection(database: Database[Any], name: str) -> Collection | None:
     """Return the collection that has this name now; None if there is none. I/O: reads ``listCollections``."""
     infos = list(database.list_collections(filter={"name": name}))
-    return _found(database.name, infos[0]) if infos else None
+    return _found(database, infos[0]) if infos else None
 
 
 def find_incarnation(client: AnyClient, planned: Collection) -> Collection | None:
@@ -278,11 +254,18 @@ def find_incarnation(client: AnyClient, planned: Collection) -> Collection | Non
     infos = list(
         client[planned.db].list_collections(filter={"info.uuid": Binary(bytes.fromhex(planned.uuid), UUID_SUBTYPE)})
     )
-    return _found(planned.db, infos[0]) if infos else None
+    return _found(client[planned.db], infos[0]) if infos else None
 
 
-def _found(database: str, info: Mapping[str, Any]) -> Collection:
-    return Collection(database, info["name"], collection_uuid(info), bool(info.get("options", {}).get("capped")))
+def _found(database: Database[Any], info: Mapping[str, Any]) -> Collection:
+    capped = bool(info.get("options", {}).get("capped"))  # error 246 on every server
+    snapshot_reads = not capped and has_snapshot_reads(str(database.client.server_info()["version"]))
+    return Collection(database.name, info["name"], collection_uuid(info), snapshot_reads)
+
+
+def has_snapshot_reads(version: str) -> bool:
+    """Return True if the server reads the past outside transactions (MongoDB 5.0 and newer)."""
+    return int(version.split(".")[0]) >= 5
 
 
 def token_json(token: Any) -> str:

@@ -11,8 +11,11 @@ from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.model.deployment import SHARDED, deployment_identity
-from pipelines.source.client import AnyClient, tls_error, translate_errors
+from pipelines.source.client import AnyClient, has_snapshot_reads, translate_errors
+from pipelines.source.connection_errors import tls_error
 
+_OLDEST = (4, 4)
+_UPGRADE = "upgrade MongoDB to 5.0 or newer; docs/versions.md lists what each version can do"
 _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 
@@ -25,7 +28,7 @@ class Deployment:
     """Name of the replica set; None for a sharded cluster."""
     sharded: bool
     identity: str
-    """Text that tells one deployment from another, made from the replica set's name and id."""
+    """Text that tells one deployment from another, made from the replica set's name and id, or the cluster's id."""
 
     @property
     def records_images(self) -> bool:
@@ -35,22 +38,37 @@ class Deployment:
     @property
     def shows_expanded_events(self) -> bool:
         """Return True if the server knows ``showExpandedEvents``, which adds ``collectionUUID`` (6.0 and newer)."""
-        return int(self.version.split(".")[0]) >= 6
+        return self._numbers >= (6,)
 
     @property
     def splits_large_events(self) -> bool:
         """Return True if the server knows ``$changeStreamSplitLargeEvent`` (6.0.9 and newer)."""
-        return tuple(int(part) for part in self.version.split("-")[0].split(".")) >= (6, 0, 9)
+        return self._numbers >= (6, 0, 9)
+
+    @property
+    def has_snapshot_reads(self) -> bool:
+        """Return True if the server reads the past outside transactions (MongoDB 5.0 and newer)."""
+        return has_snapshot_reads(self.version)
+
+    @property
+    def is_too_old(self) -> bool:
+        """Return True if the server is older than the oldest version that the tests run on, 4.4."""
+        return self._numbers < _OLDEST
+
+    @property
+    def _numbers(self) -> tuple[int, ...]:
+        return tuple(int(part) for part in self.version.split("-")[0].split("."))
 
 
 def inspect_deployment(client: AnyClient) -> Deployment:
     """Read version, topology and identity of the deployment.
 
-    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the replica set's id; writes nothing.
+    I/O: reads ``hello``, ``buildInfo`` and, if the user may, the id of the replica set (``replSetGetConfig``) or of the
+    cluster (``config.version``); writes nothing.
 
     Raises:
         RetriableError: No server answers.
-        ConfigurationError: The server is a standalone, or the credentials are wrong.
+        ConfigurationError: The server is a standalone, or too old, or the credentials are wrong.
     """
     with translate_errors("hello"):
         hello = _hello(client)
@@ -61,7 +79,10 @@ def inspect_deployment(client: AnyClient) -> Deployment:
                 next_step="start mongod with --replSet rs0 and run rs.initiate() once",
             )
         version = str(client.server_info()["version"])
-    return Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+    found = Deployment(version, hello.get("setName"), sharded, _identity(client, hello))
+    if found.is_too_old:
+        raise ConfigurationError(f"MongoDB {version} is too old: Strandline reads 4.4 and newer", next_step=_UPGRADE)
+    return found
 
 
 def _hello(client: AnyClient) -> dict[str, Any]:
@@ -76,10 +97,30 @@ def _hello(client: AnyClient) -> dict[str, Any]:
                 "check STRANDLINE_SOURCE__URI (does the server want tls=true?), the network and that mongod is up"
             ),
         ) from None
+    except mongo.ConfigurationError:
+        if not _is_incompatible(client):
+            raise
+        raise ConfigurationError(
+            "the MongoDB server is too old for the installed pymongo: they have no wire version in common",
+            next_step=_UPGRADE,
+        ) from None
+
+
+def _is_incompatible(client: AnyClient) -> bool:
+    """Return True if the driver supports no wire version of a server that it found."""
+    try:
+        client.topology_description.check_compatible()
+    except mongo.ConfigurationError:
+        return True
+    return False
 
 
 def _identity(client: AnyClient, hello: dict[str, Any]) -> str:
-    replica_set_id = None
-    with suppress(mongo.OperationFailure, KeyError):  # the role `read` does not include this command
-        replica_set_id = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
-    return deployment_identity(hello.get("setName") or SHARDED, replica_set_id)
+    name, number = hello.get("setName"), None
+    with suppress(mongo.OperationFailure, KeyError, IndexError):  # the role `read` includes neither command
+        if name is None:
+            found = client.config.command({"find": "version", "filter": {"_id": 1}, "limit": 1})
+            number = str(found["cursor"]["firstBatch"][0]["clusterId"])
+        else:
+            number = str(client.admin.command("replSetGetConfig")["config"]["settings"]["replicaSetId"])
+    return deployment_identity(name or SHARDED, number)

@@ -28,7 +28,7 @@ from pipelines.source.stages import Selection
 class RereadDocument:
     """A document at the cluster time (*seconds*, *increment*); it includes every change up to that time.
 
-    A document of a capped collection may be newer.
+    Without snapshot reads the document may be newer: see `read_concern`.
     """
 
     document: bytes
@@ -70,8 +70,8 @@ def read_documents_at(
 ) -> list[bytes]:
     """Read documents as they were at cluster time *at* and apply the field rules.
 
-    I/O: reads the source. Documents that did not exist at that time are left out; the order is arbitrary. Documents of
-    a capped collection may be newer: see `read_concern`.
+    I/O: reads the source. Documents that did not exist at that time are left out; the order is arbitrary. Without
+    snapshot reads the documents may be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.

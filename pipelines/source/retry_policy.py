@@ -56,6 +56,8 @@ class RetryPolicy:
     """Maximum attempts without progress and without an answer."""
     initial_delay_ms: int = 1000
     max_delay_ms: int = 120_000
+    before_retry: Callable[[], None] = lambda: None
+    """Called before each retry. What it raises ends the retries."""
 
     def call(
         self, operation: Callable[[], T], stop: threading.Event | None = None, failures: Failures | None = None
@@ -70,6 +72,7 @@ class RetryPolicy:
         Raises:
             RetriableError: The last failure, when a limit is reached or *stop* is set.
             LakeUnavailable, WriterEnded: Never retried. The capture as a whole is begun again, or ends.
+            StrandlineError: Raised by *before_retry*.
         """
         stopped, failures = stop or threading.Event(), failures or Failures()
         while True:
@@ -84,6 +87,7 @@ class RetryPolicy:
                 delay = self.delay_seconds(failures.total)
                 log_retry(error, "read", failures.total, delay)
             stopped.wait(delay)
+            self.before_retry()
 
     def delay_seconds(self, failures: int) -> float:
         """Return the delay in seconds after so many *failures* in a row; 0 after none."""

@@ -21,7 +21,7 @@ from pipelines.source.client import AnyClient, token_data, token_json, translate
 from pipelines.source.errors import classify
 from pipelines.source.raw_reply import raw_replies, watch_deployment
 from pipelines.source.resume import ResumePoint
-from pipelines.source.stages import Selection, stream_stages
+from pipelines.source.stages import Images, Selection, stream_stages
 
 OversizeMode = Literal["fail", "skip", "split"]
 
@@ -53,6 +53,7 @@ REPLY_EVENTS = 16_384
 """Maximum events in one reply of the server."""
 _NO_EVENTS = StreamLimits(max_batch_size=0)
 _MAX_LAG_WAIT_SECONDS = 5.0
+_BAD_VALUE = 2
 
 
 def open_stream(
@@ -112,6 +113,23 @@ def _watch(
     if selection.scope == "database":
         return database.watch(stages, **options)
     return database[str(selection.collection)].watch(stages, **options)
+
+
+def images_are_enabled(client: AnyClient, selection: Selection) -> bool:
+    """Return False if the feature compatibility version is below 6.0. The server must be 6.0 or newer.
+
+    I/O: opens a change stream with post-images, which such a server refuses with code 2. It accepts pre-images, and
+    records none. To read the version itself needs a privilege that `read` does not include.
+    """
+    bare = Selection(selection.scope, selection.database, selection.collection, images=Images("whenAvailable"))
+    with translate_errors("opening a change stream"):
+        try:
+            with open_stream(client, bare, ResumePoint(), _NO_EVENTS, expanded_events=True):
+                return True
+        except mongo.OperationFailure as error:
+            if error.code != _BAD_VALUE:
+                raise
+            return False
 
 
 def check_last_event(client: AnyClient, selection: Selection, start: ResumePoint, *, expanded_events: bool) -> None:

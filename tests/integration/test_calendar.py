@@ -99,7 +99,10 @@ LETTERS: Final[Commands] = ("dead-letters show {letter}", "dead-letters replay",
 RECONCILE: Final[Commands] = ("reconcile --collection {database}.orders --wait 5",)
 RESET: Final[Commands] = ("stop", "offsets reset", "start", "capture --once", "silver")
 DELETION: Final[Commands] = ("stop", "delete --yes")
-OTHERS: Final = (("spark", 6), ("spark", 8), ("spark", 31), ("native", 6), ("native", 31), ("native", 400))
+OTHERS: Final = (
+    *(("spark", days) for days in (6, 8, 31, 400)),
+    *(("native", days) for days in (6, 31, 400)),
+)
 WITHOUT_A_LAKE: Final = {"demo", "version", "gold test"}
 
 
@@ -234,7 +237,6 @@ def commands_of(command: Any, *path: str) -> Iterator[str]:
     # tombstones were deleted as well.
     [
         ("native", 8),
-        ("spark", 400),
         *(pytest.param(engine, days, marks=pytest.mark.long) for engine, days in OTHERS),
     ],
 )

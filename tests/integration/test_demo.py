@@ -26,11 +26,27 @@ from pipelines.model.tables import Lake, TableName
 from pipelines.settings.configuration import Settings, load_settings
 from pipelines.source.mongod import EmbeddedMongod
 
+ROOT = Path(__file__).parents[2]
 _GOLD = ("delay_by_weather", "fleet_age", "on_time_performance")
 
 
 def a_console() -> Console:
     return Console(file=io.StringIO(), width=160, no_color=True)
+
+
+def test_the_readme_s_readers_read_the_demo_s_tables(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "demo").symlink_to(demo.lake)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        names: dict[str, Any] = {}
+        exec(block, names)  # why: it is the project's own README
+        found = names["flights"]
+        assert len(found.fetchall() if hasattr(found, "fetchall") else found) > 0
 
 
 def test_a_small_demo_ends_with_every_document_equal(demo: Demo, spark: SparkSession) -> None:

@@ -45,7 +45,7 @@ OTHER = {
     "TIMESTAMP_LTZ": "TIMESTAMP_NTZ",
     "ANSI": "LEGACY",
     "EXCEPTION": "LAST_WIN",
-    "INT96": "TIMESTAMP_MILLIS",
+    "TIMESTAMP_MICROS": "TIMESTAMP_MILLIS",
     "auto": "none",
     "0ms": "1h",
     "versionAsOf": "timestampAsOf2",

@@ -82,7 +82,7 @@ def test_a_table_is_rebuilt_retyped_and_maintained(
     before = ctx.tables.version(ORDERS)
     dry = run_rebuild(ctx, "silver.orders", dry_run=True)
     assert (dry.rows, dry.missing, dry.extra, dry.different, dry.swapped) == (20, 1, 0, 1, False)
-    assert dry.retyped == (("price", "int", "decimal(38,2)"),)
+    assert dry.retyped == (("price", "bigint", "decimal(38,2)"),)
     assert ctx.tables.version(ORDERS) == before
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
     some = run_rebuild(ctx, "orders", keys=["5", "6", "7"])

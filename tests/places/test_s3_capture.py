@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 from s3_proxy import S3Proxy, s3_proxy
@@ -28,9 +29,9 @@ from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.log_commit import commit_info, put_commit
-from pipelines.io.object_store import StoreOptions
+from pipelines.io.object_store import StoreFailure, StoreOptions
 from pipelines.io.parquet_file import write_data_file
-from pipelines.io.sorted_rewrite import rewrite_closed_days
+from pipelines.io.sorted_rewrite import _batches, rewrite_closed_days
 from pipelines.io.store_folder import StoreFolder
 from pipelines.model.query import Query
 from pipelines.model.tables import Lake, TableName
@@ -103,6 +104,27 @@ def test_the_whole_life_of_a_source(s3: S3Server, mongo_uri: str, database: Db, 
     assert TableName("control", "notifications") in tables.names("control")
     rows = tables.query(Query(TableName("bronze", "test")).select("position").where(("op", "=", "u")))
     assert len({row["position"] for row in rows}) == 5
+
+
+def test_a_file_that_another_request_creates_without_end_is_one_line(proxy: S3Proxy, root: str) -> None:
+    folder = tables_at(root, proxy.endpoint).folder(TABLE)
+    proxy.answer_conflict("PUT .*/marked", 3)
+    assert folder.create("marked", b"a")
+    assert proxy.conflicts == 3
+    proxy.answer_conflict("PUT .*/other", 1_000)
+    with pytest.raises(StoreFailure, match=r"^other does not appear") as failed:
+        folder.create("other", b"a")
+    assert "\n" not in str(failed.value)
+    assert folder.read("other") is None
+
+
+def test_a_rewrite_reads_a_large_file_in_parts(proxy: S3Proxy, root: str) -> None:
+    folder = tables_at(root, proxy.endpoint).folder(TABLE)
+    rows = pa.table({"text": [f"{number:06}" * 200 for number in range(10_000)]})
+    with folder.writing("large.parquet") as file:
+        pq.write_table(rows, file, compression="none", use_dictionary=False, row_group_size=5_000)
+    assert sum(batch.num_rows for batch in _batches(folder.source("large.parquet"), rows.schema)) == 10_000
+    assert proxy.largest_answer <= 8 << 20, "the file has 12 MB"
 
 
 @pytest.mark.parametrize("races", [200])

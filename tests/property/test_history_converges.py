@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from seeds import SEEDS
 
 from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.tables import Lake, TableName
 from pipelines.silver.history.changes import facts_in, history_changes
 from pipelines.silver.history.table import HistoryTable
@@ -86,11 +86,12 @@ def test_any_order_any_batching_and_any_repetition_give_the_same_history(
     table = HistoryTable(
         Tables(spark, Lake(root=str(tmp_path_factory.mktemp("history")))), TableName("silver", "t_history")
     )
-    table.align_columns(table.open("db.t", "test").shape, _SHAPE)
+    kind: Compatibility = chance.choice(["portable", "native"])
+    shape = table.align_columns(table.open("db.t", "test", kind).shape, _SHAPE)
     for batch in (messy[:cut], messy[cut:]):
         facts = facts_in(spark.createDataFrame(batch, _BRONZE))
         current = table.tables.read(table.name)
-        changes = history_changes(facts, current, _SHAPE, ends=IncarnationEnds(), hard_deletes=False)
+        changes = history_changes(facts, current, shape, kind, ends=IncarnationEnds(), hard_deletes=False)
         assert table.merge(changes, since=min(row[1] for row in batch)) > 0
     assert content(table.tables.read(table.name)) == sorted(
         version for _, versions in histories for version in versions

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from pipelines.demo.files import GOLD
 from pipelines.errors import ConfigurationError
 from pipelines.gold.graph import parse
-from pipelines.gold.publish import load_graph, publish
+from pipelines.gold.publish import publish
 from pipelines.gold.query import query
+from pipelines.gold.sql_files import load_graph
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake, TableName
 

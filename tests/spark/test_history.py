@@ -90,7 +90,7 @@ def test_new_facts_change_their_own_versions_and_those_before_them(spark: SparkS
         (None,) * 7,
     ]
     facts = facts_in(spark.createDataFrame(bronze, _BRONZE))
-    changes = history_changes(facts, table, _SHAPE, ends=IncarnationEnds(), hard_deletes=False)
+    changes = history_changes(facts, table, _SHAPE, "native", ends=IncarnationEnds(), hard_deletes=False)
     expected = [
         ("1", "window", position(10), position(30), time(10), time(30), False, True, None),
         ("1", "write", position(30), None, time(30), None, False, False, 5),
@@ -128,7 +128,7 @@ def test_the_end_of_a_collection_ends_its_documents(spark: SparkSession) -> None
         ("2", position(10)): position(15),
     }
     facts = ends_at(over.where("_key = '2'"), over["end"])
-    changes = history_changes(facts, table, _SHAPE, ends=ends, hard_deletes=True)
+    changes = history_changes(facts, table, _SHAPE, "native", ends=ends, hard_deletes=True)
     assert sorted((row[HISTORY_ACTION], row["_position"]) for row in changes.collect()) == [
         ("remove", position(10)),
         ("write", position(15)),

@@ -15,11 +15,11 @@ from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import SILVER_BOOKKEEPING_DDL
 from pipelines.model.tables import TableName
 from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.compatibility import compatibility_in, properties_of
 from pipelines.silver.decode.rows import typed_rows
 from pipelines.silver.fold.patches import folded_per_key
 from pipelines.silver.key_filter import Keys
 from pipelines.silver.silver_table import SilverTable
-from pipelines.silver.typed_table import PROPERTIES
 
 _KNOWN = (
     *(
@@ -43,7 +43,11 @@ def test_an_older_patch_that_comes_later_waits_beside_the_newer_one(tables: Tabl
         )
         new = tables.spark.createDataFrame([("1", position, "u", None, None, None, event, 0, None)], CHANGES_DDL)
         state = folded_per_key(new, tables.read(table.name))
-        table.merge(typed_rows(state, Shape("struct")), keys=profile_batch(new, max_depth=8).keys, deletes="soft")
+        table.merge(
+            typed_rows(state, Shape("struct"), compatibility_in(tables.properties(table.name))),
+            keys=profile_batch(new, max_depth=8).keys,
+            deletes="soft",
+        )
     assert tables.read(table.name).select("_position", "_pending.position").collect() == [("5", ["3", "5"])]
 
 
@@ -54,7 +58,9 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
     table = SilverTable(tables, TableName("silver", "old"))
     schema = schema_of(SILVER_BOOKKEEPING_DDL)
     older = T.StructType([column for column in schema if column.name != "_inexact_because"])
-    tables.create(table.name, older, properties=PROPERTIES | {"strandline.namespace": "db.old"}, cluster_by=("_key",))
+    tables.create(
+        table.name, older, properties=properties_of("native") | {"strandline.namespace": "db.old"}, cluster_by=("_key",)
+    )
     known = {
         "_position": "1",
         "_base_position": "1",
@@ -76,7 +82,11 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
     )
     profile = profile_batch(new, max_depth=8)
     state = folded_per_key(new, tables.read(table.name))
-    table.merge(typed_rows(state, Shape("struct")), keys=profile.keys, deletes="soft")
+    table.merge(
+        typed_rows(state, Shape("struct"), compatibility_in(tables.properties(table.name))),
+        keys=profile.keys,
+        deletes="soft",
+    )
     found = (
         tables.read(table.name)
         .orderBy("_key")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import bson
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
 from pipelines.bronze.json_view import with_json
+from pipelines.io.arrow_functions import column_function, through_pandas
 from pipelines.io.ddl import schema_of
 from pipelines.model.table_schemas import BRONZE_DDL
 
@@ -55,6 +58,30 @@ def test_derived_columns_are_what_capture_would_have_stored(spark: SparkSession)
         ignore_metadata=True,
     )
     assert_df_equality(with_json(stored), stored, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
+
+
+@pytest.mark.parametrize("make", [column_function, through_pandas])
+def test_functions_over_arrow_give_the_same_in_every_spark(spark: SparkSession, make: Any) -> None:
+    rows = spark.createDataFrame([("u", b"ab"), ("d", None), (None, b"")], "op STRING, envelope BINARY")
+
+    def parts(op: pa.Array, envelope: pa.Array) -> pa.Array:
+        inner = [None if one is None else [{"name": one}] for one in op.to_pylist()]
+        lists = pa.array(inner, pa.list_(pa.struct([("name", pa.string())])))
+        return pa.StructArray.from_arrays([op, pa.array(envelope.to_pylist(), pa.binary()), lists], ["o", "e", "l"])
+
+    def sizes(envelope: pa.Array) -> pa.Array:
+        return pa.array([None if one is None else str(len(one)) for one in envelope.to_pylist()], pa.string())
+
+    of_rows = make(parts, "struct<o: STRING, e: BINARY, l: ARRAY<STRUCT<name: STRING>>>")
+    of_values = make(sizes, "string")
+    found = rows.select(of_rows("op", "envelope").alias("r"), of_values("envelope").alias("n")).selectExpr(
+        "r.o", "hex(r.e)", "r.l[0].name", "n"
+    )
+    assert {tuple(row) for row in found.collect()} == {
+        ("u", "6162", "u", "2"),
+        ("d", None, "d", None),
+        (None, "", None, "0"),
+    }
 
 
 def test_a_query_that_reads_no_json_does_not_pay_for_it(

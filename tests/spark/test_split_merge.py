@@ -23,7 +23,7 @@ from pipelines.silver.schema.evolution import SchemaChange
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 
-_SHAPE = Shape("struct", fields={"v": Shape("int")})
+_SHAPE = Shape("struct", fields={"v": Shape("long")})
 
 Row = tuple[str | None, str, str, None, None, int | None, bytes, int, None]
 Table = Callable[[str], SilverTable]
@@ -60,7 +60,7 @@ def made(tables: Tables) -> Table:
     def make(name: str) -> SilverTable:
         table = SilverTable(tables, TableName("silver", name))
         table.open(f"db.{name}", "test")
-        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "INT")], known=Shape("struct"))
+        table.change_schema(_SHAPE, [SchemaChange(("v",), "", "BIGINT")], known=Shape("struct"))
         assert whole(table, OLD).inserted == 3
         return table
 
@@ -72,7 +72,7 @@ def frame(spark: SparkSession, changes: Sequence[Row]) -> DataFrame:
 
 
 def typed(state: DataFrame) -> DataFrame:
-    return typed_rows(state, _SHAPE)
+    return typed_rows(state, _SHAPE, "portable")
 
 
 def whole(table: SilverTable, changes: Sequence[Row]) -> Merged:

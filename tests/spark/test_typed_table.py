@@ -8,11 +8,12 @@ from typing import Any
 import bson
 import pytest
 from crashing import Crash, CrashingTables
+from deltalake import DeltaTable
 
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.tables import Tables
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.tables import TableName
 from pipelines.silver.schema.census import CensusTaker
 from pipelines.silver.schema.evolution import ColumnLimits, SchemaChange, evolve
@@ -32,8 +33,10 @@ MEANWHILE = {
 EMPTY = Shape("struct")
 
 
-def asked_by(*documents: dict[str, Any], shape: Shape = EMPTY) -> tuple[Shape, list[SchemaChange]]:
-    return evolve(shape, CensusTaker(8).count(map(bson.encode, documents)), ColumnLimits())
+def asked_by(
+    *documents: dict[str, Any], shape: Shape = EMPTY, kind: Compatibility = "portable"
+) -> tuple[Shape, list[SchemaChange]]:
+    return evolve(shape, CensusTaker(8).count(map(bson.encode, documents)), ColumnLimits(compatibility=kind))
 
 
 def ending(tables: Tables) -> Tables:
@@ -42,43 +45,65 @@ def ending(tables: Tables) -> Tables:
 
 
 # scenario: E03, S02
-def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables: Tables) -> None:
+@pytest.mark.parametrize("kind", ["portable", "native"])
+def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables: Tables, kind: Compatibility) -> None:
     table = SilverTable(tables, TableName("silver", "a"))
-    table.open("shop.a", "test")
+    table.open("shop.a", "test", kind)
     with pytest.raises(Crash):
-        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST), known=EMPTY)
+        replace(table, tables=ending(tables)).change_schema(*asked_by(FIRST, kind=kind), known=EMPTY)
     left = dict(tables.read(table.name).dtypes)
-    assert (left["n"], left["d"]) == ("int", "struct<x:int>")
+    assert (left["n"], left["d"]) == (("int", "struct<x:int>") if kind == "native" else ("bigint", "struct<x:bigint>"))
     assert table.open("shop.a", "test").shape == EMPTY
 
-    shape, changes = asked_by(MEANWHILE, FIRST)
+    shape, changes = asked_by(MEANWHILE, FIRST, kind=kind)
     table.change_schema(shape, changes, known=EMPTY)
     rows = tables.read(table.name)
-    types = dict(rows.dtypes)
+    types, whole = dict(rows.dtypes), "int" if kind == "native" else "bigint"
     assert {name: types[name] for name in ("n", "s", "l", "d", "same", "later", "name")} == {
         "n": "bigint",
-        "s": "struct<x:int,y:string>",
-        "l": "array<struct<x:double,y:int>>",
-        "d": "variant",
+        "s": f"struct<x:{whole},y:string>",
+        "l": f"array<struct<x:double,y:{whole}>>",
+        "d": "variant" if kind == "native" else "string",
         "same": "boolean",
-        "later": "int",
-        "name": "int",
+        "later": whole,
+        "name": whole,
     }
     assert table.open("shop.a", "test").shape == shape
 
     # a nested column, and a user's own column with values
-    deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape)
+    deeper, changes = asked_by({"l": [{"z": {"x": 1}}]}, shape=shape, kind=kind)
     with pytest.raises(Crash):
         replace(table, tables=ending(tables)).change_schema(deeper, changes, known=shape)
-    stored, changes = asked_by({"l": [{"z": [1]}]}, shape=shape)
+    stored, changes = asked_by({"l": [{"z": [1]}]}, shape=shape, kind=kind)
     table.change_schema(stored, changes, known=shape)
-    assert dict(tables.read(table.name).dtypes)["l"] == "array<struct<x:double,y:int,z:array<int>>>"
+    assert dict(tables.read(table.name).dtypes)["l"] == f"array<struct<x:double,y:{whole},z:array<{whole}>>>"
     tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table.name)} ADD COLUMNS (own STRING)")
     tables.spark.sql(f"INSERT INTO {tables.lake.sql(table.name)} (_key, own) VALUES ('1', 'mine')")
     with pytest.raises(
         ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"
     ):
-        table.change_schema(*asked_by({"own": 1}, shape=stored), known=stored)
+        table.change_schema(*asked_by({"own": 1}, shape=stored, kind=kind), known=stored)
+    assert tables.detail(table.name)["minReaderVersion"] == (3 if kind == "native" else 1)
+
+
+# scenario: S07
+def test_a_portable_table_has_column_mapping_only_if_a_name_needs_it(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = SilverTable(tables, TableName("silver", "a"))
+    table.open("shop.a", "test")
+    shape, changes = asked_by({"_id": 1, "a.b": 1, "ü": {"x": 1}, "l": [{"x": 1}]})
+    table.change_schema(shape, changes, known=EMPTY)
+    assert tables.detail(table.name)["minReaderVersion"] == 1
+    following, changes = asked_by({"l": [{"unit price": 1}]}, shape=shape)
+    table.change_schema(following, changes, known=shape)
+    assert set(DeltaTable(tables.lake.path(table.name)).protocol().reader_features) == {"columnMapping", "timestampNtz"}
+    assert tables.read(table.name).schema["l"].dataType.simpleString() == "array<struct<x:bigint,unit price:bigint>>"
+    assert "silver.a has column mapping now" in caplog.text
+    assert "'l.element.unit price'" in caplog.text
+    copy = SilverTable(tables, TableName("silver", "copy"))
+    copy.create_empty_copy(table, "shop.a")
+    assert tables.read(copy.name).schema == tables.read(table.name).schema
 
 
 # scenario: Q06, E03
@@ -92,7 +117,7 @@ def test_columns_that_another_run_has_changed_are_not_changed_by_what_was_known_
     with pytest.raises(OvertakenError, match=r"another run has changed the columns of silver\.a → strandline silver"):
         table.change_schema(*asked_by({"_id": 1, "theirs": "text"}), known=EMPTY)
     assert table.open("shop.a", "test").shape == theirs
-    assert dict(tables.read(table.name).dtypes)["theirs"] == "int"
+    assert dict(tables.read(table.name).dtypes)["theirs"] == "bigint"
 
     without = TypedTable._missing_columns
     also, more = asked_by({"also": 1}, shape=theirs)

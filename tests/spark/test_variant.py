@@ -15,7 +15,7 @@ from pipelines.io.ddl import schema_of
 from pipelines.io.increments import feed
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
-from pipelines.silver.typed_table import PROPERTIES
+from pipelines.silver.compatibility import properties_of
 
 VALUES = [
     '{"$numberDecimal":"1.10"}',
@@ -30,7 +30,10 @@ def table(tables: Tables) -> TableName:
     """Table of four rows in one file: one row deleted, one replaced."""
     name = TableName("silver", "v")
     tables.create(
-        name, schema_of("_key STRING, _position STRING, v VARIANT"), properties=PROPERTIES, cluster_by=("_key",)
+        name,
+        schema_of("_key STRING, _position STRING, v VARIANT"),
+        properties=properties_of("native"),
+        cluster_by=("_key",),
     )
     rows = tables.spark.createDataFrame(list(enumerate(VALUES)), "n INT, v STRING").coalesce(1)
     tables.append(

@@ -16,7 +16,8 @@ from pipelines.io import s3_session
 from pipelines.io.log_store_check import refuse_log_store
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.s3_session import LOG_STORE, s3_conf
-from pipelines.io.session import DELTA_PACKAGE, session_conf
+from pipelines.io.session import session_conf
+from pipelines.io.spark_versions import delta_package, minor_of
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 
@@ -60,6 +61,27 @@ def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> No
     assert s3_session.fetched(packages, tmp_path) == []
     (tmp_path / names[0]).touch()
     assert [jar.name for jar in s3_session.fetched(packages, tmp_path)] == sorted(names)
+
+
+def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
+    packages = s3_session.packages()
+    names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
+    theirs = "software.amazon.eventstream_eventstream-{}.jar"
+    earlier = ["org.apache.hadoop_hadoop-aws-3.4.2.jar", "software.amazon.awssdk_bundle-2.29.52.jar"]
+    for name in [*names, *earlier, theirs.format("1.0.1")]:
+        (tmp_path / name).touch()
+    found = [jar.name for jar in s3_session.fetched(packages, tmp_path)]
+    assert found == sorted([*names, theirs.format("1.0.1")])
+    (tmp_path / theirs.format("1.0.2")).touch()
+    assert s3_session.fetched(packages, tmp_path) == [], "only Ivy knows which of two this SDK needs"
+
+
+def test_a_log_store_is_set_where_spark_is_started() -> None:
+    own = {"spark.delta.logStore.s3.impl": LOG_STORE, "spark.sql.shuffle.partitions": "7"}
+    assert session_conf("local", own)["spark.delta.logStore.s3.impl"] == LOG_STORE
+    sent = session_conf(None, own)
+    assert "spark.delta.logStore.s3.impl" not in sent, "the client would read its own value as the server's"
+    assert sent["spark.sql.shuffle.partitions"] == "7"
 
 
 def test_a_script_that_a_worker_process_reads_again_starts_no_second_capture(tmp_path: Path) -> None:
@@ -129,7 +151,10 @@ def test_what_a_user_adds_to_lists_replaces_nothing() -> None:
     assert sent["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,own.Extension"
     assert sent["spark.driver.memory"] == "8g"
     sent = session_conf("yarn", added)
-    assert (sent["spark.jars"], sent["spark.jars.packages"]) == ("own.jar", f"{DELTA_PACKAGE},a:b:1")
+    assert (sent["spark.jars"], sent["spark.jars.packages"]) == (
+        "own.jar",
+        f"{delta_package(pyspark.__version__)},a:b:1",
+    )
     assert session_conf(None, added)["spark.jars"] == "own.jar"
 
 
@@ -140,8 +165,14 @@ def test_a_user_may_bring_another_delta() -> None:
     assert "spark.jars" not in sent
 
 
-def test_the_packages_for_s3_fit_the_spark_that_is_pinned() -> None:
+def test_the_packages_for_s3_fit_the_spark_that_is_installed() -> None:
     (hadoop,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    if minor_of(pyspark.__version__) == "4.0":
+        with pytest.raises(
+            ConfigurationError, match=r"Hadoop 3\.4\.1, which makes no conditional PUT.*Spark 4\.1 or newer"
+        ):
+            s3_session.packages()
+        return
     assert s3_session.packages()[0] == f"org.apache.hadoop:hadoop-aws:{hadoop.stem.removeprefix('hadoop-client-api-')}"
 
 
@@ -165,7 +196,7 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
     for tool in ("bash", "dirname", "ps"):  # of Spark's start script
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/false")
     found = {name: value.replace("{bash alone}", str(tmp_path)) for name, value in environment.items()}
-    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    code = "import sys; from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
     refused = ran(code, **found, STRANDLINE_LAKE__ROOT=str(tmp_path / "lake"))
     assert refused.returncode == 2, refused.stderr
     assert reason in refused.stderr.splitlines()[-1]
@@ -174,11 +205,11 @@ def test_without_a_jdk_there_is_one_line_that_says_so(tmp_path: Path, environmen
 
 @pytest.mark.parametrize(("module", "code"), [("pyspark", 2), ("pipelines.io.tables", 1)])
 def test_a_wheel_without_spark_says_what_to_install(module: str, code: int) -> None:
-    command = "from pipelines.cli import main; sys.argv = ['strandline', 'status']; main()"
+    command = "from pipelines.cli import main; sys.argv = ['strandline', 'silver']; main()"
     code_text = f"import sys; sys.modules['{module}'] = None; {command}"
     refused = ran(code_text)
     assert refused.returncode == code, refused.stderr
     assert ("Traceback" in refused.stderr) == (code == 1), "another module that is missing is a defect"
     if code == 2:
         assert refused.stderr.splitlines()[-1].startswith("strandline: pyspark is not installed")
-        assert ran(code_text.replace("status", "version")).returncode == 0
+        assert ran(code_text.replace("silver", "version")).returncode == 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.errors import ConfigurationError
+from pipelines.jobs.reconcile.job import require_snapshot_reads
 from pipelines.model.deployment import SHARDED, deployment_identity, replica_set_in, same_deployment
+from pipelines.source.deployment import Deployment
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,27 @@ def test_an_identity_names_the_replica_set_and_a_sharded_cluster_has_none() -> N
     assert [replica_set_in(deployment_identity("rs0", number)) for number in ("65f0", None)] == ["rs0", "rs0"]
     assert [replica_set_in(deployment_identity(SHARDED, number)) for number in ("65f0", None)] == [None, None]
     assert replica_set_in("") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "too_old", "reads_the_past", "expanded", "splits"),
+    [
+        ("4.2.24", True, False, False, False),
+        ("4.4.2", False, False, False, False),
+        ("5.0.4", False, True, False, False),
+        ("6.0.8", False, True, True, False),
+        ("6.0.9-rc0", False, True, True, True),
+        ("8.0.0", False, True, True, True),
+    ],
+)
+def test_what_a_version_can(version: str, too_old: bool, reads_the_past: bool, expanded: bool, splits: bool) -> None:
+    found = Deployment(version, "rs0", False, "rs0")
+    assert (found.is_too_old, found.has_snapshot_reads) == (too_old, reads_the_past)
+    assert found.shows_expanded_events == found.records_images == expanded
+    assert found.splits_large_events == splits
+
+
+def test_reconcile_needs_a_server_that_reads_the_past() -> None:
+    require_snapshot_reads(Deployment("5.0.4", "rs0", False, "rs0"))
+    with pytest.raises(ConfigurationError, match=r"MongoDB 4\.4\.2 cannot read the past"):
+        require_snapshot_reads(Deployment("4.4.2", "rs0", False, "rs0"))

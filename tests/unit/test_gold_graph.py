@@ -7,7 +7,7 @@ import pytest
 from pipelines.demo.files import GOLD
 from pipelines.errors import ConfigurationError
 from pipelines.gold.graph import parse
-from pipelines.gold.publish import load_graph
+from pipelines.gold.sql_files import load_graph
 from pipelines.gold.statement import parse_statement
 from pipelines.model.tables import TableName
 

@@ -15,7 +15,7 @@ from pipelines.control.logs import JsonFormatter
 from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.io.append_result import WriterEnded
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
-from pipelines.source.errors import CODES, NoAnswer, Phase, as_strandline_error, classify
+from pipelines.source.errors import CODES, CredentialsRefused, NoAnswer, Phase, as_strandline_error, classify
 from pipelines.source.retry_policy import Failures, RetryPolicy
 
 
@@ -212,14 +212,15 @@ def test_a_token_is_rejected_only_when_a_stream_is_opened_at_it(code: int, resum
 
 # scenario: F07, J07
 @pytest.mark.parametrize(
-    ("code", "kind"), [(18, ConfigurationError), (286, ResumePointLost), (10334, ConfigurationError)]
+    ("code", "kind"),
+    [(18, CredentialsRefused), (8000, CredentialsRefused), (286, ResumePointLost), (10334, ConfigurationError)],
 )
 def test_a_decisive_cause_behind_a_broken_connection_decides(code: int, kind: type[Exception]) -> None:
     outer = mongo.AutoReconnect("connection closed")
     middle = OSError("io")
     outer.__cause__, middle.__cause__ = middle, operation(code)
     error = as_strandline_error(outer, doing="reading")
-    assert type(error) is kind
+    assert isinstance(error, kind)
     assert str(code) in str(error)
     if code == 10334:
         assert "16 MiB" in str(error)

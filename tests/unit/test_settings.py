@@ -12,7 +12,10 @@ from pipelines.cli import app
 from pipelines.errors import ConfigurationError
 from pipelines.settings.configuration import Settings, load_settings
 from scripts.places import places_page
+from scripts.readers import readers_page
 from scripts.reference import ROOT, commands_page, errors_page, settings_page, tables_page
+from scripts.spark_page import spark_versions_page
+from scripts.versions import versions_page
 
 _SECRET = "hunter2hunter2"
 _URI = f"mongodb://app:{_SECRET}@db.example:27017/"
@@ -260,6 +263,10 @@ def test_the_reference_pages_say_what_the_code_says() -> None:
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page(), "run make docs"
     assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == errors_page(), "run make docs"
     assert (ROOT / "docs" / "places.md").read_text(encoding="utf-8") == places_page(), "run make docs"
+    assert (ROOT / "docs" / "readers.md").read_text(encoding="utf-8") == readers_page(), "run make docs"
+    assert (ROOT / "docs" / "versions.md").read_text(encoding="utf-8") == versions_page(), "run make docs"
+    page = (ROOT / "docs" / "spark-versions.md").read_text(encoding="utf-8")
+    assert page == spark_versions_page(), "run make docs"
 
 
 def test_every_setting_is_described() -> None:
@@ -310,7 +317,23 @@ def test_suites_and_gold_stand_in_the_conf_folder_or_are_named(conf: Path, secti
     (conf / section / file).touch()
     assert found() == str(conf / section)
     write(conf, "here", f"{section}: {{{key}: elsewhere}}")
-    assert found() == "elsewhere"
+    assert found() == str(conf.parent / "elsewhere"), "a job runs in another working directory than its conf"
+    write(conf, "here", f"{section}: {{{key}: /elsewhere}}")
+    assert found() == "/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"), [("conf", "sql/cases"), ("own/conf", "own/sql/cases"), (".", "{parent}/sql/cases")]
+)
+def test_folders_are_relative_to_the_folder_that_holds_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, expected: str
+) -> None:
+    project = tmp_path / "project"
+    (project / folder).mkdir(parents=True)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("STRANDLINE_GOLD__TESTS_DIR", "sql/cases")
+    found = load_settings("local", Path(folder)).gold.tests_dir
+    assert found == expected.format(parent=tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["s3://bucket/pages", "dbfs:/pages", "abfss://c@a.dfs.core.windows.net/pages"])

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError, ResumePointLost, RetriableError
-from pipelines.source.client import ConnectionOptions, hosts_of, open_client
+from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, covers_all_ids, ranges_between
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection, stream_stages
+from pipelines.source.uri import hosts_of
 
 EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
 

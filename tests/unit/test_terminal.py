@@ -12,9 +12,11 @@ import typer
 from command_line import parsed
 
 from pipelines import cli
+from pipelines.commands.pipeline import named
 from pipelines.commands.sources import told
 from pipelines.commands.terminal import at_most, print_record, print_rows, program
 from pipelines.control.sources import SourceState
+from pipelines.errors import StrandlineError
 
 
 def test_text_in_brackets_is_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,3 +78,27 @@ def test_silver_always_stops_and_its_help_says_so() -> None:
     assert parsed(["silver", "--once"])[0] == ["silver"]
     (option,) = [each for each in typer.main.get_command(cli.app).commands["silver"].params if each.name == "once"]  # type: ignore[attr-defined]  # why: a group
     assert "always stops" in option.help
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, None), (4, "the command ended with exit code 4 → see its output")])
+def test_on_databricks_an_exit_code_is_an_error(monkeypatch: pytest.MonkeyPatch, code: int, told: str | None) -> None:
+    def ends() -> None:
+        raise typer.Exit(code)
+
+    other = typer.Typer()
+    other.command()(ends)
+    monkeypatch.setattr(cli, "app", other)
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    monkeypatch.setattr("sys.argv", ["strandline"])
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18")
+    monkeypatch.setattr(cli, "_as_typed", str)  # it looks for the commands of the real app
+    if told is None:
+        cli.main()
+        return
+    with pytest.raises(StrandlineError) as raised:
+        cli.main()
+    assert str(raised.value) == told
+
+
+def test_a_jobs_parameter_that_nobody_set_names_no_collection() -> None:
+    assert (named(None), named([""]), named(["shop.orders", ""])) == ([], [], ["shop.orders"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pipelines
 from pipelines.io.worker_code import write_zip
-from pipelines.source.client import tls_files
+from pipelines.source.uri import tls_files
 
 _IMPORTED = "pipelines.jobs.snapshot.chunk_task, pipelines.silver.decode.rows, pipelines.silver.batch_profile"
 

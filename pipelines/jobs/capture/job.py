@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pipelines.bronze.gaps import commit_beginning
@@ -30,11 +31,12 @@ from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.lake_context import CaptureContext, LakeContext
 from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
-from pipelines.jobs.source_connection import connection_options, retry_policy, stream_limits
+from pipelines.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_limits
 from pipelines.model.timestamps import clock_us
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import AnyClient, captured_collections, close_client, open_client, token_data
+from pipelines.source.credentials import ConnectionMonitor, CredentialsReplaced
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.resume import ResumePoint, resume_point
@@ -76,16 +78,8 @@ def run_capture(
         landed[what] += rows
         report(what, rows)
 
-    def attempt(*, again: bool) -> CaptureResult:
-        run = _Run(opened, once, stop, count, outages, again=again)
-        try:
-            return _capture(run)
-        except BronzeRestored as restored:
-            _log.warning("%s; a new lineage continues from the table's last batch", restored.message)
-        return _capture(replace(run, restored=True))
-
     try:
-        result = outages.retry(attempt)
+        result = outages.retry(_Attempts(opened, once, stop, count, outages))
     except Exception as error:
         count_failures(1, logged=1)
         if outages.begun and not isinstance(error, LakeUnavailable):
@@ -94,9 +88,45 @@ def run_capture(
     return replace(result, events=landed["events"], documents=landed["documents"])
 
 
+@dataclass
+class _Attempts:
+    """Attempts of one run. Each opens bronze and new connections.
+
+    Args:
+        connected: True once MongoDB has accepted credentials in this run.
+    """
+
+    ctx: CaptureContext
+    once: bool
+    stop: threading.Event
+    report: Report
+    outages: LakeOutages
+    connected: bool = False
+
+    def __call__(self, *, again: bool) -> CaptureResult:
+        restored = False
+        while True:
+            connections = ConnectionMonitor(credentials_of(self.ctx.settings), connected=self.connected)
+            run = _Run(self.ctx, self.once, self.stop, self.report, self.outages, connections, again, restored)
+            try:
+                return _capture(run)
+            except BronzeRestored as error:
+                if restored:
+                    raise
+                restored = True
+                _log.warning("%s; a new lineage continues from the table's last batch", error.message)
+            except (CredentialsReplaced, ConfigurationError) as error:
+                if not connections.may_go_on(error, self.stop):
+                    raise
+                restored = False
+                _log.warning("%s; capture opens new connections", error.message)
+            finally:
+                self.connected = connections.connected
+
+
 @dataclass(frozen=True)
 class _Run:
-    """Options and state that all attempts of one run share.
+    """Options and state of one attempt.
 
     Args:
         again: An attempt of this run failed before.
@@ -108,8 +138,9 @@ class _Run:
     stop: threading.Event
     report: Report
     outages: LakeOutages
-    again: bool = False
-    restored: bool = False
+    connections: ConnectionMonitor
+    again: bool
+    restored: bool
 
 
 @dataclass(frozen=True)
@@ -142,6 +173,7 @@ def _capture(run: _Run) -> CaptureResult:
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, run.restored, resources)
         run.outages.begun = CAPTURE.opened = True
+        run.connections.connected = run.connections.opened = True
         target = source.session.retry(lambda: _present_token(source.oplog)) if run.once else None
         while True:
             try:
@@ -160,7 +192,10 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
     client, raw_client = open_client(options), open_client(options, raw=True, elected=CAPTURE.elected)
     for each in (client, raw_client):
         resources.callback(close_client, each)
-    deployment = inspect_deployment(client)
+    policy = replace(retry_policy(settings), before_retry=run.connections.before_retry)
+    # Connections that follow others in one run wait for MongoDB, as the stream does.
+    looking = partial(inspect_deployment, client)
+    deployment = policy.call(looking, run.stop) if run.connections.connected else looking()
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
     CAPTURE.captured = _captured(selection, client)
@@ -173,7 +208,7 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         gate,
         _notifications(ctx),
         run.report,
-        retry_policy(settings),
+        policy,
         run.stop,
         ctx.settings.logging.show_keys,
     )

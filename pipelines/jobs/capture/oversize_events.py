@@ -119,7 +119,7 @@ def append_reread(writer: BronzeAppender, reread: RereadDocument) -> None:
         collection.uuid,
         reread.seconds,
         reread.increment,
-        capped=collection.capped,
+        capped=not collection.snapshot_reads,
     )
     writer.append(read_table([reread.document], stamp, stored_json=writer.stored_json))
 

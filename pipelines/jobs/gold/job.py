@@ -10,7 +10,8 @@ from typing import Final
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
 from pipelines.gold.graph import Graph
-from pipelines.gold.publish import GoldResult, PlannedBuild, load_graph, plan, publish
+from pipelines.gold.publish import GoldResult, PlannedBuild, plan, publish
+from pipelines.gold.sql_files import load_graph
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.quality import run_gold_gate
@@ -103,10 +104,9 @@ def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:
     Raises:
         ConfigurationError: A file is invalid, or a name has no SQL file.
     """
-    settings = ctx.settings.gold
-    graph = graph_of(settings)
+    graph = graph_of(ctx.settings.gold)
     wanted = {name.removeprefix("gold.") for name in names}
     graph.order(names)  # raises for a name without a file
-    folder = settings.tests_dir or (Path(settings.sql_dir) / "tests" if settings.sql_dir else None)
-    cases = [case for case in load_cases(Path(folder)) if not wanted or case.node in wanted] if folder else []
+    folder = ctx.settings.gold.cases_folder
+    cases = [case for case in load_cases(folder) if not wanted or case.node in wanted] if folder else []
     return [run_case(ctx.spark, graph, case) for case in cases]

@@ -34,7 +34,7 @@ def set_desired_state(ctx: LakeContext, state: State, *, by: str, why: str | Non
         ConfigurationError: That history expires within ``capture.headroom_warning_minutes``, and *force* is not set.
     """
     name = ctx.settings.source.name
-    if state != "running" and not force and ctx.settings.source.uri is not None:
+    if state != "running" and not force and ctx.settings.source.is_configured:
         _refuse_if_history_expires_soon(ctx)
     return set_state(ctx.tables, name, state, by=by, why=why)
 

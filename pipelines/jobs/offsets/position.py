@@ -62,7 +62,7 @@ def show_offset(ctx: LakeContext) -> Offset:
         captured_at=captured_at,
         table_version=ctx.tables.version(bronze),
     )
-    if ctx.settings.source.uri is not None:
+    if ctx.settings.source.is_configured:
         return _compare_with_source(ctx, offset, last)
     return replace(offset, warning=_token_error(last))
 

@@ -11,11 +11,18 @@ from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
-from pipelines.jobs.selection import check_collection_limit, check_ids, inspect_selection, selection_of
+from pipelines.jobs.selection import (
+    check_collection_limit,
+    check_ids,
+    check_snapshot_reads,
+    inspect_selection,
+    selection_of,
+)
 from pipelines.jobs.source_connection import connection_options
 from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
+from pipelines.settings.configuration import Settings
 from pipelines.source.client import open_client, operation_time
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
@@ -30,7 +37,7 @@ def diagnose(ctx: LakeContext) -> dict[str, str]:
     Raises:
         StrandlineError: The first problem that would stop a capture; if there is none, the first that would stop gold.
     """
-    return {**_source(ctx), **_lake(ctx), **_files(ctx)}
+    return {**_source(ctx), **_lake(ctx), **_files(ctx.settings)}
 
 
 def _source(ctx: LakeContext) -> dict[str, str]:
@@ -39,6 +46,7 @@ def _source(ctx: LakeContext) -> dict[str, str]:
         deployment = inspect_deployment(client)
         selection = selection_of(capture)
         identifiers = check_ids(capture, selection, client, deployment)
+        snapshots = check_snapshot_reads(selection, deployment)
         selected = inspect_selection(selection, client, deployment)
         seconds, _ = operation_time(client)
         oplog = Oplog(raw_client, selection, expanded_events=deployment.shows_expanded_events)
@@ -54,6 +62,7 @@ def _source(ctx: LakeContext) -> dict[str, str]:
         ),
         "guardrail": f"at most {most} collections" if (most := capture.guardrail_collections_max) else "none",
         "_ids": identifiers,
+        "snapshots": f"read documents {snapshots}",
         "images": _images(selection),
         "change stream": "can be opened",
         "position": position,
@@ -91,8 +100,8 @@ def _lake(ctx: LakeContext) -> dict[str, str]:
     }
 
 
-def _files(ctx: LakeContext) -> dict[str, str]:
-    gold, quality = ctx.settings.gold, ctx.settings.quality
+def _files(settings: Settings) -> dict[str, str]:
+    gold, quality = settings.gold, settings.quality
     nodes, suites = graph_of(gold).nodes, suites_of(quality)
     return {
         "gold": f"{len(nodes)} views and tables, {gold.sql_dir}" if nodes else NO_GOLD,

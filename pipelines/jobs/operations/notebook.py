@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.settings.configuration import DEFAULT_CONF, load_settings
+from pipelines.settings import DEFAULT_CONF
+from pipelines.settings.configuration import load_settings
 
 
 def open_notebook() -> JobContext:

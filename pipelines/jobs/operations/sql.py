@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pipelines.bronze.debezium import debezium_events
 from pipelines.bronze.json_view import with_json
 from pipelines.bronze.transactions import transactions
-from pipelines.gold.publish import load_graph
 from pipelines.gold.query import VirtualTable, query
+from pipelines.gold.sql_files import load_graph
 from pipelines.jobs.context import JobContext
 from pipelines.model.deployment import IDENTITY_PROPERTY, replica_set_in
 from pipelines.model.table_schemas import bronze_table

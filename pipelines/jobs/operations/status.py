@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from pipelines.jobs.context import JobContext
+from pipelines.io.table_store import TableStore
+from pipelines.jobs.lake_context import LakeContext
+from pipelines.model.quarantine import is_quarantine_of, quarantine_of
+from pipelines.model.query import Query
 from pipelines.model.table_schemas import BOOKKEEPING
 from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
-from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
 from pipelines.settings.configuration import Settings
+from pipelines.silver.fold.step import OVERSIZE, WAITING, reasons_in
 
 
 @dataclass(frozen=True)
@@ -44,38 +45,53 @@ class ColumnType:
     type: str
 
 
-def silver_status(ctx: JobContext) -> list[TableStatus]:
+def silver_status(ctx: LakeContext) -> list[TableStatus]:
     """Return the row counts of every silver table. I/O: runs one small aggregate per table."""
-    found = []
-    for table, rows in _silver_tables(ctx):
-        counts = rows.agg(
-            F.count_if(~F.col("_deleted")),
-            F.count_if(F.col("_deleted")),
-            F.count_if(F.col("_rescued").isNotNull()),
-            F.count_if(~F.col("_deleted") & F.exists("_pending", lambda entry: entry["patch"].isNotNull())),
-            F.count_if(~F.col("_deleted") & F.exists("_pending", lambda entry: entry["patch"].isNull())),
-            F.max("_cluster_time"),
-        ).first()
-        assert counts is not None  # an aggregate has one row
-        found.append(TableStatus(table, counts[0], counts[1], counts[2], counts[3], counts[4], utc(counts[5])))
-    return found
+    return [_status(ctx.tables, table) for table in _silver_tables(ctx.tables)]
 
 
-def silver_columns(ctx: JobContext) -> list[ColumnType]:
+def _status(tables: TableStore, table: TableName) -> TableStatus:
+    groups = tables.query(
+        Query(table)
+        .group("_deleted", "_inexact_because")
+        .aggregate(
+            rows=("count", "_position"),
+            rescued=("count", "_rescued"),
+            pending=("count", "_pending"),
+            newest=("max", "_cluster_time"),
+        )
+    )
+    live = [group for group in groups if not group["_deleted"]]
+    return TableStatus(
+        table,
+        live=sum(group["rows"] for group in live),
+        tombstones=sum(group["rows"] for group in groups if group["_deleted"]),
+        rescued=sum(group["rescued"] for group in groups),
+        waiting=sum(_with_reason(group, WAITING) for group in live),
+        stale=sum(_with_reason(group, OVERSIZE) for group in live),
+        newest_change=max((utc(group["newest"]) for group in groups if group["newest"]), default=None),
+    )
+
+
+def _with_reason(group: dict[str, Any], reason: str) -> int:
+    if group["_inexact_because"] is None:  # rows of older releases store no reason
+        return int(group["pending"]) if reason == WAITING else 0
+    return int(group["rows"]) if reason in reasons_in(group["_inexact_because"]) else 0
+
+
+def silver_columns(ctx: LakeContext) -> list[ColumnType]:
     """Return the columns of every silver table, without bookkeeping columns. I/O: reads the schemas."""
     return [
         ColumnType(table, column, kind)
-        for table, rows in _silver_tables(ctx)
-        for column, kind in rows.dtypes
+        for table in _silver_tables(ctx.tables)
+        for column, kind in ctx.tables.column_types(table).items()
         if column not in BOOKKEEPING
     ]
 
 
-def _silver_tables(ctx: JobContext) -> Iterator[tuple[TableName, DataFrame]]:
+def _silver_tables(tables: TableStore) -> Iterator[TableName]:
     """Yield all silver tables. Foreign tables in the same schema lack the bookkeeping columns and are skipped."""
-    read = ((table, ctx.tables.read(table)) for table in ctx.tables.names("silver"))
-    required = set(BOOKKEEPING) - {"_inexact_because"}  # tables of an older release lack it until the next silver run
-    return ((table, rows) for table, rows in read if required <= set(rows.columns))
+    return (table for table in tables.names("silver") if set(BOOKKEEPING) <= set(tables.columns(table)))
 
 
 def docs_page(settings: Settings) -> Path | None:
@@ -84,6 +100,11 @@ def docs_page(settings: Settings) -> Path | None:
     return page if page.is_file() else None
 
 
-def quarantined_rows(ctx: JobContext) -> dict[str, int]:
+def quarantined_rows(ctx: LakeContext) -> dict[str, int]:
     """Return the number of quarantined rows by silver table. I/O: counts the rows of every quarantine."""
-    return {str(name): Quarantine(ctx.tables, name).count() for name in tables_with_quarantine(ctx.tables)}
+    found = set(ctx.tables.names("silver"))
+    return {
+        str(table): ctx.tables.query(Query(quarantine_of(table)).aggregate(rows=("count", "_key")))[0]["rows"]
+        for table in sorted(found)
+        if quarantine_of(table) in found and is_quarantine_of(table, ctx.tables.properties(quarantine_of(table)))
+    }

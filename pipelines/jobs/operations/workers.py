@@ -18,7 +18,7 @@ from pipelines.errors import ConfigurationError, strandline_error
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.source_connection import connection_options
 from pipelines.source import worker_probe
-from pipelines.source.client import tls_files
+from pipelines.source.uri import tls_files
 
 _TASK_SECONDS: Final = 1.0
 """Minimum duration of a task: while it lasts, the next task goes to another core."""

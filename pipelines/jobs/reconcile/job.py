@@ -38,7 +38,7 @@ from pipelines.source.client import (
     open_client,
     operation_time,
 )
-from pipelines.source.deployment import inspect_deployment
+from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
 from pipelines.source.ranges import Range, ReadOptions
 from pipelines.source.stages import Selection
@@ -95,6 +95,7 @@ def run_reconcile(
     ctx.tables.create(RECONCILE, schema_of(RECONCILE_DDL))
     with closing(open_client(options, raw=True)) as client:
         deployment = inspect_deployment(client)
+        require_snapshot_reads(deployment)
         writer.check_owner(deployment.identity, stream_identity(settings.capture))
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         barrier = CatchUpBarrier(ctx, oplog, wait_seconds)
@@ -112,6 +113,15 @@ def run_reconcile(
             _repair(ctx.tables, writer, options, selection, *pair) for pair in zip(comparisons, results, strict=True)
         ]
     return Reconciliation(run_id, tuple(results))
+
+
+def require_snapshot_reads(deployment: Deployment) -> None:
+    """Raise ConfigurationError if the server cannot read collections as they were at one moment. Pure."""
+    if not deployment.has_snapshot_reads:
+        raise ConfigurationError(
+            f"reconcile compares at one moment, and MongoDB {deployment.version} cannot read the past (5.0 can)",
+            next_step="upgrade MongoDB to 5.0 or newer; strandline snapshot start reads a collection again",
+        )
 
 
 def _repair(
@@ -172,7 +182,7 @@ def _collections_to_compare(
         if wanted and str(namespace) not in wanted:
             continue
         collection = find_collection(client[namespace.db], namespace.collection)
-        if collection is not None and collection.capped:
+        if collection is not None and not collection.snapshot_reads:
             _log.warning("%s is not compared: no server reads the past of a capped collection", namespace)
             continue
         yield namespace, collection

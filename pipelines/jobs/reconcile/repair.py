@@ -142,7 +142,7 @@ def _read(
             raise RetriableError(
                 f"{namespace} was dropped or made anew while it was read", next_step="strandline reconcile, again"
             )
-    uuid, capped = (None, False) if collection is None else (collection.uuid, collection.capped)
+    uuid, capped = (None, False) if collection is None else (collection.uuid, not collection.snapshot_reads)
     chunk = ChunkStamp(stamp, REPAIR_SNAPSHOT_ID, 0, *namespace, uuid, *at, capped=capped)
     present = {document_merge_key(document) for document in documents}
     absent = [key for identifier in identifiers if (key := document_merge_key(identifier)) not in present]

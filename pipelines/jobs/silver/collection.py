@@ -75,13 +75,14 @@ class CollectionRun:
 
     @cached_property
     def _opened(self) -> OpenedTable:
-        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
+        wanted = self._settings.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), self.ctx.settings.source.name, wanted)
 
     def run(self) -> SilverResult:
         """Merge the collection's new rows.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, progress.
+        letters, new columns, MERGE, drops and renames, sweeps, layout, progress.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.bronze.through
@@ -102,6 +103,7 @@ class CollectionRun:
         if incarnations.newer_than(known).ended_at:
             table.retire(incarnations, deletes=settings.deletes)
         swept = self._sweep(increment, after)
+        table.lay_out(settings.layout_of(str(self.namespace)))
         table.save_progress(through, incarnations)
         counts = merged.inserted, merged.updated + swept, schema_changes
         return SilverResult(
@@ -161,7 +163,7 @@ class CollectionRun:
             state = without_deleted_values(state)
 
         def typed(rows: DataFrame) -> DataFrame:
-            return typed_rows(rows, shape)
+            return typed_rows(rows, shape, self._opened.compatibility)
 
         merge_parts = self._merge_parts(changes, profile, shape) if keys.is_stream_only and folding is None else []
         if merge_parts:
@@ -183,7 +185,12 @@ class CollectionRun:
             evolved, changes = evolve(
                 shape,
                 census,
-                ColumnLimits(settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode),
+                ColumnLimits(
+                    settings.max_columns,
+                    settings.max_depth,
+                    settings.field_name_adjustment_mode,
+                    self._opened.compatibility,
+                ),
                 plan,
             )
         except ValueError as error:

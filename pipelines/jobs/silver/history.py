@@ -38,7 +38,9 @@ class HistoryRun:
 
     @cached_property
     def _opened(self) -> OpenedHistory:
-        return self._table.open(str(self.namespace), self.ctx.settings.source.name)
+        settings = self.ctx.settings
+        wanted = settings.silver.compatibility_of(str(self.namespace))
+        return self._table.open(str(self.namespace), settings.source.name, wanted)
 
     @cached_property
     def _shape(self) -> Shape:
@@ -100,7 +102,8 @@ class HistoryRun:
         since = "" if hard and oldest[1] else oldest[0]
         shape = self._shape  # before the table is read: this may add columns to it
         current = self._table.versions_since(since)
-        changes = history_changes(facts, current, shape, ends=ends, gaps=gaps, hard_deletes=hard)
+        kind = self._opened.compatibility
+        changes = history_changes(facts, current, shape, kind, ends=ends, gaps=gaps, hard_deletes=hard)
         return self._table.merge(changes, since=since)
 
 

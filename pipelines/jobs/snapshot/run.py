@@ -260,8 +260,9 @@ class SnapshotRun:
             self._selection.fields, query_document(chunk.query), self._session.settings.snapshot_fetch_size
         )
         kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
+        at, capped = (0, 0), not current.snapshot_reads
         stamp = ChunkStamp(
-            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, 0, 0, kind, current.capped
+            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, *at, kind, capped
         )
         reader = ChunkReader(self._session.options, current, chunk.range, stamp, writer.stored_json, reading)
         try:

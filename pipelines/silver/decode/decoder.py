@@ -33,7 +33,7 @@ class Decoder:
 
     def __init__(self, shape: Shape) -> None:
         self.names = [name for name, _ in shape.columns()]
-        self._whole = next((name for name, inner in shape.columns() if inner.kind == "whole"), None)
+        self._whole = next((name for name, inner in shape.columns() if inner.is_whole), None)
         self._fields = _Fields(shape, keeps_unknown=self._whole is not None)
         self._templates: BsonTemplateCache[dict[str, ColumnReader]] = BsonTemplateCache(
             self._fields.is_walked, self._fields.readers
@@ -119,7 +119,7 @@ class _Fields:
     kind = rb.DOCUMENT
 
     def __init__(self, shape: Shape, *, keeps_unknown: bool = False) -> None:
-        known = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if inner.kind != "whole")
+        known = ((shape.field_name_of(name), name, inner) for name, inner in shape.columns() if not inner.is_whole)
         self._fields = {field.encode(): (field, name, _Value(inner)) for field, name, inner in known}
         self._keeps_unknown = keeps_unknown
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.tables import quoted
 from pipelines.silver.decode.decoder import Decoder
 from pipelines.silver.decode.document import document_in
@@ -21,19 +21,20 @@ _STATE = (*NEWEST, "_base_position", "_inexact_because")
 _STATE_DDL = f"{NEWEST_DDL}, _base_position STRING, _inexact_because STRING"
 
 
-def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
+def typed_rows(state: DataFrame, shape: Shape, compatibility: Compatibility) -> DataFrame:
     """Decode each row's document into *shape*'s columns.
 
     Args:
         state: Output of `latest_per_key` or `folded_per_key`.
         shape: Shape of the silver table.
+        compatibility: Compatibility of the silver table.
 
     Returns:
         One row per row of *state*: the shape's columns, then the bookkeeping columns.
     """
     waits = "_pending" in state.columns
     keeping, ddl = ((*_STATE, "_pending"), f"{_STATE_DDL}, _pending {PENDING_TYPE}") if waits else (_STATE, _STATE_DDL)
-    rows = decoded_rows(state, shape, keeping=keeping, keeping_ddl=ddl)
+    rows = decoded_rows(state, shape, compatibility, keeping=keeping, keeping_ddl=ddl)
     is_exact = F.when(F.col("_inexact_because").isNotNull(), F.lit(False)).when(
         F.col("_document").isNotNull(), F.lit(True)
     )
@@ -41,10 +42,13 @@ def typed_rows(state: DataFrame, shape: Shape) -> DataFrame:
     return rows if waits else rows.withColumn("_pending", F.lit(None).cast(PENDING_TYPE))
 
 
-def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keeping_ddl: str) -> DataFrame:
+def decoded_rows(
+    rows: DataFrame, shape: Shape, compatibility: Compatibility, *, keeping: Sequence[str], keeping_ddl: str
+) -> DataFrame:
     """Decode the document of each row (``base_op``, ``envelope``) into *shape*'s columns.
 
     Args:
+        compatibility: ``native``: ``_rescued`` is VARIANT. ``portable``: it is JSON text.
         keeping: Columns that are passed through.
         keeping_ddl: Names and types of the columns in *keeping*.
 
@@ -56,7 +60,8 @@ def decoded_rows(rows: DataFrame, shape: Shape, *, keeping: Sequence[str], keepi
     decoded = rows.mapInArrow(decoding, f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
-    return decoded.select(*typed, *keeping, F.parse_json("_rescued").alias("_rescued"), "_document")
+    rescued = F.parse_json("_rescued").alias("_rescued") if compatibility == "native" else "_rescued"
+    return decoded.select(*typed, *keeping, rescued, "_document")
 
 
 def _decoding(shape: Shape, keeping: Sequence[str]) -> Batches:

@@ -59,6 +59,13 @@ def string(raw: bytes, value: int, end: int) -> str:
         raise Misfit from None
 
 
+def _exact_double(raw: bytes, value: int, _end: int) -> float:
+    whole: int = _int64(raw, value)[0]
+    if int(float(whole)) != whole:
+        raise Misfit
+    return float(whole)
+
+
 def _date(raw: bytes, value: int, _end: int) -> int:
     milliseconds: int = _int64(raw, value)[0]
     if not _FIRST_MS <= milliseconds <= _LAST_MS:
@@ -126,6 +133,7 @@ _SCALARS: dict[tuple[str, int], Scalar] = {
     ("long", rb.INT32): lambda raw, value, _end: _int32(raw, value)[0],
     ("long", rb.INT64): lambda raw, value, _end: _int64(raw, value)[0],
     ("double", rb.DOUBLE): lambda raw, value, _end: _double(raw, value)[0],
+    ("double", rb.INT64): _exact_double,
     ("double", rb.INT32): lambda raw, value, _end: float(_int32(raw, value)[0]),
     ("string", rb.STRING): string,
     ("objectId", rb.OBJECT_ID): lambda raw, value, end: raw[value:end].hex(),

@@ -13,8 +13,8 @@ from pipelines.silver.fold.document import CannotFold, fold_with_certainty
 LOOKUP: Final = "lookup"
 """The document was looked up after the change. It may already contain later changes."""
 CAPPED: Final = "capped"
-"""The document was read from a capped collection, where MongoDB has no snapshot reads. It may already contain later
-changes."""
+"""The document was read without snapshot reads: from a capped collection, or from a server before MongoDB 5.0. It may
+already contain later changes."""
 PATH: Final = "path"
 """The document was folded, and a path of the patch was ambiguous (before MongoDB 6.1). The likely reading was used. The
 document contains no later change."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.model.gap import Gap
 from pipelines.model.position import cluster_seconds
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.table_schemas import CHANGE_OPS, HISTORY_ACTION
 from pipelines.silver.decode.rows import decoded_rows
 from pipelines.silver.history.versions import Change, Fact, Version, changed_versions, fact_of
@@ -115,6 +115,7 @@ def history_changes(
     facts: DataFrame,
     current: DataFrame,
     shape: Shape,
+    compatibility: Compatibility,
     *,
     ends: IncarnationEnds = IncarnationEnds(),
     gaps: Sequence[Gap] = (),
@@ -129,6 +130,7 @@ def history_changes(
         facts: Output of `facts_in` and `ends_at`; any number per key, in any order, with or without duplicates.
         current: History table.
         shape: Shape of the history table.
+        compatibility: Compatibility of the history table.
         ends, gaps, hard_deletes: See `changed_versions` and `fact_of`.
 
     Returns:
@@ -145,7 +147,7 @@ def history_changes(
     by_key = joined.groupBy("key").agg(F.first("facts").alias("facts"), F.collect_list("versions").alias("versions"))
     changing = _changing(ends, tuple(gaps), hard_deletes)
     changed = by_key.mapInArrow(changing, f"{_WRITTEN_DDL}, base_op STRING, envelope BINARY")
-    return decoded_rows(changed, shape, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
+    return decoded_rows(changed, shape, compatibility, keeping=tuple(_WRITTEN), keeping_ddl=_WRITTEN_DDL)
 
 
 def _changing(

@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.model.namespaces import Namespace
-from pipelines.model.shape import Shape
+from pipelines.model.shape import Compatibility, Shape
 from pipelines.model.table_schemas import HISTORY_ACTION, SILVER_HISTORY_DDL
 from pipelines.model.tables import literal
+from pipelines.silver.compatibility import compatibility_in
 from pipelines.silver.history.changes import reaches
 from pipelines.silver.incarnations import IncarnationEnds, Incarnations
 from pipelines.silver.schema.evolution import with_columns_of
@@ -30,6 +31,7 @@ class OpenedHistory:
     progress: Progress | None
     incarnations: Incarnations
     ends: IncarnationEnds
+    compatibility: Compatibility
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,13 @@ class HistoryTable(TypedTable):
     The table is clustered by the end of the versions, so that a MERGE skips files of ended versions.
     """
 
-    def open(self, namespace: str, source: str) -> OpenedHistory:
+    def open(self, namespace: str, source: str, compatibility: Compatibility = "portable") -> OpenedHistory:
         """Create the empty table if it does not exist, and read its metadata.
 
         I/O: reads table properties; writes at most one table. Idempotent.
+
+        Args:
+            compatibility: Compatibility of a new table. An existing table keeps its own.
 
         Raises:
             ContractError: The table has another owner, for example a collection whose name ends in ``_history``.
@@ -51,6 +56,7 @@ class HistoryTable(TypedTable):
             SILVER_HISTORY_DDL,
             self.owner_of(namespace),
             source,
+            compatibility,
             cluster_by=("_valid_to_position", "_key"),
             skipping=("_valid_to_position", "_valid_from", "_valid_to"),
         )
@@ -58,7 +64,7 @@ class HistoryTable(TypedTable):
             Incarnations.from_json(found.get(_INCARNATIONS)),
             IncarnationEnds.from_json(found.get(_ENDS)),
         )
-        return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends)
+        return OpenedHistory(shape_in(found), progress_in(found), incarnations, ends, compatibility_in(found))
 
     @staticmethod
     def owner_of(namespace: str) -> str:
@@ -85,7 +91,8 @@ class HistoryTable(TypedTable):
         Returns:
             New shape of the history table. Columns that the silver table no longer has stay.
         """
-        following, changes = with_columns_of(shape, silver)
+        compatibility = compatibility_in(self.tables.properties(self.name))
+        following, changes = with_columns_of(shape, silver.as_in(compatibility))
         if changes:
             self.change_schema(following, changes, known=shape)
         return following

@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pipelines.model.shape import NameAdjustment, SchemaMode, Shape, adjusted, can_be_column, fold_case, is_reserved
+from pipelines.model.shape import (
+    Compatibility,
+    NameAdjustment,
+    SchemaMode,
+    Shape,
+    adjusted,
+    can_be_column,
+    fold_case,
+    is_reserved,
+)
 from pipelines.silver.schema.census import Census
 from pipelines.silver.schema.column_limit import bounded
 
@@ -46,6 +55,8 @@ class ColumnLimits:
     """Maximum nesting of columns."""
     names: NameAdjustment = "none"
     """Rule that turns a field's name into a column's name. `_id` is never changed."""
+    compatibility: Compatibility = "native"
+    """Compatibility of the table. A portable table has no VARIANT and no INT column, and no column is ever widened."""
 
     def column(self, name: str, path: tuple[str, ...]) -> str:
         """Return the column's name for a field below *path*."""
@@ -96,7 +107,7 @@ def evolve(
     left = {name: inner for name, inner in census.fields.items() if plan.is_inferred(name)}
     root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
     root = _evolve_struct(_planned(root, plan), left, (), limits)
-    root = bounded(_planned(shape, plan), root, limits.max_columns)
+    root = bounded(_planned(shape, plan), root, limits.max_columns).as_in(limits.compatibility)
     return (root, list(_changes(shape, root, ()))) if root != shape else (shape, [])
 
 
@@ -114,9 +125,9 @@ def _changes(before: Shape, after: Shape, path: tuple[str, ...]) -> Iterator[Sch
 
 
 def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
-    if (plan.mode == "variant") != any(inner.kind == "whole" for inner in shape.fields.values()) and set(
-        shape.fields
-    ) - {"_id"}:
+    if (plan.mode == "variant") != any(inner.is_whole for inner in shape.fields.values()) and set(shape.fields) - {
+        "_id"
+    }:
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
     names = {fold_case(name): name for name, inner in fields.items() if inner.has_column}
@@ -199,8 +210,11 @@ def infer(census: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape
     """Return the narrowest shape that holds every counted value exactly.
 
     int and long give long. int and double give double, because every int is an exact double. Integers and decimals give
-    DECIMAL(38, s) if all digits fit. Any other mix, such as long and double, gives VARIANT. An `_id` of mixed types
+    DECIMAL(38, s) if all digits fit. Any other mix, such as string and double, gives VARIANT. An `_id` of mixed types
     becomes canonical Extended JSON, because a VARIANT cannot be joined on.
+
+    long and double give VARIANT in a native table. In a portable table they give double, and the decoder rescues a long
+    that is no exact double.
     """
     types = census.types
     if not types:
@@ -214,6 +228,8 @@ def infer(census: Census, limits: ColumnLimits, *, is_id: bool = False) -> Shape
     if types == {"int", "long"}:
         return Shape("long")
     if types == {"int", "double"}:
+        return Shape("double")
+    if limits.compatibility == "portable" and "double" in types and types <= {"int", "long", "double"}:
         return Shape("double")
     if "decimal" in types and types <= {"int", "long", "decimal"}:
         whole = max(census.integer_digits, _LONG_DIGITS if "long" in types else 0, _INT_DIGITS if "int" in types else 0)

@@ -1,0 +1,26 @@
+"""Types of a Delta table's columns, as Spark writes them. No Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from deltalake import DeltaTable
+
+_SPARK_NAMES: Final = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def types_of(opened: DeltaTable) -> dict[str, str]:
+    """Return the type of each column, by name, as `DataFrame.dtypes` has it."""
+    return {field["name"]: _simple(field["type"]) for field in json.loads(opened.schema().to_json())["fields"]}
+
+
+def _simple(kind: Any) -> str:
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    if kind["type"] == "struct":
+        fields = ",".join(f"{field['name']}:{_simple(field['type'])}" for field in kind["fields"])
+        return f"struct<{fields}>"
+    if kind["type"] == "map":
+        return f"map<{_simple(kind['keyType'])},{_simple(kind['valueType'])}>"
+    return f"array<{_simple(kind['elementType'])}>"

@@ -1,0 +1,41 @@
+"""Delta protocol of a silver table that became portable."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from pipelines.errors import one_line
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.plain_protocol import drop_reader_features
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import folder_here, store_here, store_options
+from pipelines.model.tables import TableName
+
+_DROPPED_BY_SPARK: Final = ("deletionVectors", "typeWidening", "variantType", "columnMapping")
+_log = logging.getLogger("strandline.silver")
+
+
+def lower_protocol(ctx: JobContext, table: TableName) -> None:
+    """Remove the reader features that a portable table no longer uses. All its files were just replaced.
+
+    I/O: one commit where delta-rs reaches the lake. Elsewhere one or two statements of Spark for each feature; a
+    feature that Spark cannot drop stays, with a line in the log. Idempotent.
+    """
+    place = store_here(ctx.settings) or folder_here(ctx.settings)
+    if place is not None:
+        drop_reader_features(DeltaRsTables(place, store_options(ctx.settings)).folder(table))
+        return
+    present = set(ctx.tables.detail(table)["tableFeatures"] or ())
+    for feature in _DROPPED_BY_SPARK:
+        if feature in present:
+            _drop(ctx, table, feature)
+
+
+def _drop(ctx: JobContext, table: TableName, feature: str) -> None:
+    try:
+        ctx.spark.sql(f"ALTER TABLE {ctx.tables.lake.sql(table)} DROP FEATURE {feature}")
+    except PySparkException as error:
+        _log.warning("%s: its readers still need the Delta feature %s (%s)", table, feature, one_line(error))

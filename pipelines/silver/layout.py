@@ -1,0 +1,74 @@
+"""Layout of a silver table: the columns by which its files are clustered, and those with file statistics."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.sql import types as T
+
+from pipelines.errors import ContractError
+from pipelines.io.tables import Tables
+from pipelines.model.layout import Layout
+from pipelines.model.shape import fold_case
+from pipelines.model.tables import TableName, quoted
+from pipelines.silver.compatibility import STATISTICS
+from pipelines.silver.schema.stored_columns import column_paths
+
+CLUSTERED_BY: Final = ("_key",)
+_CLUSTER_BY: Final = "strandline.cluster_by"
+_log = logging.getLogger("strandline.silver")
+
+
+def clustering_in(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the clustering columns of a table, from its properties."""
+    return tuple(json.loads(properties[_CLUSTER_BY])) if _CLUSTER_BY in properties else CLUSTERED_BY
+
+
+def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Sequence[str]) -> None:
+    """Give a table its layout. A column that the table does not have yet is left out, with a warning.
+
+    Files that exist keep their order and their statistics until they are rewritten.
+
+    I/O: reads properties and schema; writes one commit for the clustering and one for the properties, or none.
+    Idempotent.
+
+    Args:
+        bookkeeping: Bookkeeping columns with file statistics.
+
+    Raises:
+        ContractError: A column is a document, an array or of mixed type. Nothing was changed.
+    """
+    found = tables.properties(table)
+    if layout == Layout() and _CLUSTER_BY not in found and found.get(STATISTICS) == ",".join(bookkeeping):
+        return
+    schema = tables.read(table).schema
+    cluster_by = (*_existing(table, schema, layout.cluster_by), *CLUSTERED_BY)
+    statistics = (*bookkeeping, *cluster_by[:-1], *_existing(table, schema, layout.statistics))
+    wanted = {STATISTICS: ",".join(dict.fromkeys(statistics))}
+    if cluster_by != clustering_in(found):
+        wanted[_CLUSTER_BY] = json.dumps(cluster_by)
+    changed = {name: value for name, value in wanted.items() if found.get(name) != value}
+    if changed:
+        tables.set_properties(table, changed)
+    if _CLUSTER_BY in changed:  # after the statistics: Delta clusters only by columns that have some
+        columns = ", ".join(".".join(map(quoted, name.split("."))) for name in cluster_by)
+        tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({columns})")
+
+
+def _existing(table: TableName, schema: T.StructType, names: Sequence[str]) -> tuple[str, ...]:
+    paths, existing = column_paths(schema), []
+    for name in names:
+        path, kind = paths.get(tuple(map(fold_case, name.split("."))), ((), None))
+        if kind is None:
+            _log.warning("silver.layout names %s, and %s has no such column yet", name, table)
+        elif isinstance(kind, (T.StructType, T.ArrayType, T.VariantType, T.BinaryType)):
+            raise ContractError(
+                f"silver.layout names {name}, and in {table} it is {kind.simpleString()}: files have no order by it",
+                next_step="name a column of numbers, texts or times; strandline schema show lists them",
+            )
+        else:
+            existing.append(".".join(path))
+    return tuple(existing)

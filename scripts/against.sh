@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs the tests of capture, snapshots and silver on a MongoDB of the user's own: scripts/against.sh URI [pytest's
+# arguments]. They create databases named t_<hex> and drop them. Tests that break the server's answers are skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly uri=${1:-}
+readonly suites=(
+    tests/versions/test_features.py
+    tests/integration/test_{pipeline,namespace_events,reply_streams,chunk_plan,filters,offsets,snapshot_modes}.py
+)
+[[ $uri == mongodb* ]] || { echo "against: no URI; run: make test-against URI=mongodb://user:password@host:27017/" >&2; exit 2; }
+MONGODB_URI=$uri exec .venv/bin/python -m pytest "${suites[@]}" -m "not long and not sweep and not places" "${@:2}"

@@ -1,0 +1,81 @@
+"""Generate docs/readers.md from tests/readers.yml: what each reader of Delta reads of a lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).parent.parent
+_HEAD: Final = """# Read the tables without Spark
+
+Every table of a lake is a Delta table. A reader must know the Delta features of a table. This page lists which reader
+reads which table. `make test` tries every cell, and `make docs` generates this page.
+
+Silver tables are *portable* by default: they use no feature that a reader must know. A *native* table
+(`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column mapping. Spark 4 with Delta 4
+and Databricks read both kinds. [Portable and native tables](columns.md#portable-and-native-tables) shows the
+differences.
+
+"""
+_RECIPES: Final = """
+## Live documents
+
+A deleted document stays in silver as a tombstone, so queries need the condition `NOT _deleted`. Silver tables also have
+bookkeeping columns, whose names begin with an underscore. `pipelines.read` leaves out both:
+
+```python
+from pipelines.read import read
+
+read("orders")                                        # a pyarrow.Table of silver.orders
+read("orders", using="polars").head(10).collect()     # a polars LazyFrame
+read("orders", using="duckdb").aggregate("count(*)")  # a DuckDB relation
+read("gold.sales", root="s3://bucket/lake")           # another layer, another lake
+```
+
+`read("orders", everything=True)` also gives tombstones and bookkeeping columns. The libraries come with
+`pip install 'strandline[readers]'`. In a catalog, query `silver.orders WHERE NOT _deleted`.
+
+## Column mapping
+
+Parquet cannot hold a column name with a space or one of `,;{}()=`. If a field has such a name, its portable table gets
+Delta's column mapping, and the log names the field. Then the table needs a reader that knows column mapping.
+`silver.field_name_adjustment_mode: avro_unicode` gives such fields another name; a table that exists changes with
+`strandline rebuild`.
+
+With pyarrow, read the files that the Delta log names (`file_uris()`), never the folder: the folder also has files that
+are no longer part of the table.
+"""
+
+
+def readers_page() -> str:
+    """Return the text of docs/readers.md."""
+    matrix: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "readers.yml").read_text(encoding="utf-8"))
+    tables = list(matrix["readers"][0]["cells"])
+    rows = [
+        f"| {one['name']} | `{one['how']}` | "
+        + " | ".join("reads" if one["cells"][table] == "reads" else "refuses" for table in tables)
+        + " |"
+        for one in matrix["readers"]
+    ]
+    versions = ", ".join(f"{name} {number}" for name, number in matrix["versions"].items())
+    lines = [
+        f"| reader | call | {' | '.join(tables)} |",
+        f"|---|---|{'---|' * len(tables)}",
+        *rows,
+        "",
+        f"Seen on {matrix['seen']} with {versions}. DuckDB reads through deltalake's Arrow dataset.",
+        "",
+        "## What a refusal says",
+        "",
+        "| reader | table | the error contains |",
+        "|---|---|---|",
+        *(
+            f"| {one['name']} | {table} | `{said}` |"
+            for one in matrix["readers"]
+            for table, said in one["cells"].items()
+            if said != "reads"
+        ),
+    ]
+    return _HEAD + "\n".join(lines) + "\n" + _RECIPES

@@ -1,0 +1,109 @@
+"""Generate docs/spark-versions.md: each version of Spark, what its tests saw, what differs, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.s3_session import refuse_hadoop
+from pipelines.io.spark_versions import SUPPORTED, delta_package
+
+_TESTS: Final = Path(__file__).parent.parent / "tests"
+_HEAD: Final = """# Versions of Spark
+
+Strandline chooses Delta by the version of Spark that is installed. `make docs` generates this page from the
+versions in `pipelines/io/spark_versions.py` and from the last runs of `make test-spark SPARK=…`.
+
+| Spark | Delta | Hadoop | tested as | tests passed | on |
+|---|---|---|---|---|---|
+"""
+_OWN: Final = """
+Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a JAR. A platform that runs Spark
+itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table is
+used, with a warning in the log.
+
+## What differs
+
+"""
+_REFUSED: Final = """
+## What is refused
+
+Each ends the command with exit code 2 and one line. Nothing is written.
+
+| what is there | the line |
+|---|---|
+"""
+_DATABRICKS: Final = """
+## Databricks
+
+The wheel installs without touching the packages of a runtime, except those in the last column. The versions are those
+of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
+
+| runtime | Spark | Python | pyarrow | pandas | pydantic | replaced by the wheel |
+|---|---|---|---|---|---|---|
+"""
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((_TESTS / name).read_text(encoding="utf-8"))
+
+
+def spark_versions_page() -> str:
+    """Return the text of docs/spark-versions.md."""
+    return _HEAD + _versions() + _OWN + _differences() + _REFUSED + _refusals() + _DATABRICKS + _runtimes()
+
+
+def _row(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _versions() -> str:
+    runs = _read("spark_runs.yml")
+    rows = ""
+    for minor, packages in SUPPORTED.items():
+        run = runs.get(minor)
+        seen = (f"{run['pyspark']}, Python {run['python']}", run["passed"], run["seen"]) if run else ("not yet", "", "")
+        rows += _row(minor, packages.delta, packages.hadoop, *seen)
+    return rows
+
+
+def _differences() -> str:
+    head = _row("", *SUPPORTED, "tests") + "|---" * (len(SUPPORTED) + 2) + "|\n"
+    return head + "".join(
+        _row(one["what"], *(one["versions"][minor] for minor in SUPPORTED), ", ".join(f"`{t}`" for t in one["tests"]))
+        for one in _read("spark_versions.yml")
+    )
+
+
+def _refusals() -> str:
+    cases: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("Spark 3.5", lambda: delta_package("3.5.9")),
+        ("Spark 4.3, which has no Delta yet", lambda: delta_package("4.3.0")),
+        ("a lake on S3, with Spark 4.0", lambda: refuse_hadoop(SUPPORTED["4.0"].hadoop)),
+    )
+    return "".join(_row(what, f"`{_told(call)}`") for what, call in cases)
+
+
+def _told(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ConfigurationError as refused:
+        return str(refused)
+    raise AssertionError("it is not refused any more")
+
+
+def _runtimes() -> str:
+    return "".join(
+        _row(
+            one["runtime"],
+            one["spark"],
+            one["python"],
+            *(one["packages"][name] for name in ("pyarrow", "pandas", "pydantic")),
+            ", ".join(one["replaced"]),
+        )
+        for one in _read("databricks_runtimes.yml")
+    )

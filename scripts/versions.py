@@ -1,0 +1,64 @@
+"""Generate docs/versions.md from tests/versions.yml: what `make test-mongo` saw on each version of MongoDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).parent.parent
+_HEAD: Final = """# MongoDB versions
+
+MongoDB 4.4 is the oldest version that Strandline reads. An older server is refused at the start. The table shows what
+`make test-mongo` saw on {date}. "otherwise" and "refused" lead to a note. `make docs` generates this page.
+
+"""
+_TAIL: Final = """
+## Upgrades and downgrades
+
+- Upgrade MongoDB in place below a lake: 4.4, 5.0, 6.0. Position, resume token and tables stay. No snapshot is needed
+  (`versions/test_upgrades_in_place.py`).
+- A running capture goes on. After an upgrade to 6.0 restart it: then events have the UUID of their collection. After a
+  downgrade it opens its stream again with the options that the older server knows.
+- After a downgrade below what the settings need, the next start is refused with one line. Nothing is written.
+- A snapshot from MongoDB 4.4 marks its rows: `_inexact_because` is `capped` ([columns](columns.md#is-a-row-exact)). A
+  snapshot from 5.0 or newer has no such mark.
+
+## Not seen by anybody
+
+- MongoDB 7.0 and 8.0. Run `make test-against URI=…` against a server of your own.
+- Sharded clusters. No mongos was at hand. Shard keys, the cluster's identity and the refusals were tested against a
+  replica set whose `hello` says that it is a mongos. Nobody has seen: events of several shards in one stream, a chunk
+  that is migrated during a snapshot, orphaned documents, two documents with one `_id` on two shards, an upgrade of a
+  cluster.
+- Atlas, DocumentDB, Cosmos DB, and MongoDB Enterprise.
+"""
+
+
+def versions() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "versions.yml").read_text(encoding="utf-8"))
+    return found
+
+
+def versions_page() -> str:
+    """Return the text of docs/versions.md."""
+    seen = versions()
+    features: dict[str, dict[str, str]] = seen["features"]
+    servers = list(next(iter(features.values())))
+    notes: list[str] = []
+    lines = [f"| feature | {' | '.join(servers)} |", "|---" * (len(servers) + 1) + "|"]
+    for feature, outcomes in features.items():
+        cells = [_cell(outcomes[server], notes) for server in servers]
+        lines.append(f"| {feature} | {' | '.join(cells)} |")
+    listed = "".join(f"{number}. {note}\n" for number, note in enumerate(notes, 1))
+    return _HEAD.format(date=seen["date"]) + "\n".join(lines) + f"\n\n## Notes\n\n{listed}" + _TAIL
+
+
+def _cell(outcome: str, notes: list[str]) -> str:
+    word, colon, text = outcome.partition(": ")
+    if not colon:
+        return word
+    if text not in notes:
+        notes.append(text)
+    return f"{word} ({notes.index(text) + 1})"

@@ -1,0 +1,163 @@
+"""Portable and native silver tables: features, types, and the change from one to the other."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from deltalake import DeltaTable
+from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ContractError
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.offsets.life_cycle import set_desired_state as set_state
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.silver.rebuild import run_rebuild
+from pipelines.model.shape import Compatibility
+from pipelines.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+DOCUMENTS: list[dict[str, Any]] = [
+    {"_id": 1, "n": 1, "mixed": 1, "amount": 1, "at": {"x": 1}, "l": [1, 2]},
+    {"_id": 2, "n": 2**40, "mixed": "text", "amount": 1.5, "at": {"x": 2, "y": [{"z": "q"}]}, "l": []},
+    {"_id": 3, "n": 3, "mixed": {"a": bson.ObjectId("0" * 24)}, "amount": bson.Int64(2**53 + 1), "at": {}},
+]
+
+
+def protocol(ctx: JobContext, table: str) -> tuple[int, set[str]]:
+    opened = DeltaTable(str(Path(ctx.settings.lake.root or "") / "silver" / table)).protocol()
+    return opened.min_reader_version, set(opened.reader_features or ())
+
+
+def turned(ctx: JobContext, compatibility: Compatibility) -> JobContext:
+    """Rebuild table *a* with another compatibility, and return the context with it."""
+    settings = ctx.settings.model_copy(
+        update={"silver": ctx.settings.silver.model_copy(update={"compatibility": compatibility})}
+    )
+    changed = replace(ctx, settings=settings)
+    set_state(ctx, "stopped", by="ops", why="a rebuild")
+    run_rebuild(changed, "silver.a")
+    set_state(ctx, "running", by="ops", why=None)
+    return changed
+
+
+# scenario: S01, S02, S07
+def test_a_table_is_portable_unless_it_is_said_otherwise_and_a_rebuild_changes_it(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), compatibility="portable")
+    database.a.insert_many(DOCUMENTS)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    portable = {
+        "_id": "bigint",
+        "n": "bigint",
+        "mixed": "string",
+        "amount": "double",
+        "at": "struct<x:bigint,y:array<struct<z:string>>>",
+        "l": "array<bigint>",
+        "_rescued": "string",
+    }
+    assert {name: dict(silver(ctx, "a").dtypes)[name] for name in portable} == portable
+    rows = {row["_key"]: row for row in silver(ctx, "a").collect()}
+    assert [json.loads(rows[key]["mixed"]) for key in "123"] == [
+        {"$numberInt": "1"},
+        "text",
+        {"a": {"$oid": "0" * 24}},
+    ]
+    assert [rows[key]["amount"] for key in "123"] == [1.0, 1.5, None], "a long that is no exact double is rescued"
+    assert json.loads(rows["3"]["_rescued"]) == {"amount": {"type": "long", "value": {"$numberLong": str(2**53 + 1)}}}
+    assert protocol(ctx, "a") == (1, set())
+
+    native = turned(ctx, "native")
+    types = dict(silver(native, "a").dtypes)
+    assert [types[name] for name in ("_id", "mixed", "amount", "_rescued")] == ["int", "variant", "variant", "variant"]
+    assert protocol(native, "a")[0] == 3
+    database.a.delete_one({"_id": 1})  # a deletion vector
+    database.a.update_one({"_id": 2}, {"$set": {"l": [3]}})
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+    assert dict(silver(ctx, "a").dtypes) == types, "the table keeps its features until a rebuild"
+
+    back = turned(native, "portable")
+    assert protocol(back, "a") == (1, set())
+    assert {name: dict(silver(back, "a").dtypes)[name] for name in portable} == portable
+    database.a.insert_one({"_id": 4, "mixed": [1], "new": 1})
+    database.a.delete_one({"_id": 2})
+    land(back)
+    assert_equal_to_source(back, database, "a")
+    live = DeltaTable(str(tmp_path / "silver" / "a")).to_pyarrow_table()
+    assert sorted(
+        key for key, gone in zip(live["_key"].to_pylist(), live["_deleted"].to_pylist(), strict=True) if not gone
+    ) == [
+        "3",
+        "4",
+    ]
+
+
+# scenario: S07
+@pytest.mark.parametrize("kind", ["portable", "native"])
+def test_history_has_the_features_of_its_table(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, kind: Compatibility
+) -> None:
+    by_collection = {f"{database.name}.a": kind}
+    ctx = with_silver(
+        pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2", compatibility_by_collection=by_collection
+    )
+    database.a.insert_many(DOCUMENTS)
+    land(ctx)
+    assert protocol(ctx, "a_history")[0] == (1 if kind == "portable" else 3)
+    assert silver(ctx, "a_history").where("mixed IS NOT NULL").count() == 3
+
+
+def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid_out = {f"{database.name}.a": {"cluster_by": "placed, at.x", "statistics": ["n"]}}
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), layout=laid_out)
+    database.a.insert_one({"_id": 1, "n": 1, "at": {"x": 1}})
+    land(ctx)
+    assert "silver.layout names placed, and silver.a has no such column yet" in caplog.text
+    assert clustering(ctx) == [["at", "x"], ["_key"]]
+    database.a.insert_one({"_id": 2, "n": 2, "at": {"x": 2}, "placed": dt.datetime(2026, 11, 25)})
+    land(ctx)
+    assert clustering(ctx) == [["placed"], ["at", "x"], ["_key"]]
+    database.a.insert_one({"_id": 3, "n": 3, "at": {"x": 3}, "placed": dt.datetime(2026, 11, 26)})
+    land(ctx)
+    assert run_silver(ctx) == []
+    newest = max((tmp_path / "silver" / "a" / "_delta_log").glob("*[0-9].json"), key=statistics_in)
+    smallest = statistics_in(newest)[1]["minValues"]
+    assert (smallest["n"], smallest["at"], smallest["placed"]) == (3, {"x": 3}, "2026-11-26T00:00:00.000Z")
+
+    set_state(ctx, "stopped", by="ops", why="a rebuild")
+    run_rebuild(ctx, "silver.a")
+    assert clustering(ctx) == [["placed"], ["at", "x"], ["_key"]]
+    set_state(ctx, "running", by="ops", why=None)
+    wrong = with_silver(ctx, layout={f"{database.name}.a": {"cluster_by": "at"}})
+    database.a.insert_one({"_id": 4})
+    run_capture(ctx, once=True)
+    with pytest.raises(ContractError, match=r"silver\.layout names at, and in silver\.a it is struct.*schema show"):
+        run_silver(wrong)
+    land(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+def clustering(ctx: JobContext) -> list[list[str]]:
+    found = ctx.tables.detail(TableName("silver", "a"))["clusteringColumns"]
+    return [name.split(".") for name in found]
+
+
+def statistics_in(commit: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of a commit with an added file, and the statistics of that file."""
+    for line in commit.read_text("utf-8").splitlines():
+        if "add" in (action := json.loads(line)):
+            return commit.name, json.loads(action["add"]["stats"])
+    return "", {}

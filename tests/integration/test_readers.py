@@ -1,0 +1,177 @@
+"""Readers of Delta other than Spark: what each reads of a lake, and how it refuses the rest (tests/readers.yml)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import bson
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+import yaml
+from deltalake import DeltaTable
+from lakehouse import land, pipeline, with_silver
+from pymongo import MongoClient
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.delta_rs_query import arrow_table, without_views
+from pipelines.jobs.gold.job import run_gold
+from pipelines.read import read
+
+MATRIX: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "readers.yml").read_text("utf-8"))
+LONG_AGO, FAR_AWAY = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999000)
+SALES = """-- description: Sales by day.
+-- materialized: table
+SELECT date(ordered) AS day, count(*) AS orders FROM silver.orders WHERE NOT _deleted GROUP BY 1
+"""
+
+
+@pytest.fixture(scope="module")
+def lake(
+    spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A lake with a portable table, a table with column mapping, a native table, history, gold and control tables."""
+    root, name = tmp_path_factory.mktemp("lake"), f"t_{bson.ObjectId()}"
+    (root / "gold_sql").mkdir()
+    (root / "gold_sql" / "sales.sql").write_text(SALES, encoding="utf-8")
+    ctx = with_silver(
+        pipeline(spark, mongo_uri, name, root),
+        history="scd2",
+        history_collections=(f"{name}.orders",),
+        compatibility="portable",
+        compatibility_by_collection={f"{name}.native": "native"},
+    )
+    gold = ctx.settings.gold.model_copy(update={"sql_dir": root / "gold_sql"})
+    ctx = replace(ctx, settings=ctx.settings.model_copy(update={"gold": gold}))
+    database = mongo[name]
+    for collection, extra in (("orders", {}), ("mapped", {"unit price": 1}), ("native", {})):
+        database[collection].insert_many(
+            [
+                {"_id": 1, "v": 1, "mixed": 1, "ordered": LONG_AGO, **extra},
+                {"_id": 2, "v": 1, "mixed": "x", "ordered": FAR_AWAY, **extra},
+                {"_id": 3, "v": 1, "mixed": {"a": [bson.ObjectId()]}, "ordered": dt.datetime(2026, 11, 25), **extra},
+            ]
+        )
+    land(ctx)
+    for collection in ("orders", "mapped", "native"):
+        database[collection].update_one({"_id": 1}, {"$set": {"v": 2}})
+        database[collection].delete_one({"_id": 2})
+    land(ctx)
+    run_gold(ctx)
+    yield root
+    mongo.drop_database(name)
+
+
+def _silver(rows: pa.Table) -> object:
+    """Return key, value and tombstone of every row. The dates must be as they are in MongoDB."""
+    instants = rows["ordered"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    assert dict(zip(rows["_key"].to_pylist(), instants, strict=True)) == {
+        "1": -62_135_596_800_000_000,
+        "2": 253_402_300_799_999_000,
+        "3": 1_795_564_800_000_000,
+    }
+    return sorted(zip(*(rows[name].to_pylist() for name in ("_key", "v", "_deleted")), strict=True))
+
+
+LATEST = [("1", 2, False), ("2", 1, True), ("3", 1, False)]
+Check = tuple[str, Callable[[pa.Table], object], object]
+TABLES: dict[str, Check] = {
+    "bronze": ("bronze/test", lambda rows: rows.filter(pc.field("op") == "d").num_rows, 3),
+    "silver, portable": ("silver/orders", _silver, LATEST),
+    "silver, portable with column mapping": ("silver/mapped", _silver, LATEST),
+    "silver, native": ("silver/native", _silver, LATEST),
+    "history": ("silver/orders_history", lambda rows: rows.num_rows, 5),
+    "gold table": ("gold/sales", lambda rows: sorted(rows["orders"].to_pylist()), [1, 1]),
+    "control": ("control/cuts", lambda rows: rows.num_rows > 0, True),
+}
+
+
+def _by_module(path: str) -> pa.Table:
+    root, layer, name = path.rsplit("/", 2)
+    return read(f"{layer}.{name}", root=root, everything=True)
+
+
+def _change_feed(path: str) -> pa.Table:
+    """Return the table as its change feed tells it: all rows that it was given, without those that it lost."""
+    changes = without_views(arrow_table(DeltaTable(path).load_cdf(starting_version=0)))
+    is_new = pc.field("_change_type").isin(["insert", "update_postimage"])
+    rows = changes.filter(is_new).sort_by([("_commit_version", "ascending")])
+    keys = [name for name in ("_key", "_position") if name in rows.schema.names]
+    if not keys:
+        return rows
+    key = keys if path.endswith("_history") else keys[:1]
+    last = {tuple(row[name] for name in key): number for number, row in enumerate(rows.select(key).to_pylist())}
+    return rows.take(sorted(last.values()))
+
+
+def _older(path: str) -> pa.Table:
+    return DeltaTable(path, version=DeltaTable(path).version() - 1).to_pyarrow_table()
+
+
+READERS: dict[str, Callable[[str], pa.Table]] = {
+    "`pipelines.read.read`": _by_module,
+    "deltalake": lambda path: DeltaTable(path).to_pyarrow_table(),
+    "deltalake, change feed": _change_feed,
+    "deltalake, an older version": _older,
+    "polars": lambda path: pl.scan_delta(path).collect().to_arrow(),
+    "DuckDB": lambda path: duckdb.from_arrow(DeltaTable(path).to_pyarrow_dataset()).to_arrow_table(),
+    "pyarrow": lambda path: ds.dataset(DeltaTable(path).file_uris(), format="parquet").to_table(),
+}
+CELLS = [(one["name"], table, said) for one in MATRIX["readers"] for table, said in one["cells"].items()]
+
+
+def test_the_matrix_names_every_reader_and_table_and_the_installed_versions() -> None:
+    assert {(reader, table) for reader, table, _ in CELLS} == {
+        (reader, table) for reader in READERS for table in TABLES
+    }
+    assert MATRIX["versions"] == {name: version(name) for name in MATRIX["versions"]}
+
+
+# scenario: S07
+@pytest.mark.parametrize(("reader", "table", "said"), CELLS)
+def test_a_reader_reads_what_the_matrix_says_and_otherwise_refuses(
+    lake: Path, spark: SparkSession, reader: str, table: str, said: str
+) -> None:
+    path, found, wanted = TABLES[table]
+    at = str(lake / path)
+    if said != "reads":
+        with pytest.raises(Exception, match=re.escape(said)):  # each library has classes of its own
+            found(READERS[reader](at))
+    elif reader == "deltalake, an older version":
+        rows = READERS[reader](at)
+        older = spark.read.format("delta").option("versionAsOf", DeltaTable(at).version() - 1).load(at)
+        assert rows.num_rows == older.count()
+    else:
+        assert found(READERS[reader](at)) == wanted
+
+
+def test_one_function_gives_the_live_documents_to_every_library(lake: Path) -> None:
+    columns = ["_key", "_id", "v", "mixed", "ordered"]
+    arrow = read("orders", root=lake)
+    assert arrow.schema.names == columns
+    assert sorted(arrow["_key"].to_pylist()) == ["1", "3"]
+    lazy = read("silver.orders", root=lake, using="polars")
+    assert lazy.collect_schema().names() == columns
+    assert sorted(lazy.collect()["_key"].to_list()) == ["1", "3"]
+    relation = read("orders", root=lake, using="duckdb")
+    assert relation.columns == columns
+    assert relation.aggregate("sum(v)").fetchall() == [(3,)]
+    assert read("gold.sales", root=lake).num_rows == 2
+    assert "unit price" in read("mapped", root=lake).schema.names
+    for wrong, match in (
+        ({"table": "nothing"}, r"there is no table silver\.nothing in .* → strandline status"),
+        ({"table": "other.orders"}, r"'other\.orders' is no table: layer\.name"),
+        ({"table": "orders", "using": "spark"}, "is none of arrow, polars, duckdb"),
+    ):
+        with pytest.raises(ConfigurationError, match=match):
+            read(**wrong, root=lake)  # type: ignore[arg-type]  # why: one argument is wrong on purpose

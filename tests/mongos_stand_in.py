@@ -1,0 +1,125 @@
+"""A stand-in for a mongos: a proxy before a replica set that answers as a mongos does. No package has a mongos.
+
+It changes what the driver and Strandline ask a mongos: ``hello``, ``buildInfo`` and commands that a mongos does not
+know. Everything else comes from the one replica set behind it. So it shows nothing about several shards.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import bson
+from pymongo.uri_parser import parse_uri
+
+_HEADER: Final = struct.Struct("<iiii")
+_OP_REPLY, _OP_QUERY, _OP_MSG = 1, 2004, 2013
+_OF_A_REPLICA_SET: Final = (
+    *("setName", "setVersion", "hosts", "passives", "arbiters", "primary", "me", "electionId", "lastWrite"),
+    *("topologyVersion", "secondary", "arbiterOnly", "passive", "hidden"),
+)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Changes to the server's answers.
+
+    Args:
+        version: Value of ``buildInfo.version``. None: the server's.
+        wire_version: Value of ``hello.maxWireVersion``. None: the server's.
+        mongos: Answer ``hello`` as a mongos.
+        refused: Commands, or collections of ``find``, that are refused with code 13.
+    """
+
+    version: str | None = None
+    wire_version: int | None = None
+    mongos: bool = True
+    refused: Sequence[str] = ("replSetGetConfig",)
+
+    def changed(self, document: dict[str, Any]) -> dict[str, Any]:
+        is_hello = "maxWireVersion" in document and ("isWritablePrimary" in document or "ismaster" in document)
+        if is_hello and self.mongos:
+            document = {key: value for key, value in document.items() if key not in _OF_A_REPLICA_SET}
+            document["msg"] = "isdbgrid"
+        if is_hello and self.wire_version is not None:
+            document |= {"minWireVersion": 0, "maxWireVersion": self.wire_version}
+        if "gitVersion" in document and self.version is not None:
+            document["version"] = self.version
+        return document
+
+    def refuses(self, command: dict[str, Any]) -> bool:
+        name = next(iter(command))
+        return name in self.refused or (name == "find" and command[name] in self.refused)
+
+
+def _message(source: Any) -> tuple[tuple[int, int, int, int], bytes] | None:
+    head = source.read(_HEADER.size)
+    if len(head) < _HEADER.size:
+        return None
+    header = _HEADER.unpack(head)
+    return header, source.read(header[0] - _HEADER.size)
+
+
+def _packed(request: int, response_to: int, code: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), request, response_to, code) + body
+
+
+def _document_at(code: int) -> int:
+    """Offset of the answer's document in a message of this kind."""
+    return 5 if code == _OP_MSG else 20
+
+
+def _forward_requests(client: socket.socket, server: socket.socket, answers: Answers) -> None:
+    with suppress(OSError), client.makefile("rb") as source:
+        while (found := _message(source)) is not None:
+            (_, request, response_to, code), body = found
+            command = None
+            if code == _OP_MSG and body[4] == 0:
+                size = int.from_bytes(body[5:9], "little")
+                command = bson.decode(body[5 : 5 + size], bson.CodecOptions(document_class=dict))
+            if command is not None and answers.refuses(command):
+                refusal = {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
+                client.sendall(_packed(0, request, _OP_MSG, struct.pack("<i", 0) + b"\0" + bson.encode(refusal)))
+            else:
+                server.sendall(_packed(request, response_to, code, body))
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _forward_answers(client: socket.socket, server: socket.socket, answers: Answers) -> None:
+    with suppress(OSError), server.makefile("rb") as source:
+        while (found := _message(source)) is not None:
+            (_, request, response_to, code), body = found
+            at = _document_at(code)
+            if len(body) < 100_000 and (code == _OP_REPLY or body[4] == 0):  # hello and buildInfo are small
+                size = int.from_bytes(body[at : at + 4], "little")
+                if b"maxWireVersion" in body or b"gitVersion" in body:
+                    document = answers.changed(bson.decode(body[at : at + size]))
+                    body = body[:at] + bson.encode(document) + body[at + size :]
+            client.sendall(_packed(request, response_to, code, body))
+        client.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def mongos_before(uri: str, answers: Answers = Answers()) -> Iterator[str]:
+    """Yield the URI of a stand-in before the server of *uri*."""
+    host, port = parse_uri(uri)["nodelist"][0]
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection((host, port)) as server:
+                arguments = (self.request, server, answers)
+                threading.Thread(target=_forward_answers, args=arguments, daemon=True).start()
+                _forward_requests(*arguments)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        options = "" if answers.mongos else "?directConnection=true"
+        yield f"mongodb://127.0.0.1:{listening.server_address[1]}/{options}"
+        listening.shutdown()

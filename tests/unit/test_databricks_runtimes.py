@@ -1,0 +1,51 @@
+"""The wheel on Databricks: its ranges admit the packages that each runtime brings."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from pipelines.io.spark_versions import SUPPORTED, minor_of
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+RUNTIMES: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "databricks_runtimes.yml").read_text("utf-8"))
+BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text(encoding="utf-8"))
+DIRECT = {(requirement := Requirement(line)).name.lower(): requirement for line in PROJECT["dependencies"]}
+
+each_runtime = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: str(runtime["runtime"]))
+
+
+@each_runtime
+def test_the_spark_and_the_python_of_the_runtime_are_supported(runtime: dict[str, Any]) -> None:
+    assert minor_of(runtime["spark"]) in SUPPORTED
+    assert runtime["python"] in SpecifierSet(PROJECT["requires-python"])
+
+
+def refused(wanted: Iterable[Requirement], found: dict[str, str]) -> set[str]:
+    """Packages of the runtime that *wanted* does not admit."""
+    named = ((requirement.name.lower().replace("_", "-"), requirement) for requirement in wanted)
+    return {name for name, requirement in named if name in found and found[name] not in requirement.specifier}
+
+
+@each_runtime
+def test_the_wheel_installs_over_no_package_of_the_runtime_but_the_known_ones(runtime: dict[str, Any]) -> None:
+    indirect = [Requirement(line) for name in DIRECT for line in requires(name) or []]
+    by_wheel = refused(DIRECT.values(), runtime["packages"])
+    assert by_wheel <= set(runtime["replaced"])
+    needed = refused((one for one in indirect if one.marker is None), runtime["packages"])
+    assert set(runtime["replaced"]) <= by_wheel | needed
+
+
+def test_the_bundle_names_a_runtime_that_is_listed() -> None:
+    default = BUNDLE["variables"]["spark_version"]["default"]
+    majors = {str(runtime["runtime"]).split(" ")[0].split(".")[0] for runtime in RUNTIMES}
+    assert default.split(".")[0] in majors

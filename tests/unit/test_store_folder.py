@@ -1,0 +1,65 @@
+"""Files of an object store, read in parts."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import LocalStore
+
+from pipelines.io.object_store import StoreFailure
+from pipelines.io.sorted_rewrite import _batches
+from pipelines.io.store_folder import opened_object
+
+ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a large data file of two row groups, and with a small file."""
+    folder = tmp_path_factory.mktemp("store")
+    text = [f"{number:06}" * 100 for number in range(ROWS)]
+    table = pa.table({"number": pa.array(range(ROWS)), "text": text})
+    pq.write_table(table, folder / "large.parquet", row_group_size=ROWS // 2, compression="none", use_dictionary=False)
+    (folder / "small").write_bytes(b"0123456789")
+    return folder
+
+
+def test_a_rewrite_holds_a_part_of_a_large_file(folder: Path) -> None:
+    store = LocalStore(folder)
+    source, numbers = opened_object(store, "large.parquet"), []
+    assert isinstance(source, pa.PythonFile), "no buffer with the whole file"
+    for batch in _batches(source, pq.read_schema(folder / "large.parquet")):
+        numbers += batch["number"].to_pylist()
+    assert numbers == list(range(ROWS))
+
+
+def test_a_file_that_is_removed_meanwhile_is_one_line(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "gone.parquet"
+    file.write_bytes((folder / "large.parquet").read_bytes())
+    source = opened_object(LocalStore(tmp_path), "gone.parquet")
+    reader = pq.ParquetFile(source, buffer_size=1 << 20)
+    file.unlink()
+    with pytest.raises(StoreFailure, match=r"^gone\.parquet was removed while it was read → repeat the command$"):
+        reader.read()
+
+
+@pytest.mark.parametrize("name", ["large.parquet", "small"])
+def test_an_object_is_read_from_any_place(folder: Path, name: str) -> None:
+    source: Any = opened_object(LocalStore(folder), name)
+    content = (folder / name).read_bytes()
+    source.seek(-4, io.SEEK_END)
+    assert (source.tell(), source.read(100)) == (len(content) - 4, content[-4:])
+    source.seek(3)
+    assert (source.read(5), source.tell()) == (content[3:8], 8)
+    source.seek(len(content))
+    assert source.read(1) == b""
+
+
+def test_a_missing_object_is_a_missing_file(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        opened_object(LocalStore(folder), "none")
