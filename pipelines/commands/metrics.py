@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.commands.terminal import open_briefly
+from pipelines.commands.terminal import open_to_look
 
 
 def metrics(context: typer.Context) -> None:
     """Print the figures of `status` in Prometheus' text format."""
     from pipelines.jobs.operations.metrics import exposition
 
-    typer.echo(exposition(open_briefly(context)), nl=False)
+    typer.echo(exposition(open_to_look(context)), nl=False)

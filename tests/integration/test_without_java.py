@@ -37,6 +37,7 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     (table,) = status["silver"]
     assert (table["table"], table["live"], table["rescued"], table["quarantined"]) == ("silver.orders", 5, 0, 0)
     assert status["offset"]["state"] == "running"
+    assert 'strandline_silver_table_rows{kind="live",source="test",table="silver.orders"} 5.0' in told("metrics")
     assert json.loads(told("schema", "show", "--json")) == [
         {"table": "silver.orders", "column": "_id", "type": "bigint"}
     ]

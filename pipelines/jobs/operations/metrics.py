@@ -11,12 +11,10 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pipelines.bronze.ownership import SOURCE
 from pipelines.control.notifications import MAINTENANCE, newest_notification
 from pipelines.io.live_metrics import largest
 from pipelines.io.metric_table import describe
 from pipelines.io.metrics import OTHERS, labelled
-from pipelines.jobs.context import JobContext
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.offsets.position import Offset, show_offset
 from pipelines.jobs.operations.dead_letters import error_metrics
@@ -65,7 +63,7 @@ _NAMES: Final = {
 }
 
 
-def exposition(ctx: JobContext) -> str:
+def exposition(ctx: LakeContext) -> str:
     """Return all metrics in the Prometheus text format.
 
     I/O: reads the newest rows of bronze, one small aggregate of each silver table and the control tables; asks the
@@ -80,7 +78,9 @@ def exposition(ctx: JobContext) -> str:
         _StaticCollector(
             [
                 *_offset_metrics(show_offset(ctx)),
-                *_silver_metrics(_own_tables(ctx), quarantined_rows(ctx), settings.max_tables),
+                *_silver_metrics(
+                    silver_status(ctx, ctx.settings.source.name), quarantined_rows(ctx), settings.max_tables
+                ),
                 *_control_metrics(ctx),
             ],
             {"source": ctx.settings.source.name, **settings.tags},
@@ -97,12 +97,6 @@ class _StaticCollector(Collector):
 
     def collect(self) -> list[Metric]:
         return self._metrics
-
-
-def _own_tables(ctx: JobContext) -> list[TableStatus]:
-    """Return the silver tables of the source. A lake may hold other sources' tables, too."""
-    source = ctx.settings.source.name
-    return [each for each in silver_status(ctx) if ctx.tables.properties(each.table).get(SOURCE, source) == source]
 
 
 def _family(name: str) -> GaugeMetricFamily:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.bronze.ownership import SOURCE
 from pipelines.io.table_store import TableStore
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
@@ -45,9 +46,17 @@ class ColumnType:
     type: str
 
 
-def silver_status(ctx: LakeContext) -> list[TableStatus]:
-    """Return the row counts of every silver table. I/O: runs one small aggregate per table."""
-    return [_status(ctx.tables, table) for table in _silver_tables(ctx.tables)]
+def silver_status(ctx: LakeContext, source: str | None = None) -> list[TableStatus]:
+    """Return the row counts of silver tables. I/O: runs one small aggregate per table.
+
+    Args:
+        source: Only the tables that this source feeds. None: all tables of the lake.
+    """
+    return [
+        _status(ctx.tables, table)
+        for table in _silver_tables(ctx.tables)
+        if source is None or ctx.tables.properties(table).get(SOURCE, source) == source
+    ]
 
 
 def _status(tables: TableStore, table: TableName) -> TableStatus:
