@@ -13,10 +13,11 @@ _HEAD: Final = """# Read the tables without Spark
 Every table of a lake is a Delta table. A reader must know the Delta features of a table. This page lists which reader
 reads which table. `make test` tries every cell, and `make docs` generates this page.
 
-Silver tables are *portable* by default: they use no feature that a reader must know. A *native* table
-(`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column mapping. Spark 4 with Delta 4
-and Databricks read both kinds. [Portable and native tables](columns.md#portable-and-native-tables) shows the
-differences.
+A new silver table is *portable*: it uses no feature that a reader must know, unless a field name needs column mapping
+(see below). A *native* table (`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column
+mapping. A table of an older release is native until it is rebuilt. The table property `strandline.compatibility` names
+the kind; a table without it is native. Spark 4 with Delta 4 and Databricks read both kinds.
+[Portable and native tables](columns.md#portable-and-native-tables) shows the differences.
 
 """
 _RECIPES: Final = """
@@ -34,15 +35,17 @@ read("orders", using="duckdb").aggregate("count(*)")  # a DuckDB relation
 read("gold.sales", root="s3://bucket/lake")           # another layer, another lake
 ```
 
-`read("orders", everything=True)` also gives tombstones and bookkeeping columns. The libraries come with
-`pip install 'strandline[readers]'`. In a catalog, query `silver.orders WHERE NOT _deleted`.
+`read("orders", everything=True)` also gives tombstones and bookkeeping columns. `make setup` installs the libraries.
+Elsewhere, `pip install polars duckdb`. In a catalog, query `silver.orders WHERE NOT _deleted`.
 
 ## Column mapping
 
 Parquet cannot hold a column name with a space or one of `,;{}()=`. If a field has such a name, its portable table gets
-Delta's column mapping, and the log names the field. Then the table needs a reader that knows column mapping.
-`silver.field_name_adjustment_mode: avro_unicode` gives such fields another name; a table that exists changes with
-`strandline rebuild`.
+Delta's column mapping, and the log names the field. Of the readers above, only `pipelines.read.read` reads such a
+table. Spark and Databricks read it, too. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
+name. A table that exists changes with `strandline stop`, `strandline rebuild` and `strandline start`.
+
+Not tested: DuckDB's own `delta_scan`, Trino, Athena, Snowflake, Power BI.
 
 With pyarrow, read the files that the Delta log names (`file_uris()`), never the folder: the folder also has files that
 are no longer part of the table.

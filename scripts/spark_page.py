@@ -18,13 +18,13 @@ _HEAD: Final = """# Versions of Spark
 Strandline chooses Delta by the version of Spark that is installed. `make docs` generates this page from the
 versions in `pipelines/io/spark_versions.py` and from the last runs of `make test-spark SPARK=…`.
 
-| Spark | Delta | Hadoop | tested as | tests passed | on |
+| Spark | Delta | Hadoop | last recorded run of `make test-spark` | tests passed | on |
 |---|---|---|---|---|---|
 """
 _OWN: Final = """
 Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a JAR. A platform that runs Spark
-itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table is
-used, with a warning in the log.
+itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table
+runs, and the log has a warning. `make test` uses the newest version of the table.
 
 ## What differs
 
@@ -43,7 +43,7 @@ _DATABRICKS: Final = """
 The wheel installs without touching the packages of a runtime, except those in the last column. The versions are those
 of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
 
-| runtime | Spark | Python | pyarrow | pandas | pydantic | replaced by the wheel |
+| runtime | Spark | Python | pyarrow | pandas | pydantic | Python packages that the wheel replaces |
 |---|---|---|---|---|---|---|
 """
 
@@ -66,7 +66,7 @@ def _versions() -> str:
     rows = ""
     for minor, packages in SUPPORTED.items():
         run = runs.get(minor)
-        seen = (f"{run['pyspark']}, Python {run['python']}", run["passed"], run["seen"]) if run else ("not yet", "", "")
+        seen = (f"{run['pyspark']}, Python {run['python']}", run["passed"], run["seen"]) if run else ("none", "", "")
         rows += _row(minor, packages.delta, packages.hadoop, *seen)
     return rows
 
@@ -82,7 +82,7 @@ def _differences() -> str:
 def _refusals() -> str:
     cases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("Spark 3.5", lambda: delta_package("3.5.9")),
-        ("Spark 4.3, which has no Delta yet", lambda: delta_package("4.3.0")),
+        ("Spark 4.3, which has no Delta yet, started by Strandline", lambda: delta_package("4.3.0")),
         ("a lake on S3, with Spark 4.0", lambda: refuse_hadoop(SUPPORTED["4.0"].hadoop)),
     )
     return "".join(_row(what, f"`{_told(call)}`") for what, call in cases)
@@ -103,7 +103,7 @@ def _runtimes() -> str:
             one["spark"],
             one["python"],
             *(one["packages"][name] for name in ("pyarrow", "pandas", "pydantic")),
-            ", ".join(one["replaced"]),
+            ", ".join(f"`{name}`" for name in one["replaced"]),
         )
         for one in _read("databricks_runtimes.yml")
     )
