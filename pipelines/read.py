@@ -12,7 +12,7 @@ Each library reads the files itself. This module only finds the table and leaves
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -20,14 +20,13 @@ from deltalake import DeltaTable, QueryBuilder
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.delta_rs_query import arrow_table, without_views
-from pipelines.model.table_schemas import BOOKKEEPING, HISTORY_BOOKKEEPING
+from pipelines.model.table_schemas import BOOKKEEPING
 
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
 
 _LAYERS: Final = ("bronze", "silver", "gold", "control")
-_KEPT: Final = frozenset({"_key", "_deleted"})
-_HELPERS: Final = frozenset({*BOOKKEEPING, *HISTORY_BOOKKEEPING} - _KEPT)
+_HIDDEN: Final = frozenset(BOOKKEEPING) - {"_key"}
 
 
 def read(
@@ -46,7 +45,8 @@ def read(
         table: ``orders`` or ``silver.orders``, ``gold.sales``, ``bronze.shop``, ``control.cuts``.
         root: Folder or URI of the lake (``lake.root``).
         using: Library that reads.
-        everything: True: also tombstones and bookkeeping columns of a silver table. False: live documents only.
+        everything: True: also tombstones and bookkeeping columns of a silver table. False: live documents only. A
+            history table is always read as it is.
         storage_options: Options of delta-rs for an object store.
 
     Raises:
@@ -61,12 +61,17 @@ def read(
     uri, options = f"{str(root).rstrip('/')}/{layer}/{name}", dict(storage_options or {})
     if not DeltaTable.is_deltatable(uri, options or None):
         raise ConfigurationError(f"there is no table {layer}.{name} in {root}", next_step="strandline status")
-    live = layer == "silver" and not everything
-    return _READERS[using](uri, options, live)
+    names = [field.name for field in DeltaTable(uri, storage_options=options or None).schema().fields]
+    return _READERS[using](uri, options, layer == "silver" and not everything and _is_current(names))
 
 
-def _columns(names: list[str], *, live: bool) -> list[str]:
-    return [name for name in names if not live or (name not in _HELPERS and name != "_deleted")]
+def _is_current(names: Sequence[str]) -> bool:
+    """Return True for a silver table of present documents. A history or a quarantine is read as it is."""
+    return set(BOOKKEEPING) - {"_inexact_because"} <= set(names)
+
+
+def _columns(names: Sequence[str], *, live: bool) -> list[str]:
+    return [name for name in names if not live or name not in _HIDDEN]
 
 
 def _arrow(uri: str, options: dict[str, str], live: bool) -> Any:

@@ -15,6 +15,19 @@ def types_of(opened: DeltaTable) -> dict[str, str]:
     return {field["name"]: _simple(field["type"]) for field in json.loads(opened.schema().to_json())["fields"]}
 
 
+def has_type(opened: DeltaTable, name: str) -> bool:
+    """Return True if a column, at any level, has Delta's type *name*."""
+    return _holds(json.loads(opened.schema().to_json()), name)
+
+
+def _holds(kind: Any, name: str) -> bool:
+    if isinstance(kind, str):
+        return kind == name
+    inner = [field["type"] for field in kind.get("fields", ())]
+    inner += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
+    return any(_holds(each, name) for each in inner)
+
+
 def _simple(kind: Any) -> str:
     if isinstance(kind, str):
         return _SPARK_NAMES.get(kind, kind)

@@ -19,6 +19,7 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.delta_types import has_type
 from pipelines.io.log_commit import commit_info, put_commit
 from pipelines.io.table_folder import TableFolder
 
@@ -28,6 +29,8 @@ PLAIN_FEATURES: Final = frozenset(
 """Writer features that delta-rs writes, and that protocol 1/4 has."""
 _CLUSTERING: Final = frozenset({"clustering", "domainMetadata"})
 _WRITER: Final = 4
+_NAMED_READER: Final = 3
+"""Reader version of a protocol that names its features."""
 _MAPPED_FEATURES: Final = frozenset({"columnMapping", "timestampNtz"})
 """Reader features of a portable table with column mapping (`silver.compatibility`)."""
 _ENABLED_BY: Final = {
@@ -71,26 +74,26 @@ def drop_reader_features(folder: TableFolder) -> None:
     """
     while True:
         opened = folder.table()
-        configuration, features = opened.metadata().configuration, features_of(opened)
+        protocol, configuration, features = opened.protocol(), opened.metadata().configuration, features_of(opened)
         is_mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
-        needed = features & _MAPPED_FEATURES if is_mapped else frozenset()
-        if features & _READER_FEATURES <= needed:
+        needed = _MAPPED_FEATURES if is_mapped else frozenset[str]()
+        is_named = not is_mapped or protocol.min_reader_version >= _NAMED_READER
+        if is_named and features & _READER_FEATURES <= needed:
             return
         used = {name for name, key in _ENABLED_BY.items() if configuration.get(key) == "true"}
-        used |= {"variantType"} & features if '"variant"' in opened.schema().to_json() else set()
+        used |= {"variantType"} if has_type(opened, "variant") else set()
         if used:
             raise ConfigurationError(
                 f"{folder.uri} still uses {', '.join(sorted(used))}", next_step="report this as a defect"
             )
+        reader = (frozenset(protocol.reader_features or ()) - _READER_FEATURES) | needed
         kept = (features - _READER_FEATURES) | needed
-        protocol = {"minReaderVersion": 3 if needed else 1, "minWriterVersion": 7, "writerFeatures": sorted(kept)}
-        protocol |= {"readerFeatures": sorted(needed)} if needed else {}
-        dropped = ", ".join(sorted(features - kept))
-        put_commit(
-            folder,
-            int(opened.version()) + 1,
-            [commit_info("DROP FEATURE", {"featureName": dropped}), {"protocol": protocol}],
+        following: dict[str, Any] = {"minWriterVersion": 7, "writerFeatures": sorted(kept)}
+        following |= (
+            {"minReaderVersion": _NAMED_READER, "readerFeatures": sorted(reader)} if reader else {"minReaderVersion": 1}
         )
+        info = commit_info("DROP FEATURE", {"featureName": ", ".join(sorted(features - kept))})
+        put_commit(folder, int(opened.version()) + 1, [info, {"protocol": following}])
 
 
 def _is_plain(opened: DeltaTable) -> bool:

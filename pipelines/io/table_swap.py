@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 
@@ -21,7 +22,13 @@ _ITS_OWN = ("delta.columnMapping.maxColumnId", "delta.feature.", "delta.rowTrack
 
 
 def swap(
-    tables: Tables, table: TableName, by: TableName, *, properties: Mapping[str, str], cluster_by: Sequence[str]
+    tables: Tables,
+    table: TableName,
+    by: TableName,
+    *,
+    properties: Mapping[str, str],
+    cluster_by: Sequence[str],
+    features: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """I/O: one commit replaces rows, columns and properties of *table* by those of table *by*.
 
@@ -30,13 +37,14 @@ def swap(
 
     Args:
         properties: All properties of the table afterwards.
+        features: Properties ``delta.feature.…`` of the table afterwards. Among *properties* they are left out.
 
     Effects on failure:
         The change feed may be disabled.
     """
     feed = {key: value for key, value in properties.items() if key == CHANGE_FEED}
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
-    own |= tables.required_properties
+    own |= {**tables.required_properties, **features}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
     columns = (".".join(map(quoted, name.split("."))) for name in cluster_by)
     clustering = f"CLUSTER BY ({', '.join(columns)})"

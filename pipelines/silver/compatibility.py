@@ -18,6 +18,9 @@ MAPPED: Final = {_MAPPING: "name", "delta.feature.timestampNtz": "supported"}
 features: by number alone (reader version 2) delta-rs 1.6.6 reads mapped columns as NULL, instead of refusing them."""
 STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
+CLUSTER_BY: Final = "strandline.cluster_by"
+"""Property with the clustering columns of `silver.layout`."""
+
 _COMMON: Final = {CHANGE_FEED: "true", STATISTICS: "_key,_position"}
 _PROPERTIES: Final[Mapping[Compatibility, Mapping[str, str]]] = {
     "portable": {**_COMMON, "delta.enableDeletionVectors": "false", _COMPATIBILITY: "portable"},
@@ -46,8 +49,8 @@ def properties_of(
 
 
 def without_features(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a table's properties without those that one compatibility sets. The next one sets its own."""
-    features = {*_PROPERTIES["native"], *_PROPERTIES["portable"], *MAPPED} - _COMMON.keys()
+    """Return a table's properties without those of its compatibility and layout. Its replacement brings its own."""
+    features = {*_PROPERTIES["native"], *_PROPERTIES["portable"], *MAPPED, CLUSTER_BY} - _COMMON.keys()
     return {name: value for name, value in properties.items() if name not in features}
 
 

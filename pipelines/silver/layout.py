@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,17 +15,19 @@ from pipelines.io.tables import Tables
 from pipelines.model.layout import Layout
 from pipelines.model.shape import fold_case
 from pipelines.model.tables import TableName, quoted
-from pipelines.silver.compatibility import STATISTICS
+from pipelines.silver.compatibility import CLUSTER_BY, STATISTICS
 from pipelines.silver.schema.stored_columns import column_paths
 
 CLUSTERED_BY: Final = ("_key",)
-_CLUSTER_BY: Final = "strandline.cluster_by"
+_WORD: Final = re.compile(r"\w+")
+_WITHOUT_ORDER: Final = (T.StructType, T.ArrayType, T.VariantType, T.BinaryType, T.BooleanType)
+"""Types for which Delta keeps no smallest and largest value."""
 _log = logging.getLogger("strandline.silver")
 
 
 def clustering_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return the clustering columns of a table, from its properties."""
-    return tuple(json.loads(properties[_CLUSTER_BY])) if _CLUSTER_BY in properties else CLUSTERED_BY
+    return tuple(json.loads(properties[CLUSTER_BY])) if CLUSTER_BY in properties else CLUSTERED_BY
 
 
 def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Sequence[str]) -> None:
@@ -32,30 +35,40 @@ def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Se
 
     Files that exist keep their order and their statistics until they are rewritten.
 
-    I/O: reads properties and schema; writes one commit for the clustering and one for the properties, or none.
+    I/O: reads properties and schema; writes up to three commits, or none.
     Idempotent.
 
     Args:
         bookkeeping: Bookkeeping columns with file statistics.
 
     Raises:
-        ContractError: A column is a document, an array or of mixed type. Nothing was changed.
+        ContractError: A column is a document, an array, a boolean or of mixed type. Nothing was changed.
     """
     found = tables.properties(table)
-    if layout == Layout() and _CLUSTER_BY not in found and found.get(STATISTICS) == ",".join(bookkeeping):
+    if layout == Layout() and CLUSTER_BY not in found and found.get(STATISTICS) == ",".join(bookkeeping):
         return
     schema = tables.read(table).schema
     cluster_by = (*_existing(table, schema, layout.cluster_by), *CLUSTERED_BY)
     statistics = (*bookkeeping, *cluster_by[:-1], *_existing(table, schema, layout.statistics))
-    wanted = {STATISTICS: ",".join(dict.fromkeys(statistics))}
+    wanted = {STATISTICS: _list_of(statistics)}
     if cluster_by != clustering_in(found):
-        wanted[_CLUSTER_BY] = json.dumps(cluster_by)
+        # Delta clusters only by columns with statistics. The property of the clustering is set last: a run that is
+        # killed before that repeats the statement.
+        both = dict.fromkeys((*found.get(STATISTICS, "").split(","), *wanted[STATISTICS].split(",")))
+        tables.set_properties(table, {STATISTICS: ",".join(both)})
+        tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({_list_of(cluster_by)})")
+        wanted[CLUSTER_BY] = json.dumps(cluster_by)
     changed = {name: value for name, value in wanted.items() if found.get(name) != value}
     if changed:
         tables.set_properties(table, changed)
-    if _CLUSTER_BY in changed:  # after the statistics: Delta clusters only by columns that have some
-        columns = ", ".join(".".join(map(quoted, name.split("."))) for name in cluster_by)
-        tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({columns})")
+
+
+def _list_of(columns: Sequence[str]) -> str:
+    """Return the columns, once each, as Delta's list. A part that is no plain word is quoted."""
+    parts = (
+        ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in column.split(".")) for column in columns
+    )
+    return ",".join(dict.fromkeys(parts))
 
 
 def _existing(table: TableName, schema: T.StructType, names: Sequence[str]) -> tuple[str, ...]:
@@ -64,7 +77,7 @@ def _existing(table: TableName, schema: T.StructType, names: Sequence[str]) -> t
         path, kind = paths.get(tuple(map(fold_case, name.split("."))), ((), None))
         if kind is None:
             _log.warning("silver.layout names %s, and %s has no such column yet", name, table)
-        elif isinstance(kind, (T.StructType, T.ArrayType, T.VariantType, T.BinaryType)):
+        elif isinstance(kind, _WITHOUT_ORDER) or "element" in path[1:]:
             raise ContractError(
                 f"silver.layout names {name}, and in {table} it is {kind.simpleString()}: files have no order by it",
                 next_step="name a column of numbers, texts or times; strandline schema show lists them",

@@ -87,7 +87,7 @@ class SilverTable(TypedTable):
         self.create_like(other, namespace, cluster_by=CLUSTERED_BY)
 
     def lay_out(self, layout: Layout) -> None:
-        """Give the table its layout: see `layout.lay_out`. I/O: at most two commits. Idempotent."""
+        """Give the table its layout: see `layout.lay_out`. I/O: at most three commits. Idempotent."""
         lay_out(self.tables, self.name, layout, bookkeeping=("_key", "_position", *_SKIPPING))
 
     def namespace(self) -> Namespace | None:

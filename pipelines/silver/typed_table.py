@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
-from pipelines.io.conflicts import OvertakenError, retrying
+from pipelines.io.conflicts import OvertakenError
 from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
@@ -26,7 +26,7 @@ from pipelines.silver.compatibility import (
     properties_of,
 )
 from pipelines.silver.schema.evolution import SchemaChange
-from pipelines.silver.schema.stored_columns import column_paths, has_value, names_to_map, without_columns
+from pipelines.silver.schema.stored_columns import column_paths, has_value, names_to_map
 
 _SHAPE, _PROGRESS = "strandline.shape", "strandline.bronze_progress"
 _NAMESPACE, _SOURCE = "strandline.namespace", "strandline.source"
@@ -210,11 +210,15 @@ class TypedTable:
                     )
                 missing.append(change)
                 dropped.append(path)
-        if dropped and is_mapped_in(self.tables.properties(self.name)):
+        if dropped and not is_mapped_in(self.tables.properties(self.name)):
+            raise ContractError(
+                f"an interrupted run left the column {'.'.join(dropped[0])} in {self.name} with another type, and a"
+                " table without column mapping cannot drop it",
+                next_step=f"strandline stop, strandline rebuild {self.name}, strandline start",
+            )
+        if dropped:
             columns = ", ".join(map(_dotted, dropped))
             self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({columns})")
-        elif dropped:  # without column mapping only a rewrite drops a column
-            retrying()(lambda: self.tables.replace(self.name, without_columns(self.tables.read(self.name), dropped)))
         return missing
 
     def require(self, columns: Sequence[str]) -> None:

@@ -18,11 +18,13 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ContractError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.maintenance.job import run_maintain
 from pipelines.jobs.offsets.life_cycle import set_desired_state as set_state
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.shape import Compatibility
 from pipelines.model.tables import TableName
+from pipelines.read import read
 
 Db = Database[dict[str, Any]]
 DOCUMENTS: list[dict[str, Any]] = [
@@ -142,17 +144,21 @@ def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
     assert clustering(ctx) == [["placed"], ["at", "x"], ["_key"]]
     set_state(ctx, "running", by="ops", why=None)
     wrong = with_silver(ctx, layout={f"{database.name}.a": {"cluster_by": "at"}})
-    database.a.insert_one({"_id": 4})
+    database.a.insert_one({"_id": 4, "order date": 1})
     run_capture(ctx, once=True)
     with pytest.raises(ContractError, match=r"silver\.layout names at, and in silver\.a it is struct.*schema show"):
         run_silver(wrong)
-    land(ctx)
+    assert_equal_to_source(ctx, database, "a")  # the data is there in spite of it
+    quoted = with_silver(ctx, layout={f"{database.name}.a": {"cluster_by": "order date"}})
+    database.a.insert_one({"_id": 5})
+    land(quoted)
+    assert clustering(ctx) == [["order date"], ["_key"]]
     assert_equal_to_source(ctx, database, "a")
 
 
 def clustering(ctx: JobContext) -> list[list[str]]:
     found = ctx.tables.detail(TableName("silver", "a"))["clusteringColumns"]
-    return [name.split(".") for name in found]
+    return [name.replace("`", "").split(".") for name in found]
 
 
 def statistics_in(commit: Path) -> tuple[str, dict[str, Any]]:
@@ -161,3 +167,57 @@ def statistics_in(commit: Path) -> tuple[str, dict[str, Any]]:
         if "add" in (action := json.loads(line)):
             return commit.name, json.loads(action["add"]["stats"])
     return "", {}
+
+
+# scenario: S01
+@pytest.mark.parametrize("mode", ["declared", "variant"])
+def test_declared_columns_stay_from_run_to_run(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, mode: str
+) -> None:
+    columns = {f"{database.name}.a": {"n": "int", "more": "variant", "inner": {"b": "int"}}}
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), schema_mode=mode, columns=columns)
+    for number in range(3):
+        database.a.insert_one({"_id": number, "n": number, "more": {"x": number}, "inner": {"b": number}})
+        land(ctx)
+    types = dict(silver(ctx, "a").dtypes)
+    assert (types["n"], types["more"], types["inner"]) == ("bigint", "string", "struct<b:bigint>")
+    assert types.get("document") == ("string" if mode == "variant" else None)
+    assert silver(ctx, "a").where("n = inner.b AND _rescued IS NULL").count() == 3
+
+
+def test_names_that_need_mapping_and_a_field_called_variant_survive_every_change(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), field_name_adjustment_mode="avro")
+    database.a.insert_one({"_id": 1, "variant": "v", "unit price": 1})
+    land(ctx)
+    assert protocol(ctx, "a") == (1, set())
+    mapped = with_silver(ctx, field_name_adjustment_mode="none")
+    for compatibility in ("portable", "native", "portable"):
+        mapped = turned(mapped, compatibility)
+        needs = {"columnMapping", "timestampNtz"}
+        version, features = protocol(mapped, "a")
+        assert version == 3
+        if compatibility == "portable":
+            assert features == needs
+            with pytest.raises(Exception, match="columnMapping"):  # refused, and not read as NULL
+                DeltaTable(str(tmp_path / "silver" / "a")).to_pyarrow_table()
+    assert read("a", root=tmp_path).select(["variant", "unit price"]).to_pylist() == [{"variant": "v", "unit price": 1}]
+    database.a.insert_one({"_id": 2, "unit price": 2})
+    land(mapped)
+    assert_equal_to_source(mapped, database, "a")
+
+
+def test_a_rebuild_that_was_killed_before_its_last_commit_is_completed_by_maintain(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), compatibility="native")
+    database.a.insert_one({"_id": 1, "v": 1})
+    land(ctx)
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.jobs.silver.rebuild.lower_protocol", lambda *_: None)
+        portable = turned(ctx, "portable")
+    assert protocol(portable, "a")[0] == 3
+    run_maintain(portable)
+    assert protocol(portable, "a") == (1, set())
+    assert read("a", root=tmp_path)["v"].to_pylist() == [1]

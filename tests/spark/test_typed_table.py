@@ -56,6 +56,13 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
     assert table.open("shop.a", "test").shape == EMPTY
 
     shape, changes = asked_by(MEANWHILE, FIRST, kind=kind)
+    if kind == "portable":  # `n` is BIGINT either way; `d` cannot be dropped, and a rebuild makes the table anew
+        with pytest.raises(
+            ContractError, match=r"left the column .* in silver\.a with another type.*rebuild silver\.a"
+        ):
+            table.change_schema(shape, changes, known=EMPTY)
+        assert table.open("shop.a", "test").shape == EMPTY
+        return
     table.change_schema(shape, changes, known=EMPTY)
     rows = tables.read(table.name)
     types, whole = dict(rows.dtypes), "int" if kind == "native" else "bigint"
@@ -83,7 +90,7 @@ def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables
         ContractError, match=r"silver\.a has own as string, which was not made by strandline silver → rename the column"
     ):
         table.change_schema(*asked_by({"own": 1}, shape=stored, kind=kind), known=stored)
-    assert tables.detail(table.name)["minReaderVersion"] == (3 if kind == "native" else 1)
+    assert tables.detail(table.name)["minReaderVersion"] == 3
 
 
 # scenario: S07

@@ -26,6 +26,7 @@ from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePur
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.parallel_map import parallel_map
 from pipelines.jobs.silver.history import known_collections, tables_of
+from pipelines.jobs.table_protocol import complete_protocol
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 from pipelines.silver.progress_index import ProgressIndex
@@ -93,6 +94,8 @@ def _maintain(
     late = _late_reader(ctx, table) if is_bronze else None
     configured, needed = _retention(ctx, table), _retention_hours_for(late)
     set_retention(files.tables, table, configured.at_least(needed))
+    if table.layer == "silver":
+        complete_protocol(ctx, table)
     before = files.count()
     purged = _purged(table, purge, retention)
     change, notes = _compact_and_vacuum(files)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipelines.bronze.ownership import SOURCE
 from pipelines.io.table_store import TableStore
@@ -18,6 +18,8 @@ from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
 from pipelines.settings.configuration import Settings
 from pipelines.silver.fold.step import OVERSIZE, WAITING, reasons_in
+
+_REASON: Final = "_inexact_because"
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,10 @@ def silver_status(ctx: LakeContext, source: str | None = None) -> list[TableStat
 
 
 def _status(tables: TableStore, table: TableName) -> TableStatus:
+    reason = [_REASON] if _REASON in tables.columns(table) else []  # tables of an older release may lack it
     groups = tables.query(
         Query(table)
-        .group("_deleted", "_inexact_because")
+        .group("_deleted", *reason)
         .aggregate(
             rows=("count", "_position"),
             rescued=("count", "_rescued"),
@@ -83,9 +86,9 @@ def _status(tables: TableStore, table: TableName) -> TableStatus:
 
 
 def _with_reason(group: dict[str, Any], reason: str) -> int:
-    if group["_inexact_because"] is None:  # rows of older releases store no reason
+    if group.get(_REASON) is None:  # rows of older releases store no reason
         return int(group["pending"]) if reason == WAITING else 0
-    return int(group["rows"]) if reason in reasons_in(group["_inexact_because"]) else 0
+    return int(group["rows"]) if reason in reasons_in(group[_REASON]) else 0
 
 
 def silver_columns(ctx: LakeContext) -> list[ColumnType]:
@@ -100,7 +103,8 @@ def silver_columns(ctx: LakeContext) -> list[ColumnType]:
 
 def _silver_tables(tables: TableStore) -> Iterator[TableName]:
     """Yield all silver tables. Foreign tables in the same schema lack the bookkeeping columns and are skipped."""
-    return (table for table in tables.names("silver") if set(BOOKKEEPING) <= set(tables.columns(table)))
+    required = set(BOOKKEEPING) - {_REASON}
+    return (table for table in tables.names("silver") if required <= set(tables.columns(table)))
 
 
 def docs_page(settings: Settings) -> Path | None:

@@ -82,7 +82,7 @@ class CollectionRun:
         """Merge the collection's new rows.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, layout, progress.
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.bronze.through
@@ -103,8 +103,8 @@ class CollectionRun:
         if incarnations.newer_than(known).ended_at:
             table.retire(incarnations, deletes=settings.deletes)
         swept = self._sweep(increment, after)
-        table.lay_out(settings.layout_of(str(self.namespace)))
         table.save_progress(through, incarnations)
+        table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong layout holds back no data
         counts = merged.inserted, merged.updated + swept, schema_changes
         return SilverResult(
             table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()

@@ -20,14 +20,14 @@ from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.jobs.silver.collection import CollectionRun, record_schema_changes
 from pipelines.jobs.silver.shadow_table import new_shadow, require_all_keys
 from pipelines.jobs.silver.table_names import table_of
-from pipelines.jobs.silver.table_protocol import lower_protocol
+from pipelines.jobs.table_protocol import lower_protocol
 from pipelines.model.namespaces import Namespace
 from pipelines.model.position import cluster_time_hex
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.tables import TableName, literals
 from pipelines.model.timestamps import TIME_EXAMPLE
 from pipelines.settings.silver import SilverSettings
-from pipelines.silver.compatibility import compatibility_in, without_features
+from pipelines.silver.compatibility import MAPPED, compatibility_in, is_mapped_in, without_features
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.latest import in_namespace
 from pipelines.silver.layout import clustering_in
@@ -245,7 +245,15 @@ def _replace_rows(
     """Replace the table, or its rebuilt rows, in one commit."""
     if row_filter.is_all:
         properties = without_features(ctx.tables.properties(existing.name)) | ctx.tables.properties(shadow.name)
-        swap(ctx.tables, existing.name, shadow.name, properties=properties, cluster_by=clustering_in(properties))
+        features = MAPPED if compatibility_in(properties) == "portable" and is_mapped_in(properties) else {}
+        swap(
+            ctx.tables,
+            existing.name,
+            shadow.name,
+            properties=properties,
+            cluster_by=clustering_in(properties),
+            features=features,
+        )
         if compatibility_in(properties) == "portable":
             lower_protocol(ctx, existing.name)
         return

@@ -79,10 +79,10 @@ class ColumnPlan:
             name == "_id" or self.mode == "infer" or (self.mode == "declared" and not self.declared)
         )
 
-    @property
-    def columns(self) -> Mapping[str, Shape]:
-        """Columns that exist regardless of the census."""
-        return {**self.declared, WHOLE: Shape("whole")} if self.mode == "variant" else self.declared
+    def columns(self, compatibility: Compatibility) -> dict[str, Shape]:
+        """Return the columns that exist regardless of the census, for a table of this *compatibility*."""
+        columns = {**self.declared, WHOLE: Shape("whole")} if self.mode == "variant" else self.declared
+        return {name: shape.as_in(compatibility) for name, shape in columns.items()}
 
 
 def evolve(
@@ -106,8 +106,8 @@ def evolve(
     """
     left = {name: inner for name, inner in census.fields.items() if plan.is_inferred(name)}
     root = _evolve_struct(shape, {"_id": left.pop("_id")} if "_id" in left else {}, (), limits)
-    root = _evolve_struct(_planned(root, plan), left, (), limits)
-    root = bounded(_planned(shape, plan), root, limits.max_columns).as_in(limits.compatibility)
+    root = _evolve_struct(_planned(root, plan, limits.compatibility), left, (), limits)
+    root = bounded(_planned(shape, plan, limits.compatibility), root, limits.max_columns).as_in(limits.compatibility)
     return (root, list(_changes(shape, root, ()))) if root != shape else (shape, [])
 
 
@@ -124,14 +124,14 @@ def _changes(before: Shape, after: Shape, path: tuple[str, ...]) -> Iterator[Sch
         yield SchemaChange(path, before.spark_type(), after.spark_type())
 
 
-def _planned(shape: Shape, plan: ColumnPlan) -> Shape:
+def _planned(shape: Shape, plan: ColumnPlan, compatibility: Compatibility) -> Shape:
     if (plan.mode == "variant") != any(inner.is_whole for inner in shape.fields.values()) and set(shape.fields) - {
         "_id"
     }:
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
     names = {fold_case(name): name for name, inner in fields.items() if inner.has_column}
-    for name, wanted in plan.columns.items():
+    for name, wanted in plan.columns(compatibility).items():
         known = names.get(fold_case(name))
         if known is not None and (
             known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind) != wanted)

@@ -13,6 +13,7 @@ from pipelines.io.plain_protocol import drop_reader_features
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.lake_context import folder_here, store_here, store_options
 from pipelines.model.tables import TableName
+from pipelines.silver.compatibility import compatibility_in, is_mapped_in
 
 _DROPPED_BY_SPARK: Final = ("deletionVectors", "typeWidening", "variantType", "columnMapping")
 _log = logging.getLogger("strandline.silver")
@@ -28,10 +29,21 @@ def lower_protocol(ctx: JobContext, table: TableName) -> None:
     if place is not None:
         drop_reader_features(DeltaRsTables(place, store_options(ctx.settings)).folder(table))
         return
-    present = set(ctx.tables.detail(table)["tableFeatures"] or ())
+    is_mapped = is_mapped_in(ctx.tables.properties(table))
+    present = set(ctx.tables.detail(table)["tableFeatures"] or ()) - ({"columnMapping"} if is_mapped else set())
     for feature in _DROPPED_BY_SPARK:
         if feature in present:
             _drop(ctx, table, feature)
+
+
+def complete_protocol(ctx: JobContext, table: TableName) -> None:
+    """Repeat `lower_protocol` for a portable table whose rebuild was killed before it. Not in a catalog.
+
+    I/O: reads the table's properties and protocol; at most one commit. Idempotent.
+    """
+    place = store_here(ctx.settings) or folder_here(ctx.settings)
+    if place is not None and compatibility_in(ctx.tables.properties(table)) == "portable":
+        drop_reader_features(DeltaRsTables(place, store_options(ctx.settings)).folder(table))
 
 
 def _drop(ctx: JobContext, table: TableName, feature: str) -> None:
