@@ -40,8 +40,8 @@ Each ends the command with exit code 2 and one line. Nothing is written.
 _DATABRICKS: Final = """
 ## Databricks
 
-The wheel installs without touching the packages of a runtime, except those in the last column. The versions are those
-of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
+The wheel's dependencies can be resolved with the packages of a runtime, except those in the last column. The versions
+are those of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
 
 | runtime | Spark | Python | pyarrow | pandas | pydantic | Python packages that the wheel replaces |
 |---|---|---|---|---|---|---|
