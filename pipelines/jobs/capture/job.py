@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pipelines.bronze.gaps import commit_beginning
 from pipelines.bronze.lineage import BronzeRestored
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
@@ -21,6 +20,7 @@ from pipelines.control.sources import SourceStateMonitor
 from pipelines.errors import ConfigurationError, LakeUnavailable, ResumePointLost
 from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import count_failures
+from pipelines.jobs.capture.beginning import commit_first_batch, commit_new_snapshot, present_token
 from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.lake_outages import LakeOutages
@@ -29,17 +29,15 @@ from pipelines.jobs.capture.run_failure import record_failure
 from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.lake_context import CaptureContext, LakeContext
-from pipelines.jobs.offset_target import configured_start
 from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
 from pipelines.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_limits
 from pipelines.model.timestamps import clock_us
-from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import AnyClient, captured_collections, close_client, open_client, token_data
+from pipelines.source.client import AnyClient, captured_collections, close_client, open_client
 from pipelines.source.credentials import ConnectionMonitor, CredentialsReplaced
 from pipelines.source.deployment import Deployment, inspect_deployment
 from pipelines.source.oplog import Oplog
-from pipelines.source.resume import ResumePoint, resume_point
+from pipelines.source.resume import resume_point
 from pipelines.source.stages import Selection
 
 _log = logging.getLogger("strandline.capture")
@@ -174,7 +172,7 @@ def _capture(run: _Run) -> CaptureResult:
         last = _open_bronze(source, history_loss, run.restored, resources)
         run.outages.begun = CAPTURE.opened = True
         run.connections.connected = run.connections.opened = True
-        target = source.session.retry(lambda: _present_token(source.oplog)) if run.once else None
+        target = source.session.retry(lambda: present_token(source.oplog)) if run.once else None
         while True:
             try:
                 return StreamLoop(source.session, last, _inbox(ctx)).run(source.reader(last), target, run.stop)
@@ -234,9 +232,9 @@ def _open_bronze(source: _Source, history_loss: HistoryLossHandler, restored: bo
     )
     resources.callback(writer.close)
     if last is None or last.resume_token is None:
-        return session.retry(lambda: _commit_first_batch(writer, last, source.oplog, settings))
+        return session.retry(lambda: commit_first_batch(writer, last, source.oplog, settings))
     usable = history_loss.check_token(last, last.resume_token)
-    return _commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
+    return commit_new_snapshot(writer, usable) if settings.snapshot_policy.every else usable
 
 
 def _open_gate(run: _Run) -> SourceStateMonitor:
@@ -278,49 +276,3 @@ def _inbox(ctx: CaptureContext) -> SignalInbox:
         file,
         capture.signal_poll_interval_ms / 1000,
     )
-
-
-def _commit_first_batch(
-    writer: BronzeWriter, last: Committed | None, oplog: Oplog, settings: CaptureSettings
-) -> Committed:
-    """Commit the token of the stream's start, before the snapshot reads its first chunk.
-
-    I/O: reads the source; appends one empty batch to bronze.
-
-    Args:
-        last: Offset before a reset. None: nothing was captured before.
-
-    Raises:
-        ConfigurationError: No stream can start at ``capture.start_at``.
-    """
-    # A reset may follow a lost history, and start_at would lose it again: after a reset, start at the present.
-    start = configured_start(settings.start_at, oplog) if last is None else None
-    token = oplog.token_at(resume_point(configured=start))
-    if last is not None:
-        commit_beginning(writer, oplog.present_time())
-    snapshot_id = uuid.uuid4().hex if settings.snapshot_policy.first else None
-    return writer.commit(
-        [], batch=last.batch + 1 if last is not None else 1, resume_token=token, snapshot_id=snapshot_id
-    )
-
-
-def _commit_new_snapshot(writer: BronzeWriter, last: Committed) -> Committed:
-    """Commit a batch that begins a snapshot (mode ``always``), unless a snapshot is under way."""
-    if last.snapshot_id is not None or last.resume_token is None:
-        return last
-    return writer.commit(
-        [],
-        batch=last.batch + 1,
-        resume_token=last.resume_token,
-        snapshot_id=uuid.uuid4().hex,
-        last_event=last.last_event,
-    )
-
-
-def _present_token(oplog: Oplog) -> str:
-    """Return the token just before the current operation time. A stream at that token has read all earlier events.
-
-    The token of a new stream would not do: it lies a tick in the future, and an idle cluster reaches it only with its
-    next no-op, ten seconds later.
-    """
-    return token_data(oplog.token_at(ResumePoint(cluster_time=oplog.present_time())))
