@@ -88,7 +88,8 @@ def test_the_page_is_followed_step_by_step_by_a_user_who_can_do_nothing_else(
     monkeypatch.setenv("STRANDLINE_CAPTURE__GUARDRAIL_COLLECTIONS_MAX", "5")
     units = [command for command in PAGE.commands() if command[0] == "--log-format"]
     steps = [command for command in PAGE.commands() if command not in units]
-    assert [command[0] for command in steps] == ["doctor", "run", "status", "snapshot", "sql", "sql", "sql", "doctor"]
+    names = ["doctor", "run", "status", "snapshot", "sql", "sql", "sql", "init", "doctor"]
+    assert [command[0] for command in steps] == names
     assert [command[-1] for command in units] == ["run", "maintain"]
     for command in (*steps, units[-1]):
         assert app(command, standalone_mode=False) in (None, 0), command
