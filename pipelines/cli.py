@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from pipelines.commands.terminal import NAME, program
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
+from pipelines.io.databricks_runtime import runs_on_databricks
 from pipelines.io.spark_versions import is_too_old, old_spark
 from pipelines.plain_text import stack_trace
 from pipelines.settings import DEFAULT_CONF
@@ -171,7 +171,7 @@ def main() -> None:
     only its number.
     """
     try:
-        if _on_databricks():
+        if runs_on_databricks():
             _run_task()
         else:
             app(standalone_mode=True)
@@ -179,7 +179,7 @@ def main() -> None:
         if (refusal := _refusal(error)) is None:
             raise
         refusal.next_step = _as_typed(refusal.next_step)
-        if _on_databricks():
+        if runs_on_databricks():
             raise refusal.with_traceback(None) from None
         print(f"{NAME}: {refusal}", file=sys.stderr)  # noqa: T201  # why: rich would wrap the line
         sys.exit(refusal.exit_code)
@@ -188,10 +188,6 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
-
-
-def _on_databricks() -> bool:
-    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def _run_task() -> None:

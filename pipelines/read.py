@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, install_command
 from pipelines.io.delta_rs_query import arrow_table, without_views
-from pipelines.model.table_schemas import BOOKKEEPING
+from pipelines.model.query import DATAFUSION
+from pipelines.model.table_schemas import BOOKKEEPING, has_bookkeeping
 
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
@@ -59,53 +61,42 @@ def read(
     if layer not in _LAYERS or not name:
         raise ConfigurationError(f"{table!r} is no table: layer.name", next_step="strandline status lists the tables")
     uri, options = f"{str(root).rstrip('/')}/{layer}/{name}", dict(storage_options or {})
-    if not DeltaTable.is_deltatable(uri, options or None):
-        raise ConfigurationError(f"there is no table {layer}.{name} in {root}", next_step="strandline status")
-    names = [field.name for field in DeltaTable(uri, storage_options=options or None).schema().fields]
-    return _READERS[using](uri, options, layer == "silver" and not everything and _is_current(names))
+    try:
+        opened = DeltaTable(uri, storage_options=options or None)
+    except TableNotFoundError as error:
+        raise ConfigurationError(
+            f"there is no table {layer}.{name} in {root}", next_step="strandline status"
+        ) from error
+    names = [field.name for field in opened.schema().fields]
+    live = layer == "silver" and not everything and has_bookkeeping(names)  # a history or a quarantine is read as it is
+    return _READERS[using](opened, [name for name in names if not live or name not in _HIDDEN], live)
 
 
-def _is_current(names: Sequence[str]) -> bool:
-    """Return True for a silver table of present documents. A history or a quarantine is read as it is."""
-    return set(BOOKKEEPING) - {"_inexact_because"} <= set(names)
-
-
-def _columns(names: Sequence[str], *, live: bool) -> list[str]:
-    return [name for name in names if not live or name not in _HIDDEN]
-
-
-def _arrow(uri: str, options: dict[str, str], live: bool) -> Any:
-    opened = DeltaTable(uri, storage_options=options or None)
-    columns = ", ".join(_quoted(name) for name in _columns([field.name for field in opened.schema().fields], live=live))
-    query = f"SELECT {columns} FROM t" + (" WHERE NOT _deleted" if live else "")
+def _arrow(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
+    query = f"SELECT {_listed(columns)} FROM t" + (" WHERE NOT _deleted" if live else "")
     return without_views(arrow_table(QueryBuilder().register("t", opened).execute(query).read_all()))
 
 
-def _polars(uri: str, options: dict[str, str], live: bool) -> Any:
+def _polars(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
     polars = _imported("polars")
-    rows = polars.scan_delta(uri, storage_options=options or None)
-    names = rows.collect_schema().names()
-    rows = rows.filter(~polars.col("_deleted")) if live else rows
-    return rows.select(_columns(names, live=live))
+    rows = polars.scan_delta(opened)
+    return (rows.filter(~polars.col("_deleted")) if live else rows).select(columns)
 
 
-def _duckdb(uri: str, options: dict[str, str], live: bool) -> Any:
-    duckdb = _imported("duckdb")
-    dataset = DeltaTable(uri, storage_options=options or None).to_pyarrow_dataset()
-    rows = duckdb.from_arrow(dataset)
-    columns = ", ".join(_quoted(name) for name in _columns(dataset.schema.names, live=live))
-    return (rows.filter("NOT _deleted") if live else rows).project(columns)
+def _duckdb(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
+    rows = _imported("duckdb").from_arrow(opened.to_pyarrow_dataset())
+    return (rows.filter("NOT _deleted") if live else rows).project(_listed(columns))
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(DATAFUSION.name, columns))  # DuckDB quotes names in the same way
 
 
 def _imported(name: str) -> Any:
     try:
         return __import__(name)
     except ImportError as error:
-        raise ConfigurationError(f"{name} is not installed", next_step="pip install 'strandline[readers]'") from error
+        raise ConfigurationError(f"{name} is not installed", next_step=install_command("readers")) from error
 
 
 _READERS: Final = {"arrow": _arrow, "polars": _polars, "duckdb": _duckdb}

@@ -34,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SharedJvm())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of a folder that `make test` leaves out with the folder's name."""
+    for item in items:
+        for folder in ("places", "versions"):
+            if folder in item.path.parts:
+                item.add_marker(folder)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What tests ``record_property("found", …)`` is shown, from whichever process."""
     for report in (

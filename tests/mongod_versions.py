@@ -47,7 +47,7 @@ class Server:
 
 @dataclass
 class Seen:
-    """What the tests saw: feature → version → outcome."""
+    """Outcomes of the tests, by feature and version."""
 
     features: dict[str, dict[str, str]] = field(default_factory=dict)
 

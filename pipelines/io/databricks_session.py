@@ -7,6 +7,7 @@ import os
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError, one_line
+from pipelines.io.databricks_runtime import runs_on_databricks
 
 
 def databricks_connect_session() -> SparkSession | None:
@@ -19,7 +20,7 @@ def databricks_connect_session() -> SparkSession | None:
     Raises:
         ConfigurationError: No compute is configured, or the workspace refuses.
     """
-    if "DATABRICKS_RUNTIME_VERSION" in os.environ or os.environ.get("SPARK_REMOTE"):
+    if runs_on_databricks() or os.environ.get("SPARK_REMOTE"):
         return None
     try:
         from databricks.connect import DatabricksSession

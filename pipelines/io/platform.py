@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipelines.io.databricks_runtime import runs_on_databricks
 from pipelines.io.session_settings import setting
 
 _UNITY_CATALOG_OSS: Final = "io.unitycatalog."
@@ -14,7 +14,7 @@ _UNITY_CATALOG_OSS: Final = "io.unitycatalog."
 
 def is_databricks(session: SparkSession) -> bool:
     """Return True if *session* runs on Databricks, also if this process is elsewhere and connected to it."""
-    return "DATABRICKS_RUNTIME_VERSION" in os.environ or bool(setting(session.conf, "spark.databricks.cloudProvider"))
+    return runs_on_databricks() or bool(setting(session.conf, "spark.databricks.cloudProvider"))
 
 
 def is_unity_catalog_oss(session: SparkSession, catalog: str | None) -> bool:

@@ -34,7 +34,7 @@ _PACKAGES: Final = (
 _JAVA_CLASS: Final = re.compile(
     r"(?:\n|\n: |Caused by: |\): |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
 )
-"""Where a Java stack trace names the class of an exception."""
+"""Name of an exception's class in a Java stack trace."""
 _MOST_CAUSES: Final = 20
 
 

@@ -13,7 +13,7 @@ from pipelines.errors import ConfigurationError, one_line
 from pipelines.io.ddl import properties_clause
 from pipelines.io.table_listing import remove_folder
 from pipelines.io.tables import Tables
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, quoted_path
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 
@@ -46,7 +46,7 @@ def swap(
     own = {key: value for key, value in properties.items() if not key.startswith(_ITS_OWN) and key not in feed}
     own |= {**tables.required_properties, **features}
     # In SQL: `DataFrameWriterV2` cannot cluster Delta tables (DELTA_OPERATION_NOT_ALLOWED).
-    columns = (".".join(map(quoted, name.split("."))) for name in cluster_by)
+    columns = (quoted_path(name.split(".")) for name in cluster_by)
     clustering = f"CLUSTER BY ({', '.join(columns)})"
     tables.spark.sql(
         f"CREATE OR REPLACE TABLE {tables.lake.sql(table)} USING delta {clustering} {properties_clause(own)} "

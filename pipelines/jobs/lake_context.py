@@ -103,13 +103,12 @@ def open_without_spark(settings: Settings) -> DeltaRsContext | None:
         ConfigurationError: A newer release has written the lake, or as `require_bucket`.
         RetriableError: The store does not answer.
     """
-    options, bronze = store_options(settings), bronze_table(settings.source.name)
-    lake = store_here(settings) or folder_here(settings)
-    if lake is None:
+    bronze = bronze_table(settings.source.name)
+    if (tables := tables_here(settings)) is None:
         return None
-    if lake.in_object_store:
-        require_bucket(lake.root or "", options)
-    if not (tables := DeltaRsTables(lake, options)).can_use(bronze, CONTROL_TABLES):
+    if tables.lake.in_object_store:
+        require_bucket(tables.lake.root or "", tables.options)
+    if not tables.can_use(bronze, CONTROL_TABLES):
         return None
     refuse_newer_lake(tables, bronze)
     return DeltaRsContext(settings, tables)
@@ -164,6 +163,12 @@ def open_capture_without_spark(settings: Settings) -> DeltaRsContext | None:
 def _spark_writes(reason: str) -> DeltaRsContext | None:
     _log.info("Spark writes bronze: %s", reason)
     return None
+
+
+def tables_here(settings: Settings) -> DeltaRsTables | None:
+    """Return the tables where delta-rs reaches the lake as Spark does. None: the lake is elsewhere. No I/O."""
+    lake = store_here(settings) or folder_here(settings)
+    return None if lake is None else DeltaRsTables(lake, store_options(settings))
 
 
 def store_options(settings: Settings) -> StoreOptions:

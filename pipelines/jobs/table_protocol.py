@@ -8,10 +8,9 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from pipelines.errors import one_line
-from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.plain_protocol import drop_reader_features
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.lake_context import folder_here, store_here, store_options
+from pipelines.jobs.lake_context import tables_here
 from pipelines.model.tables import TableName
 from pipelines.silver.compatibility import compatibility_in, is_mapped_in
 
@@ -25,9 +24,8 @@ def lower_protocol(ctx: JobContext, table: TableName) -> None:
     I/O: one commit where delta-rs reaches the lake. Elsewhere one or two statements of Spark for each feature; a
     feature that Spark cannot drop stays, with a line in the log. Idempotent.
     """
-    place = store_here(ctx.settings) or folder_here(ctx.settings)
-    if place is not None:
-        drop_reader_features(DeltaRsTables(place, store_options(ctx.settings)).folder(table))
+    if (tables := tables_here(ctx.settings)) is not None:
+        drop_reader_features(tables.folder(table))
         return
     is_mapped = is_mapped_in(ctx.tables.properties(table))
     present = set(ctx.tables.detail(table)["tableFeatures"] or ()) - ({"columnMapping"} if is_mapped else set())
@@ -41,9 +39,9 @@ def complete_protocol(ctx: JobContext, table: TableName) -> None:
 
     I/O: reads the table's properties and protocol; at most one commit. Idempotent.
     """
-    place = store_here(ctx.settings) or folder_here(ctx.settings)
-    if place is not None and compatibility_in(ctx.tables.properties(table)) == "portable":
-        drop_reader_features(DeltaRsTables(place, store_options(ctx.settings)).folder(table))
+    is_portable = compatibility_in(ctx.tables.properties(table)) == "portable"
+    if is_portable and (tables := tables_here(ctx.settings)) is not None:
+        drop_reader_features(tables.folder(table))
 
 
 def _drop(ctx: JobContext, table: TableName, feature: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pipelines.model.tables import TableName
@@ -78,6 +79,12 @@ BOOKKEEPING: Final = (
     "_rescued",
     "_document",
 )
+
+
+def has_bookkeeping(columns: Collection[str]) -> bool:
+    """Return True if *columns* are those of a silver table. Tables of an older release may lack the reason."""
+    return set(BOOKKEEPING) - {"_inexact_because"} <= set(columns)
+
 
 SILVER_HISTORY_DDL: Final = """
 _key STRING COMMENT 'MERGE key: two keys are equal if and only if MongoDB treats the two _ids as equal',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,11 @@ _MAX_LENGTH = 100
 def quoted(identifier: str) -> str:
     """Quote one identifier for Spark SQL (back-ticks doubled)."""
     return "`" + identifier.replace("`", "``") + "`"
+
+
+def quoted_path(parts: Sequence[str]) -> str:
+    """Quote the path of a nested column for Spark SQL."""
+    return ".".join(map(quoted, parts))
 
 
 def literal(value: str | datetime) -> str:

@@ -115,12 +115,3 @@ class Quarantine:
                 f"{self.name} is not the quarantine of {self.table}, a collection has that name",
                 next_step="set silver.naming: database_collection, so that the two never share a name",
             )
-
-
-def tables_with_quarantine(tables: Tables) -> list[TableName]:
-    """Return every silver table with a quarantine table, sorted.
-
-    I/O: lists silver tables and reads table properties.
-    """
-    found = set(tables.names("silver"))
-    return sorted(name for name in found if quarantine_of(name) in found and Quarantine(tables, name).exists())

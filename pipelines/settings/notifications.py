@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from pipelines.settings.selection import Names, Section, split_names
+from pipelines.settings.selection import Names, Section
 
 
 class NotificationSettings(Section):
@@ -34,11 +34,6 @@ class NotificationSettings(Section):
         ge=1,
         description="Time without a commit of a running snapshot that is told, in seconds. null: it is not told.",
     )
-
-    @field_validator("email_to", mode="before")
-    @classmethod
-    def _split_list(cls, value: object) -> object:
-        return split_names(value)
 
     @field_validator("webhook_url")
     @classmethod

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from pipelines.model.field_rules import DEFAULT_MASK, FieldPolicy, FieldRule, parse_field_rules
@@ -18,7 +18,6 @@ from pipelines.model.regex_input import pattern_problem, split_outside_brackets
 from pipelines.model.update_kinds import UpdateKind
 from pipelines.model.user_pipeline import UserPipeline, parse_user_pipeline
 
-Names = Annotated[tuple[str, ...], NoDecode]
 CaptureMode = Literal[
     "change_streams",
     "change_streams_update_full",
@@ -51,6 +50,10 @@ def _entries(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         return split_outside_brackets(text)
     return found if isinstance(found, list) else split_outside_brackets(text)
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_names)]
+"""List of texts, which may also be given as one text (`split_names`)."""
 
 
 class SelectionSettings(Section):
@@ -124,18 +127,7 @@ class SelectionSettings(Section):
         "instead of (`user_only`) the stages that Strandline creates.",
     )
 
-    @field_validator(
-        "database_include_list",
-        "database_exclude_list",
-        "collection_include_list",
-        "collection_exclude_list",
-        "skipped_operations",
-        "field_exclude_list",
-        "field_renames",
-        "field_hash_list",
-        "field_mask_list",
-        mode="before",
-    )
+    @field_validator("skipped_operations", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return split_names(value)

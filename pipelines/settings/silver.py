@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipelines.model.layout import Layout
 from pipelines.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
-from pipelines.settings.selection import Names, Section, key_problems, split_names
+from pipelines.settings.selection import Names, Section, key_problems
 
 
 class TableLayout(Section):
@@ -19,11 +19,6 @@ class TableLayout(Section):
 
     cluster_by: Names = Field((), description="Columns by which files are clustered.", max_length=3)
     statistics: Names = Field((), description="More columns with file statistics.")
-
-    @field_validator("cluster_by", "statistics", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return split_names(value)
 
 
 class SilverSettings(Section):
@@ -117,11 +112,6 @@ class SilverSettings(Section):
         ge=1,
         description="Maximum levels of nesting that become columns. Deeper levels become one column of mixed type.",
     )
-
-    @field_validator("history_collections", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return split_names(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> SilverSettings:

@@ -99,9 +99,7 @@ class SnapshotSettings(Section):
         "(`table`), the log (`log`).",
     )
 
-    @field_validator(
-        "snapshot_include_collection_list", "signal_enabled_channels", "notification_enabled_channels", mode="before"
-    )
+    @field_validator("signal_enabled_channels", "notification_enabled_channels", mode="before")
     @classmethod
     def _split_list(cls, value: Any) -> Any:
         return split_names(value)

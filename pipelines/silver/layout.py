@@ -14,7 +14,7 @@ from pipelines.errors import ContractError
 from pipelines.io.tables import Tables
 from pipelines.model.layout import Layout
 from pipelines.model.shape import fold_case
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, quoted, quoted_path
 from pipelines.silver.compatibility import CLUSTER_BY, STATISTICS
 from pipelines.silver.schema.stored_columns import column_paths
 
@@ -56,7 +56,8 @@ def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Se
         # killed before that repeats the statement.
         both = dict.fromkeys((*found.get(STATISTICS, "").split(","), *wanted[STATISTICS].split(",")))
         tables.set_properties(table, {STATISTICS: ",".join(both)})
-        tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({_list_of(cluster_by)})")
+        columns = ", ".join(quoted_path(name.split(".")) for name in cluster_by)
+        tables.spark.sql(f"ALTER TABLE {tables.lake.sql(table)} CLUSTER BY ({columns})")
         wanted[CLUSTER_BY] = json.dumps(cluster_by)
     changed = {name: value for name, value in wanted.items() if found.get(name) != value}
     if changed:

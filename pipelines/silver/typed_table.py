@@ -17,7 +17,7 @@ from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Compatibility, Shape, fold_case
-from pipelines.model.tables import TableName, quoted
+from pipelines.model.tables import TableName, quoted, quoted_path
 from pipelines.silver.compatibility import (
     MAPPED,
     bookkeeping_ddl,
@@ -163,11 +163,13 @@ class TypedTable:
         added = self._missing_columns([change for change in changes if not change.before])
         if added:
             self._map_columns(added)
-            columns = ", ".join(f"{_dotted(change.path)} {change.after}" for change in added)
+            columns = ", ".join(f"{quoted_path(change.path)} {change.after}" for change in added)
             self.tables.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({columns})")
         for change in changes:
             if change.before:
-                self.tables.spark.sql(f"ALTER TABLE {table} ALTER COLUMN {_dotted(change.path)} TYPE {change.after}")
+                self.tables.spark.sql(
+                    f"ALTER TABLE {table} ALTER COLUMN {quoted_path(change.path)} TYPE {change.after}"
+                )
         self._require_shape(known)  # again: adding columns takes time, and another run may have been faster
         self.tables.set_properties(self.name, {_SHAPE: json.dumps(shape.to_json())})
 
@@ -217,7 +219,7 @@ class TypedTable:
                 next_step=f"strandline stop, strandline rebuild {self.name}, strandline start",
             )
         if dropped:
-            columns = ", ".join(map(_dotted, dropped))
+            columns = ", ".join(map(quoted_path, dropped))
             self.tables.spark.sql(f"ALTER TABLE {self.tables.lake.sql(self.name)} DROP COLUMNS ({columns})")
         return missing
 
@@ -265,10 +267,6 @@ def progress_in(properties: Mapping[str, str]) -> Progress | None:
 def from_source(columns: Sequence[str]) -> dict[str, str]:
     """Return the SET clause (column → SQL) that copies *columns* from the MERGE's source (``s``)."""
     return {quoted(name): f"s.{quoted(name)}" for name in columns}
-
-
-def _dotted(path: Sequence[str]) -> str:
-    return ".".join(quoted(part) for part in path)
 
 
 def _type(ddl: str) -> T.DataType:

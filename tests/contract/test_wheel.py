@@ -138,7 +138,7 @@ def test_an_installed_wheel_runs_outside_a_checkout(wheel: Path, tmp_path: Path)
 
 
 def walk_through(strandline: Path, folder: Path) -> None:
-    """What a new user does first."""
+    """Run `init` and `doctor --offline` as a new user does."""
     assert executed(strandline, "--version", cwd=folder.parent) == f"{__version__}\n"
     executed(strandline, "init", folder, "--lake", "catalog:main", cwd=folder.parent)
     assert "1 views and tables, 1 cases, conf/gold" in executed(strandline, "doctor", "--offline", cwd=folder)

@@ -46,7 +46,7 @@ _TASKS = {
 
 @pytest.fixture(scope="module")
 def all_told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What each task raised, in the main thread and in another one: the error's class and text, or nothing."""
+    """Outcome of each task, in the main thread and in another one: class and text of its error, or nothing."""
     folder = tmp_path_factory.mktemp("task")
     env = {name: value for name, value in os.environ.items() if not name.startswith("STRANDLINE_")}
     env |= {"DATABRICKS_RUNTIME_VERSION": "18", "IPYTHONDIR": str(folder), "PYTHONWARNINGS": "ignore"}

@@ -8,12 +8,6 @@ import pytest
 from s3_server import CREDENTIALS, S3Server, s3_server
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "places" in item.path.parts:
-            item.add_marker(pytest.mark.places)
-
-
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """An S3 server. Its credentials are in the environment of the test process."""

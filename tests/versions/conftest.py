@@ -15,15 +15,9 @@ from pipelines.source.mongod import configured_uri
 _RECORD: Final = Seen()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "versions" in item.path.parts:
-            item.add_marker(pytest.mark.versions)
-
-
 @pytest.fixture(scope="session")
 def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    """What this run saw. It is written if no test failed."""
+    """Outcomes of this run. They are written if no test failed."""
     yield _RECORD
     if configured_uri() is None and request.session.testsfailed == 0:
         _RECORD.write(whole=not request.config.option.keyword)

@@ -19,7 +19,8 @@ from pipelines.jobs.context import JobContext
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import QualityRun, latest_run, load_suites, record, release_orphans, versions_of
-from pipelines.quality.quarantine import Quarantine, tables_with_quarantine
+from pipelines.quality.quarantine import Quarantine
+from pipelines.quality.quarantine_tables import tables_with_quarantine
 from pipelines.quality.results import QualityReport, raise_if_gate_closed
 from pipelines.quality.rules import Suite, select
 from pipelines.settings.output import QualitySettings

@@ -20,11 +20,12 @@ def check_project(settings: Settings) -> dict[str, str]:
     Raises:
         ConfigurationError: A file is invalid.
     """
+    has_uri = settings.source.is_configured
     lake, bronze = settings.lake_location, bronze_table(settings.source.name)
     selection_of(settings.capture)
     return {
         "target": settings.target,
-        "MongoDB": "a URI is set" if settings.source.uri else "no URI: set STRANDLINE_SOURCE__URI before a capture",
+        "MongoDB": "a URI is set" if has_uri else "no URI: set STRANDLINE_SOURCE__URI before a capture",
         "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
         "gold": _gold(settings.gold),
         "quality": _quality(settings.quality),

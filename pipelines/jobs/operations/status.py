@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any, Final
 from pipelines.bronze.ownership import SOURCE
 from pipelines.io.table_store import TableStore
 from pipelines.jobs.lake_context import LakeContext
-from pipelines.model.quarantine import is_quarantine_of, quarantine_of
+from pipelines.model.quarantine import quarantine_of
 from pipelines.model.query import Query
-from pipelines.model.table_schemas import BOOKKEEPING
+from pipelines.model.table_schemas import BOOKKEEPING, has_bookkeeping
 from pipelines.model.tables import TableName
 from pipelines.model.timestamps import utc
+from pipelines.quality.quarantine_tables import tables_with_quarantine
 from pipelines.settings.configuration import Settings
 from pipelines.silver.fold.step import OVERSIZE, WAITING, reasons_in
 
@@ -55,14 +56,14 @@ def silver_status(ctx: LakeContext, source: str | None = None) -> list[TableStat
         source: Only the tables that this source feeds. None: all tables of the lake.
     """
     return [
-        _status(ctx.tables, table)
-        for table in _silver_tables(ctx.tables)
+        _status(ctx.tables, table, columns)
+        for table, columns in _silver_tables(ctx.tables)
         if source is None or ctx.tables.properties(table).get(SOURCE, source) == source
     ]
 
 
-def _status(tables: TableStore, table: TableName) -> TableStatus:
-    reason = [_REASON] if _REASON in tables.columns(table) else []  # tables of an older release may lack it
+def _status(tables: TableStore, table: TableName, columns: Collection[str]) -> TableStatus:
+    reason = [_REASON] if _REASON in columns else []  # tables of an older release may lack it
     groups = tables.query(
         Query(table)
         .group("_deleted", *reason)
@@ -95,16 +96,16 @@ def silver_columns(ctx: LakeContext) -> list[ColumnType]:
     """Return the columns of every silver table, without bookkeeping columns. I/O: reads the schemas."""
     return [
         ColumnType(table, column, kind)
-        for table in _silver_tables(ctx.tables)
-        for column, kind in ctx.tables.column_types(table).items()
+        for table, columns in _silver_tables(ctx.tables)
+        for column, kind in columns.items()
         if column not in BOOKKEEPING
     ]
 
 
-def _silver_tables(tables: TableStore) -> Iterator[TableName]:
-    """Yield all silver tables. Foreign tables in the same schema lack the bookkeeping columns and are skipped."""
-    required = set(BOOKKEEPING) - {_REASON}
-    return (table for table in tables.names("silver") if required <= set(tables.columns(table)))
+def _silver_tables(tables: TableStore) -> Iterator[tuple[TableName, dict[str, str]]]:
+    """Yield all silver tables, each with the types of its columns. Foreign tables in the same schema are skipped."""
+    described = ((table, tables.column_types(table)) for table in tables.names("silver"))
+    return ((table, columns) for table, columns in described if has_bookkeeping(columns))
 
 
 def docs_page(settings: Settings) -> Path | None:
@@ -115,9 +116,7 @@ def docs_page(settings: Settings) -> Path | None:
 
 def quarantined_rows(ctx: LakeContext) -> dict[str, int]:
     """Return the number of quarantined rows by silver table. I/O: counts the rows of every quarantine."""
-    found = set(ctx.tables.names("silver"))
     return {
         str(table): ctx.tables.query(Query(quarantine_of(table)).aggregate(rows=("count", "_key")))[0]["rows"]
-        for table in sorted(found)
-        if quarantine_of(table) in found and is_quarantine_of(table, ctx.tables.properties(quarantine_of(table)))
+        for table in tables_with_quarantine(ctx.tables)
     }
