@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from connect_server import ROOT
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pyarrow.dataset import dataset
 from pymongo.database import Database
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -18,9 +25,11 @@ from pyspark.sql import functions as F
 from pipelines.errors import one_line
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.chunk_task import ChunkReader
 from pipelines.jobs.spark_source.opened_source import START, OpenedSource, settings_of
 from pipelines.jobs.spark_source.position import Position
 from pipelines.jobs.spark_source.source_stream import SourceStream
+from pipelines.source.errors import SnapshotExpired
 from pipelines.spark_source import into_bronze, register
 
 _LOST = Position(3, token='{"_data": "826000000000000001"}')
@@ -86,6 +95,18 @@ def test_a_restart_reads_the_same_batch_again(
     assert again[-1]["resume_token"] == third.token
 
 
+def test_a_partition_that_starts_too_late_reads_at_a_later_time(
+    stream: SourceStream, database: Database[dict[str, Any]]
+) -> None:
+    database.orders.insert_many([{"_id": number} for number in range(5)])
+    *_, reader = stream.readers(Position(), stream.latest(Position()))
+    assert isinstance(reader, ChunkReader)
+    late: ChunkReader = pickle.loads(pickle.dumps(replace(reader, at=(1, 1))))  # Spark pickles it, too
+    assert sum(batch.num_rows for batch in late()) == 6
+    with pytest.raises(SnapshotExpired, match="minSnapshotHistoryWindowInSeconds"):
+        next(replace(late, may_read_later=False)())
+
+
 def test_a_stream_of_spark_and_capture_continue_each_other(
     spark: SparkSession, options: dict[str, str], mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -140,3 +161,32 @@ def test_a_stream_of_spark_and_capture_continue_each_other(
     told = one_line(lost.value)
     assert "the source no longer has the history" in told
     assert "\n" not in told
+
+
+_PIPELINE = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+@dp.table
+def shop_events():
+    return SparkSession.active().readStream.format("strandline").options(**{options!r}).load()
+"""
+
+
+@pytest.mark.long
+def test_a_declarative_pipeline_reads_the_source(
+    options: dict[str, str], database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Spark's own `spark-pipelines`, two runs: a snapshot, then one more document. Nothing registers the source."""
+    database.orders.insert_many([{"_id": number} for number in range(50)])
+    (tmp_path / "events.py").write_text(_PIPELINE.format(options=options), encoding="utf-8")
+    spec = f"name: shop\nstorage: {(tmp_path / 'storage').as_uri()}\nlibraries: [{{glob: {{include: events.py}}}}]\n"
+    (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    for rows in (50, 51):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        found = dataset(tmp_path / "spark-warehouse" / "shop_events").to_table(columns=["op"])["op"].to_pylist()
+        assert sum(op in ("r", "c") for op in found) == rows
+        database.orders.insert_one({"_id": rows})

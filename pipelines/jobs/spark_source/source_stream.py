@@ -63,7 +63,9 @@ class SourceStream:
         if start.token is None:
             return self._beginning(start)
         if start != self._at or self._batches is None:
-            self._reopen(start)
+            self._reopen(start)  # also checks that the source has the history behind *start*
+        elif self._target is not None and token_data(start.token) >= self._target:
+            return start
         while True:
             change = self._next()
             ended = self._target is not None and change.token_data >= self._target
