@@ -28,7 +28,7 @@ from pipelines.model.table_schemas import HIDDEN, has_bookkeeping
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
 
-_SCANNED: Final = re.compile(r"delta_scan\('((?:[^']|'')*)'\)", re.IGNORECASE)
+_SCANNED: Final = re.compile(r"delta_scan\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 _LAYERS: Final = ("bronze", "silver", "gold", "control")
 
 

@@ -1,4 +1,4 @@
-"""A dbt project on a lake in a folder: dbt-duckdb reads the exported sources in both ways."""
+"""DuckDB's own extension for Delta, and a dbt project on a lake in a folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import yaml
 from plain_lake import build_plain_lake
 
 from pipelines.cli import app
+from pipelines.gold.graph import parse
+from pipelines.gold.view_files import duckdb_file
 
 DBT: Final = Path(sys.prefix) / "share" / "strandline" / "dbt" / "bin"
 PROJECT: Final = {"name": "shop", "version": "1.0", "profile": "shop", "model-paths": ["models"]}
@@ -42,6 +44,18 @@ def test_dbt_reads_the_exported_sources(tmp_path: Path, capsys: pytest.CaptureFi
     ran = run(tmp_path, DBT / "dbt", "build", "--profiles-dir", ".")
     assert "PASS=1" in ran
     assert run(tmp_path, DBT / "python", "-c", QUESTION) == "[(1, 2.5, 'Köln', 'XL', 1)]\n"
+
+
+def test_duckdb_itself_runs_the_file_of_a_gold_view(tmp_path: Path) -> None:
+    graph = parse({"live.sql": "SELECT total, customer.city FROM silver.orders WHERE NOT _deleted"})
+    text = duckdb_file(build_plain_lake(tmp_path / "la ke"), graph, graph.nodes["live"], {})
+    (tmp_path / "live.duckdb.sql").write_text(text, encoding="utf-8")
+    folder = {"extension_directory": str(DBT.parent / "extensions")}
+    asked = (
+        f"import duckdb; con = duckdb.connect(config={folder!r}); con.execute('LOAD delta'); "
+        "con.execute(open('live.duckdb.sql').read()); print(con.sql('FROM gold.live').fetchall())"
+    )
+    assert run(tmp_path, DBT / "python", "-c", asked) == "[(2.5, 'Köln')]\n"
 
 
 def run(folder: Path, *command: str | Path) -> str:

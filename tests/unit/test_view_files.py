@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pytest
+from plain_lake import SALES, build_plain_lake
 
 from pipelines.gold.graph import parse
-from pipelines.gold.view_files import NotTranslated, duckdb_file, name_in, spark_file
+from pipelines.gold.view_files import FOLDER, NotTranslated, duckdb_file, name_in, spark_file
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.text_files import keep_texts
 from pipelines.model.tables import Lake, TableName
+from pipelines.read import read
 
 ORDERS, QUARANTINE = TableName("silver", "orders"), TableName("silver", "orders_quarantine")
 GRAPH = parse(
     {
         "large.sql": "-- description: it's large\nSELECT _id, total FROM silver.orders WHERE total > 10;",
         "two.sql": "SELECT l._id, o.tags[0] AS tag FROM gold.large l JOIN silver.orders o USING (_id)",
+        "live.sql": "SELECT total, customer.city FROM silver.orders WHERE NOT _deleted",
         "past.sql": "SELECT * FROM silver.orders VERSION AS OF 3",
-        "xml.sql": "SELECT regexp_extract(_id, 'a', 0), to_xml(_id) AS x FROM silver.orders",
     }
 )
 LAKE = Lake(root="/data/it's a lake")
@@ -46,3 +52,17 @@ def test_duckdb_names_a_store_in_its_own_way_and_has_no_file_for_time_travel() -
     with pytest.raises(NotTranslated, match="time travel"):
         duckdb_file(LAKE, GRAPH, GRAPH.nodes["past"], {})
     assert [name_in(file) for file in ("large.spark.sql", "two.duckdb.sql", "notes.txt")] == ["large", "two", ""]
+
+
+def test_a_view_of_a_lake_in_a_folder_is_read_by_its_file(tmp_path: Path) -> None:
+    lake = build_plain_lake(tmp_path / "la'ke")
+    folder = lake.path(FOLDER)
+    text = duckdb_file(lake, GRAPH, GRAPH.nodes["live"], {})
+    keep_texts(folder, {"live.duckdb.sql": text, "gone.spark.sql": "", "mine.txt": ""}, None, lambda _: False)
+    keep_texts(folder, {"live.duckdb.sql": text}, None, lambda file: name_in(file) not in {"", "live"})
+    assert sorted(file.name for file in Path(folder).iterdir()) == ["live.duckdb.sql", "mine.txt"]
+    assert read("gold.live", root=tmp_path / "la'ke").to_pylist() == [{"total": 2.5, "city": "Köln"}]
+    assert read("gold.live", root=tmp_path / "la'ke", using="duckdb").fetchall() == [(2.5, "Köln")]
+    assert read("gold.live", root=tmp_path / "la'ke", using="polars").collect().rows() == [(2.5, "Köln")]
+    assert read("orders", root=tmp_path / "la'ke").schema.names == ["_key", "_id", "total", "customer", "Größe"]
+    assert DeltaRsTables(lake).names("gold") == [SALES], "the folder of the files is no table"
