@@ -64,7 +64,7 @@ def test_a_follower_has_every_change_once(
     land(ctx)
     with pytest.raises(StreamingQueryException) as added:
         follow(spark, table, target, checkpoint)
-    print("ADDED", added.value)
+    print("ADDED", added.value)  # noqa: T201
     follow(spark, table, target, checkpoint)
     assert ("insert", "9", 1, False) in changes()
 
@@ -74,6 +74,6 @@ def test_a_follower_has_every_change_once(
     for _ in range(2):
         with pytest.raises(StreamingQueryException) as rebuilt:
             follow(spark, table, target, checkpoint)
-        print("REBUILT", rebuilt.value)
+        print("REBUILT", rebuilt.value)  # noqa: T201
     follow(spark, table, target + "2", checkpoint + "2")
     assert spark.read.format("delta").load(target + "2").count() == 3
