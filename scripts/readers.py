@@ -76,7 +76,7 @@ SELECT count(*) FROM {{ source("silver", "orders") }} WHERE NOT _deleted
 - In a lake by path the file is for dbt-duckdb. `--reader delta_scan`, the default, needs DuckDB's extension `delta`;
   `--reader plugin` needs `plugins: [{module: delta}]` in the profile and the package deltalake. Native tables cannot be
   read.
-- In a catalog each source has its `database` and `schema`, for dbt-databricks and dbt-spark. Live views are listed, too.
+- In a catalog each source has its `database` and `schema`, for dbt-databricks and dbt-spark. It lists live views, too.
 
 Seen with dbt-core 1.11.16, dbt-duckdb 1.11.1, DuckDB 1.5.5 and its extension `delta`, in both ways. No test has run
 dbt-databricks or dbt-spark.
@@ -93,7 +93,8 @@ Delta's column mapping, and the log names the field. Of the readers above, only 
 table. Spark and Databricks read it, too. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
 name. A table that exists changes with `strandline stop`, `strandline rebuild` and `strandline start`.
 
-DuckDB's own `delta_scan` is tested with plain tables that delta-rs wrote. Not tested: Trino, Athena, Snowflake, Power BI.
+DuckDB's own `delta_scan` is tested with plain tables that delta-rs wrote. Not tested: Trino, Athena, Snowflake,
+Power BI.
 
 With pyarrow, read the files that the Delta log names (`file_uris()`), never the folder: the folder also has files that
 are no longer part of the table.
