@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipelines.io.commits import Commit
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
 
@@ -32,14 +32,14 @@ class TableVersion:
 class PinnedInputs:
     """Versions of the input tables of one gold run, other than gold, and of their quarantine tables."""
 
-    tables: Tables
+    tables: TableStore
     versions: Mapping[TableName, TableVersion]
     quarantines: Mapping[TableName, TableName]
     """Quarantine table by silver table. Their versions are in *versions*."""
 
     @staticmethod
     def take(
-        tables: Tables, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
+        tables: TableStore, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
     ) -> PinnedInputs:
         """Look up the version of each table in *names*.
 
@@ -81,7 +81,7 @@ class PinnedInputs:
         return _anti_join(pinned, self.sql(quarantine)) if quarantine is not None else pinned
 
 
-def quarantines_of(tables: Tables, names: Iterable[TableName]) -> dict[TableName, TableName]:
+def quarantines_of(tables: TableStore, names: Iterable[TableName]) -> dict[TableName, TableName]:
     """Return the quarantine table of each silver table in *names* that has one.
 
     I/O: reads table properties; writes nothing.
@@ -107,7 +107,7 @@ def _anti_join(table: str, quarantine: str) -> str:
     return f"(SELECT t.* FROM {table} AS t LEFT ANTI JOIN {quarantine} AS q ON t._key <=> q._key)"
 
 
-def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> bool:
+def rows_changed(tables: TableStore, table: TableName, after: int, through: int) -> bool:
     """Return True if a commit of *table* after version *after*, up to and including *through*, may have changed rows.
 
     I/O: reads the history of these commits only; writes nothing.
@@ -123,5 +123,5 @@ def _leaves_rows_unchanged(commit: Commit) -> bool:
     return commit.operation in _OPERATIONS_WITHOUT_CHANGES or merged_nothing
 
 
-def _newest_version(tables: Tables, table: TableName) -> TableVersion | None:
+def _newest_version(tables: TableStore, table: TableName) -> TableVersion | None:
     return TableVersion(tables.id(table), tables.version(table)) if tables.exists(table) else None
