@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pipelines.gold.build_decision import Action, decide
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs
 from pipelines.io.table_store import TableStore
 from pipelines.model.tables import TableName
+
+_T = TypeVar("_T", bound=TableStore)
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ def plan(tables: TableStore, graph: Graph, names: Sequence[str] = (), *, max_thr
 
 
 def pin_inputs(
-    tables: TableStore, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int
-) -> PinnedInputs:
+    tables: _T, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int
+) -> PinnedInputs[_T]:
     """Return the versions of all stored tables that the nodes read. I/O: as `PinnedInputs.take`."""
     return PinnedInputs.take(
         tables, (table for node in order for table in graph.inputs(node.statement)), versions, max_threads=max_threads

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pipelines.io.commits import Commit
 from pipelines.io.table_store import TableStore
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
+
+_T = TypeVar("_T", bound=TableStore)
+_T_co = TypeVar("_T_co", bound=TableStore, covariant=True)
 
 # Maximum commits to check one by one. Beyond it, the rows count as changed.
 _MAX_COMMITS_READ = 1000
@@ -29,18 +33,18 @@ class TableVersion:
 
 
 @dataclass(frozen=True)
-class PinnedInputs:
+class PinnedInputs(Generic[_T_co]):
     """Versions of the input tables of one gold run, other than gold, and of their quarantine tables."""
 
-    tables: TableStore
+    tables: _T_co
     versions: Mapping[TableName, TableVersion]
     quarantines: Mapping[TableName, TableName]
     """Quarantine table by silver table. Their versions are in *versions*."""
 
     @staticmethod
     def take(
-        tables: TableStore, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
-    ) -> PinnedInputs:
+        tables: _T, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
+    ) -> PinnedInputs[_T]:
         """Look up the version of each table in *names*.
 
         I/O: two short reads per table; writes nothing.

@@ -94,7 +94,7 @@ def _blocked(node: Node, by: GoldResult) -> GoldResult:
     return GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{root}", blocked_by=root)
 
 
-def _build(pinned: PinnedInputs, graph: Graph, node: Node) -> GoldResult:
+def _build(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> GoldResult:
     started = time.monotonic()
     rows: int | None = None
     try:

@@ -144,15 +144,15 @@ class Calls:
 
     def stop(self, asked: Asked) -> Answer:
         """Stop the source: a running capture ends after its batch."""
-        return 204, self._order("stopped", asked)
+        return self._order("stopped", 204, asked)
 
     def pause(self, asked: Asked) -> Answer:
         """Pause the source: a running capture waits."""
-        return 202, self._order("paused", asked)
+        return self._order("paused", 202, asked)
 
     def resume(self, asked: Asked) -> Answer:
         """Let a paused or stopped source run."""
-        return 202, self._order("running", asked)
+        return self._order("running", 202, asked)
 
     def snapshots(self, _: Asked) -> Answer:
         """List snapshots, newest first."""
@@ -197,9 +197,10 @@ class Calls:
         with self._one_at_a_time:
             return 202, asdict(send_signal(self._lake(), kind, data, by=asked.by))
 
-    def _order(self, state: State, asked: Asked) -> None:
+    def _order(self, state: State, success: int, asked: Asked) -> Answer:
         with self._one_at_a_time:
             set_desired_state(self._lake(), state, by=asked.by, why=asked.why, force=asked.flag("force"))
+        return success, None
 
     def _lake(self) -> LakeContext:
         return _opened(self.open_lake(self.settings))
