@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS,
-# once, into the virtual environment. `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
+# once, into the virtual environment. apt-get installs Chromium, which opens the web page.
+# `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly share=$PWD/.venv/share/strandline
@@ -31,6 +32,12 @@ fetch_servers() {
         need apt-get "fetches promtool"
         echo "places: fetching Debian's package prometheus"
         (cd "$(mktemp -d)" && apt-get download prometheus && dpkg -x prometheus_*.deb . && install usr/bin/promtool "$share/bin/")
+    fi
+    if ! command -v chromium chromium-browser google-chrome >/dev/null; then
+        need apt-get "installs Chromium"
+        echo "places: installing Debian's package chromium"
+        apt-get update -qq
+        apt-get install -y -qq --no-install-recommends chromium
     fi
     if [[ ! -d $share/hadoop ]]; then
         need mvn "fetches HDFS"
