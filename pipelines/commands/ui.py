@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import lake_settings, out
+from pipelines.commands.terminal import lake_settings, out, stop_on_signal
 from pipelines.errors import ConfigurationError, install_command
 from pipelines.settings import DEFAULT_CONF
 
@@ -33,7 +33,7 @@ def ui(
 
     settings = lake_settings(context)
     access = Access.of(
-        address or settings.ui.address, port or settings.ui.port, api=api, known_token=settings.ui.known_token
+        address or settings.ui.address, port or settings.ui.port, api=api, known_token=settings.ui.known_token()
     )
     app = application(settings, access, _options(context))
 
@@ -44,6 +44,7 @@ def ui(
             if not access.pages_need_token:
                 out.print(f"token of the API: {access.token}", highlight=False, markup=False, soft_wrap=True)
 
+    stop_on_signal()  # the server raises a signal again when it has ended: this is no error
     serve(app, access, started)
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field, SecretStr, model_validator
 
+from pipelines.errors import ConfigurationError
 from pipelines.settings.selection import Section
+
+_SHORTEST: Final = 16
+"""Minimum length of a token, in characters."""
 
 
 class UiSettings(Section):
@@ -20,7 +25,7 @@ class UiSettings(Section):
     port: int = Field(8081, ge=1, le=65_535, description="TCP port of the page.")
     token: SecretStr | None = Field(
         None,
-        min_length=16,
+        min_length=_SHORTEST,
         description="Token that requests need, at least 16 characters. null: a new one at each start.",
     )
     token_file: str | None = Field(
@@ -36,9 +41,23 @@ class UiSettings(Section):
             raise ValueError("token and token_file are both set; remove one")
         return self
 
-    @property
     def known_token(self) -> str | None:
-        """Token of the settings. None: none is set. I/O: reads `token_file`."""
-        if self.token_file is not None:
-            return Path(self.token_file).read_text("utf-8").strip()
-        return None if self.token is None else self.token.get_secret_value()
+        """Return the token of the settings. None: none is set. I/O: reads `token_file`.
+
+        Raises:
+            ConfigurationError: The file cannot be read, or holds fewer than 16 characters.
+        """
+        if self.token_file is None:
+            return None if self.token is None else self.token.get_secret_value()
+        try:
+            token = Path(self.token_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"ui.token_file {self.token_file} cannot be read ({type(error).__name__})", next_step="correct its path"
+            ) from None
+        if len(token) < _SHORTEST:
+            raise ConfigurationError(
+                f"ui.token_file {self.token_file} holds fewer than {_SHORTEST} characters",
+                next_step="write a longer token into it",
+            )
+        return token

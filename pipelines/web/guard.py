@@ -1,9 +1,10 @@
-"""What a request must have: an allowed host, and the token where one is required; and the headers of every answer."""
+"""Checks of every request, its host and its token, and the headers of every answer."""
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,7 +14,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _COOKIE: Final = "strandline_token"
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -28,7 +28,10 @@ _HEADERS: Final = {
 
 def is_loopback(address: str) -> bool:
     """Return True if only processes of this machine reach *address*."""
-    return address == "localhost" or address.startswith("127.") or address == "::1"
+    try:
+        return address == "localhost" or ip_address(address.strip("[]")).is_loopback
+    except ValueError:  # another name
+        return False
 
 
 @dataclass
@@ -54,7 +57,10 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                if scope["path"].startswith("/static/"):
+                    headers["Cache-Control"] = "no-cache"  # kept, and compared by its ETag
             await send(message)
 
         refusal = self._refusal(Request(scope))
@@ -63,10 +69,10 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that may not pass. None: it may."""
         host = request.headers.get("host", "")
-        if self.only_loopback and _without_port(host) not in _LOOPBACK:
+        if self.only_loopback and not is_loopback(_without_port(host)):
             return PlainTextResponse("this page answers to localhost and 127.0.0.1 only\n", 400)
         path = request.url.path
-        if path.startswith("/static/"):
+        if path.startswith("/static/") or path == "/livez":
             return None
         if path.startswith("/connectors") or path == "/openapi.json":
             return None if self._is_token(_bearer(request.headers)) else _unauthorized()

@@ -1,4 +1,4 @@
-"""What pages show, read in the background: a page never waits for the lake longer than a fifth of a second."""
+"""Readings in the background: a page never waits for the lake longer than a fifth of a second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,7 +13,6 @@ from typing import Any, Final
 from pipelines.errors import one_line
 
 _PATIENCE_SECONDS: Final = 0.15
-_THREADS: Final = 4
 _log = logging.getLogger("strandline.ui")
 
 
@@ -39,9 +37,8 @@ class Looks:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="strandline-ui")
         self._done: dict[str, tuple[float, Look]] = {}
-        self._running: dict[str, Future[None]] = {}
+        self._running: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
     def get(self, name: str, read: Callable[[], Any], *, patience: float = _PATIENCE_SECONDS) -> Look:
@@ -54,18 +51,16 @@ class Looks:
             read_at, look = self._done.get(name, (float("-inf"), Look()))
             running = self._running.get(name)
             if running is None and time.monotonic() - read_at >= self._seconds:
-                running = self._running[name] = self._pool.submit(self._read, name, read)
+                running = self._running[name] = threading.Event()
+                # A daemon: the end of the process does not wait for a source that does not answer.
+                threading.Thread(target=self._read, args=(name, read, running), name=f"ui-{name}", daemon=True).start()
         if running is None:
             return look
-        wait([running], patience)
+        running.wait(patience)
         with self._lock:
             return self._done.get(name, (0.0, Look()))[1]
 
-    def close(self) -> None:
-        """Start no more readings. A reading that runs is not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _read(self, name: str, read: Callable[[], Any]) -> None:
+    def _read(self, name: str, read: Callable[[], Any], ended: threading.Event) -> None:
         try:
             found = Look(read(), datetime.now(UTC))
         except Exception as error:  # noqa: BLE001  # why: the page shows it, and the next reading may succeed
@@ -75,3 +70,4 @@ class Looks:
         with self._lock:
             self._done[name] = (time.monotonic(), found)
             self._running.pop(name, None)
+        ended.set()

@@ -86,11 +86,6 @@ class Site:
         """Return the route of every page."""
         return [Route(page.path, self._endpoint(page), methods=["GET"], name=page.title) for page in PAGES]
 
-    def close(self) -> None:
-        """Start no more readings."""
-        self.looks.close()
-        self._counts.close()
-
     def _endpoint(self, page: Page) -> Callable[[Request], Response]:
         def show(request: Request) -> Response:
             seen = {name: self.looks.get(name, getattr(self._readings, name)) for name in page.readings}

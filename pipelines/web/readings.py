@@ -1,4 +1,4 @@
-"""What each page shows: readings of a lake without Spark, as plain values for the templates."""
+"""Readings of a lake without Spark, as plain values for the templates of the pages."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ _ROWS: Final = 100
 _MAX_COUNTED_ROWS: Final = 2_000_000
 """Rows of a table up to which its rows are counted by kind. A larger table shows what its log says."""
 _STATE_TIMEOUT: Final = 0.5
+_WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Readings:
         host = "127.0.0.1" if metrics.address in ("0.0.0.0", "::") else metrics.address
         host = f"[{host}]" if ":" in host else host
         try:
-            with urllib.request.urlopen(f"http://{host}:{metrics.port}/state", timeout=_STATE_TIMEOUT) as answer:
+            with _WITHOUT_PROXY.open(f"http://{host}:{metrics.port}/state", timeout=_STATE_TIMEOUT) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None

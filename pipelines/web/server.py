@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import uvicorn
@@ -27,7 +26,7 @@ from pipelines.web.readings import Readings
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: where the server listens, and the token.
+    """Address of the server, and who may ask it.
 
     Args:
         address: IP address, or ``localhost``.
@@ -79,11 +78,6 @@ def application(settings: Settings, access: Access, options: list[str]) -> Starl
         )
     site = Site(Readings(settings, CachedTables(opened.tables.lake, opened.tables.options)), options)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        site.close()
-
     return Starlette(
         routes=[
             *site.routes(),
@@ -99,7 +93,6 @@ def application(settings: Settings, access: Access, options: list[str]) -> Starl
                 only_loopback=is_loopback(access.address),
             )
         ],
-        lifespan=lifespan,
     )
 
 
