@@ -82,6 +82,9 @@ class Site:
             "graph_picture": graph_picture,
         }
 
+        for page in PAGES:  # compiled before the first request
+            self._environment.get_template(page.template)
+
     def routes(self) -> list[Route]:
         """Return the route of every page."""
         return [Route(page.path, self._endpoint(page), methods=["GET"], name=page.title) for page in PAGES]
