@@ -16,16 +16,19 @@ import pytest
 from lakehouse import settings_for
 from openapi_spec_validator import validate
 from pymongo.database import Database
+from s3_server import free_port
 from starlette.testclient import TestClient
 from without_java import COMMAND, environment, source_of, strandline
 
 from pipelines.control.sources import state_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.metrics_server import serve
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.lake_context import open_capture_without_spark
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import SIGNALS, bronze_table
 from pipelines.settings.configuration import Settings
+from pipelines.settings.output import MetricsSettings
 from pipelines.web.api import CALLS
 from pipelines.web.server import Access, application
 
@@ -184,6 +187,15 @@ def test_pages_of_a_captured_source(client: TestClient) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert "set by api" in text
+
+
+def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) -> None:
+    port = free_port()
+    serve(port, "127.0.0.1", {"source": "test"})
+    live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
+    access = Access.of("127.0.0.1", 8081, api=False, known_token=None)
+    with TestClient(application(live, access, []), base_url="http://localhost") as client:
+        assert "live, from the running capture" in read(client, "/")
 
 
 @pytest.mark.usefixtures("settings")
