@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from lakehouse import settings_for
 from openapi_spec_validator import validate
-from pymongo.database import Database
+from pymongo import MongoClient
 from s3_server import free_port
 from starlette.testclient import TestClient
 from without_java import COMMAND, environment, source_of, strandline
@@ -32,19 +33,30 @@ from pipelines.settings.output import MetricsSettings
 from pipelines.web.api import CALLS
 from pipelines.web.server import Access, application
 
-Db = Database[dict[str, Any]]
+Client = MongoClient[dict[str, Any]]
 TOKEN = "a-token-of-some-length"
 OFFSETS, SNAPSHOTS, SIGNALS_PATH = (f"/connectors/test/{name}" for name in ("offsets", "snapshots", "signals"))
 
 
+@pytest.fixture(scope="module")
+def captured(mongo_uri: str, mongo: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A lake with a snapshot of 20 documents and 5 updates."""
+    shop = mongo["ui_pages"]
+    shop["orders"].insert_many([{"_id": number} for number in range(20)])
+    root = tmp_path_factory.mktemp("ui") / "lake"
+    found = settings_for(mongo_uri, shop.name, root, engine="native", snapshot_max_threads=1)
+    capture(found)
+    shop["orders"].update_many({"_id": {"$lt": 5}}, {"$set": {"a": 1}})
+    capture(found)
+    yield found
+    mongo.drop_database(shop.name)
+
+
 @pytest.fixture
-def settings(mongo_uri: str, database: Db, tmp_path: Path) -> Settings:
-    database["orders"].insert_many([{"_id": number} for number in range(20)])
-    found = settings_for(mongo_uri, database.name, tmp_path / "lake", engine="native")
-    capture(found)
-    database["orders"].update_many({"_id": {"$lt": 5}}, {"$set": {"a": 1}})
-    capture(found)
-    return found
+def settings(captured: Settings, tmp_path: Path) -> Settings:
+    """The same lake in a folder of the test's own."""
+    shutil.copytree(captured.lake.root or "", tmp_path / "lake")
+    return captured.model_copy(update={"lake": captured.lake.model_copy(update={"root": str(tmp_path / "lake")})})
 
 
 @pytest.fixture
@@ -199,7 +211,7 @@ def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) 
 
 
 @pytest.mark.usefixtures("settings")
-def test_the_command_serves_without_java(mongo_uri: str, database: Db, tmp_path: Path) -> None:
+def test_the_command_serves_without_java(mongo_uri: str, mongo: Client, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
         refused = strandline(tmp_path, "ui", "--port", port)
@@ -209,7 +221,7 @@ def test_the_command_serves_without_java(mongo_uri: str, database: Db, tmp_path:
     process = subprocess.Popen(
         [str(COMMAND), "ui", "--api", "--port", port],
         cwd=tmp_path,
-        env=environment(tmp_path, **source_of(mongo_uri, database)),
+        env=environment(tmp_path, **source_of(mongo_uri, mongo["ui_pages"])),
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -45,7 +45,7 @@ def settings(mongo_uri: str, mongo: Client, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("ui")
     shop = mongo["ui_browser"]
     shop["orders"].insert_many([{"_id": number} for number in range(20)])
-    found = settings_for(mongo_uri, shop.name, folder / "lake", engine="native").model_copy(
+    found = settings_for(mongo_uri, shop.name, folder / "lake", engine="native", snapshot_max_threads=1).model_copy(
         update={"gold": GoldSettings(sql_dir=write_gold(folder / "gold")), "ui": UiSettings(interval_ms=1000)}
     )
     ctx = open_capture_without_spark(found)
