@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS,
-# once, into the virtual environment. `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
+# once, into the virtual environment. apt-get installs Chromium, which opens the web page.
+# `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly share=$PWD/.venv/share/strandline
@@ -43,6 +44,12 @@ fetch_servers() {
             install -D "$version/delta.duckdb_extension" -t "$share/dbt.part/extensions/$(basename "$version")/linux_amd64"
         done
         mv "$share/dbt.part" "$share/dbt"
+    fi
+    if ! command -v chromium chromium-browser google-chrome >/dev/null; then
+        need apt-get "installs Chromium"
+        echo "places: installing Debian's package chromium"
+        apt-get update -qq
+        apt-get install -y -qq --no-install-recommends chromium
     fi
     if [[ ! -d $share/hadoop ]]; then
         need mvn "fetches HDFS"

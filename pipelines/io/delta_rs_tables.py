@@ -117,6 +117,10 @@ class DeltaRsTables:
         commits = LogFolder(self.folder(table)).newest_commits(sys.maxsize)
         return takewhile(lambda commit: commit.version > version, commits)
 
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        found = [commit for commit in self.commits_after(table, after) if commit.version <= through]
+        return found if len(found) == through - after else None
+
     def properties(self, table: TableName) -> dict[str, str]:
         return current_names(dict(self._opened(table).metadata().configuration))
 

@@ -57,6 +57,9 @@ class TableStore(Protocol):
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
 
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        """I/O: commits of the versions (after, through], newest first. None: the log no longer holds all."""
+
     def create_table(
         self,
         table: TableName,

@@ -1,23 +1,20 @@
-"""Jobs that build, plan and test gold."""
+"""Jobs that build and test gold."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
-from pipelines.gold.graph import Graph
-from pipelines.gold.publish import GoldResult, PlannedBuild, plan, publish
-from pipelines.gold.sql_files import load_graph
+from pipelines.gold.publish import GoldResult, publish
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import run_gold_gate
 from pipelines.jobs.gold.view_files import write_view_files
 from pipelines.model.tables import TableName
-from pipelines.settings.output import GoldSettings
 
 NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
 """Advice for a project without gold."""
@@ -78,22 +75,6 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
             result.reason,
         )
     return results
-
-
-def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[PlannedBuild]:
-    """Return the action that `run_gold` would take for each node, and the reason.
-
-    I/O: reads SQL files, table properties and histories; writes nothing.
-    """
-    return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
-
-
-def graph_of(settings: GoldSettings) -> Graph:
-    """Read the graph of the configured SQL files.
-
-    I/O: reads the files in ``gold.sql_dir``; writes nothing.
-    """
-    return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:

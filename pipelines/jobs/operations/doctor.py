@@ -7,7 +7,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 from pipelines.errors import ResumePointLost
-from pipelines.jobs.gold.job import NO_GOLD, graph_of
+from pipelines.jobs.gold.job import NO_GOLD
+from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import NO_SUITES, suites_of
 from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.migration import describe_format
