@@ -15,8 +15,8 @@ the tests saw on four servers on {date} (`make test-mongo`; `make docs` generate
 
 - **yes**: It works.
 - **differs**: It works, in the way that the note below the table says.
-- **refused**: The command ends at its start, with exit code 2 and the line in the note. Nothing is written. The sign `…`
-  stands for the version.
+- **refused**: The command ends at its start, with exit code 2 and the line in the note. Nothing is written. `…` stands
+  for the version.
 
 """
 _TAIL: Final = """
