@@ -71,7 +71,8 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     database.orders.delete_one({"_id": 29})
     typed("run", "--once")
     assert_equal_to_source(ctx, database, "orders")
-    assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 23
+    # 100.5 fits no BIGINT column: the five totals are in `_rescued` until a rebuild
+    assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 18
     assert (names(ctx, "gold"), names(ctx, "silver")) == (["totals"], ["orders"]), "a view is no table"
 
     typed("status")
@@ -85,6 +86,7 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     typed("rebuild", "silver.orders")
     assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == []
     assert_equal_to_source(ctx, database, "orders")
+    assert ctx.tables.read(VIEW).count() == 23
     typed("delete", "--yes")
     assert names(ctx, "silver") == names(ctx, "bronze") == []
 
