@@ -83,7 +83,7 @@ run_sql(
     ctx,
     f"""
     SELECT path, count(*) AS documents
-    FROM (SELECT explode(json_object_keys(to_json(_rescued))) AS path FROM {table} WHERE _rescued IS NOT NULL)
+    FROM (SELECT explode(json_object_keys(string(_rescued))) AS path FROM {table} WHERE _rescued IS NOT NULL)
     GROUP BY path
     ORDER BY documents DESC
     """,

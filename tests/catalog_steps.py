@@ -18,7 +18,7 @@ from pymongo.database import Database
 
 from pipelines.cli import app
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.model.tables import TableName, live_of
+from pipelines.model.tables import TableName
 from pipelines.settings.configuration import load_settings
 
 LIVE = TableName("silver", "orders_live")
@@ -72,7 +72,8 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     database.orders.delete_one({"_id": 29})
     typed("run", "--once")
     assert_equal_to_source(ctx, database, "orders")
-    assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 23
+    # 100.5 fits no BIGINT column: the five totals are in `_rescued` until a rebuild
+    assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 18
     assert (names(ctx, "gold"), names(ctx, "silver")) == (["totals"], ["orders"]), "a view is no table"
 
     live = ctx.tables.read(LIVE)
@@ -90,16 +91,10 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     typed("rebuild", "silver.orders")
     assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == []
     assert_equal_to_source(ctx, database, "orders")
-    assert ctx.tables.read(LIVE).count() == 29
-    database.orders_live.insert_one({"_id": 1})  # a collection takes the name of the view
-    typed("start")
-    typed("run", "--once")
-    assert names(ctx, "silver") == ["orders", "orders_live"]
-    assert_equal_to_source(ctx, database, "orders_live")
-    assert ctx.tables.exists(live_of(LIVE))
-    typed("stop")
+    assert ctx.tables.read(VIEW).count() == 23
+    assert ctx.tables.read(LIVE).where("total = 100.5").count() == 5, "the view has the rebuilt type"
     typed("delete", "--yes")
-    assert not ctx.tables.exists(live_of(LIVE))
+    assert not ctx.tables.exists(LIVE)
     assert names(ctx, "silver") == names(ctx, "bronze") == []
 
 

@@ -103,6 +103,10 @@ class DeltaRsTables:
         """I/O: returns True if delta-rs can query *table*, which exists."""
         return features_of(self._opened(table)) <= _QUERYABLE_FEATURES
 
+    def can_write(self, table: TableName) -> bool:
+        """I/O: returns True if delta-rs can write *table*, which exists."""
+        return features_of(self._opened(table)) <= PLAIN_FEATURES
+
     def version(self, table: TableName) -> int:
         return int(self._opened(table).version())
 

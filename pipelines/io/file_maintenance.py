@@ -77,12 +77,21 @@ class TableFiles(Protocol):
 
 @dataclass(frozen=True)
 class SparkFiles:
-    """Files of a table in any place. Spark compacts small files, clustered if the table is."""
+    """Files of a table that Spark writes. Spark compacts small files, clustered if the table is.
+
+    delta-rs counts files and removes old ones where it can: a VACUUM by Spark is eleven jobs, 3 seconds with 10 files.
+
+    Args:
+        direct: The lake's tables, if delta-rs can write this table.
+    """
 
     tables: Tables
     table: TableName
+    direct: DeltaRsTables | None = None
 
     def count(self) -> int:
+        if self.direct is not None:
+            return DeltaRsFiles(self.direct, self.table).count()
         return int(self.tables.detail(self.table)["numFiles"])
 
     def compact(self) -> tuple[int, int] | None:
@@ -93,7 +102,11 @@ class SparkFiles:
         return (int(row[0]), int(row[1])) if row is not None else (0, 0)
 
     def vacuum(self) -> None:
-        self._run("VACUUM")
+        if self.direct is None:
+            self._run("VACUUM")
+            return
+        with table_errors(self.table):
+            self.direct.folder(self.table).table().vacuum(dry_run=False, full=True)
 
     def _run(self, command: str) -> DataFrame:
         try:

@@ -103,7 +103,7 @@ OTHERS: Final = (
     *(("spark", days) for days in (6, 8, 31, 400)),
     *(("native", days) for days in (6, 31, 400)),
 )
-WITHOUT_A_LAKE: Final = {"demo", "version", "gold test"}
+WITHOUT_A_LAKE: Final = {"demo", "version", "gold test", "init"}
 
 
 @dataclass(frozen=True)

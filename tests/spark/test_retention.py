@@ -22,6 +22,8 @@ from pipelines.bronze.table_properties import PROPERTIES
 from pipelines.control.cut_publication import open_cuts, publish
 from pipelines.control.cuts import Cut
 from pipelines.io.ddl import schema_of
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.file_maintenance import FileRetention, SparkFiles, set_retention
 from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
@@ -34,6 +36,7 @@ from pipelines.model.tables import Lake, TableName
 from pipelines.quality.table_checks import DRIFT
 from pipelines.settings.configuration import LakeSettings, Settings
 from pipelines.settings.maintenance import MaintenanceSettings
+from pipelines.silver.compatibility import properties_of
 from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.typed_table import Progress
@@ -188,7 +191,8 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
     ("days", "a_day", "maintenance", "hours"),
     [
         (365, 2, {}, 168),
-        (10, 150, {"log_max_files": 100}, 24),  # a commit each second has this ratio by default
+        # a commit each second has this ratio by default
+        pytest.param(10, 150, {"log_max_files": 100}, 24, marks=pytest.mark.long),
     ],
     ids=["a year", "a busy table"],
 )
@@ -243,7 +247,7 @@ def test_after_a_year_a_command_costs_what_it_cost_on_day_one(
 @pytest.mark.skipif(
     "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"
 )
-@pytest.mark.parametrize(("days", "is_kept"), [(9, True), (40, False)])
+@pytest.mark.parametrize(("days", "is_kept"), [(9, True), pytest.param(40, False, marks=pytest.mark.long)])
 def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
     tables: Tables, tmp_path: Path, days: int, is_kept: bool
 ) -> None:
@@ -316,3 +320,40 @@ def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, 
     )
     assert notes[-1] == ""
     assert tables.properties(C.CUTS)["delta.logRetentionDuration"] == "interval 24 hours"
+
+
+def test_without_spark_vacuum_removes_what_left_the_table_before_its_retention(tables: Tables, tmp_path: Path) -> None:
+    orders = TableName("silver", "orders")
+    tables.create(orders, schema_of("_key STRING, _position STRING, total INT"), properties=properties_of("portable"))
+
+    def change(of: Tables, statement: str) -> None:
+        of.spark.sql(statement.format(of.lake.sql(orders)))
+
+    change(tables, "INSERT INTO {} VALUES ('a', '1', 0), ('b', '2', 0)")
+    change(tables, "UPDATE {} SET total = 1")
+    idle_copy(Path(tables.lake.root or ""), tmp_path / "idle", days=9)
+    later = Tables(tables.spark, Lake(root=str(tmp_path / "idle")))
+    change(later, "UPDATE {} SET total = 2")
+    folder, newest = Path(later.lake.path(orders)), later.version(orders)
+    (folder / "of-a-killed-task.parquet").write_bytes(b"PAR1")
+    os.utime(folder / "of-a-killed-task.parquet", (time.time() - 9 * 86_400,) * 2)
+    written = {file.name for file in folder.glob("**/*.parquet")}
+    log_file = folder / "_delta_log" / f"{newest:020}.json"
+
+    direct = DeltaRsTables(later.lake)
+    assert direct.can_write(orders)
+    files = SparkFiles(later, orders, direct)
+    set_retention(later, orders, FileRetention(168, 168))
+    before = files.count()
+    files.vacuum()
+    gone = written - {file.name for file in folder.glob("**/*.parquet")}
+    assert len(gone) == 5, "two of the first version, two of its change feed, one of a killed task"
+    assert files.count() == before == later.detail(orders)["numFiles"]
+    spark = later.spark
+    assert spark.sql(f"SELECT sum(total) FROM {later.lake.sql(orders)}").first() == (4,)
+    removed = [json.loads(line).get("remove") for line in log_file.read_text().splitlines()]
+    kept = [folder / action["path"] for action in removed if action]
+    assert kept
+    assert all(file.exists() for file in kept), "they are nine days old, and left the table just now"
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", newest)
+    assert feed.load(str(folder)).count() == 4

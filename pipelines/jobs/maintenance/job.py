@@ -21,6 +21,7 @@ from pipelines.io.file_maintenance import (
     set_retention,
 )
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import tables_here
 from pipelines.jobs.maintenance.control_retention import Retention
 from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePurge
 from pipelines.jobs.migration import migrate
@@ -123,8 +124,11 @@ def _compact_and_vacuum(files: TableFiles) -> tuple[int, list[str]]:
 
 def _files_of(ctx: JobContext, table: TableName, *, is_bronze: bool) -> TableFiles:
     """Return the files of a table. Where delta-rs writes bronze, every commit to bronze goes through it."""
-    store = ctx.for_capture().tables if is_bronze else ctx.tables
-    return DeltaRsFiles(store, table) if isinstance(store, DeltaRsTables) else SparkFiles(ctx.tables, table)
+    if is_bronze:
+        store = ctx.for_capture().tables
+        return DeltaRsFiles(store, table) if isinstance(store, DeltaRsTables) else SparkFiles(ctx.tables, table)
+    direct = tables_here(ctx.settings)
+    return SparkFiles(ctx.tables, table, direct if direct is not None and direct.can_write(table) else None)
 
 
 def _purged(table: TableName, purge: TombstonePurge | None, retention: Retention) -> PurgeResult:
