@@ -66,8 +66,8 @@ In DuckDB itself, `.read lake/gold/_views/sales.duckdb.sql` creates the view `go
 
 ## dbt
 
-`strandline export dbt-sources > models/sources.yml` writes the silver and gold tables as sources of a dbt project, with
-columns, Spark types and comments. A model names them by layer:
+`strandline export dbt-sources` prints the silver and gold tables as sources of a dbt project, with columns, Spark types
+and comments. Write them to `models/sources.yml`. A model names a table by its layer:
 
 ```sql
 SELECT count(*) FROM {{ source("silver", "orders") }} WHERE NOT _deleted

@@ -43,8 +43,10 @@ _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 _TABLES = {
     "silver.flights",
     "silver.orders",
+    "silver.orders_live",
     "silver.shop__orders",
     "gold.fleet_age",
+    "gold.sales",
     "gold.on_time_performance",
     "gold.delay_by_weather",
 }
