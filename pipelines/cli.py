@@ -15,6 +15,7 @@ from pipelines.commands.cuts import cuts
 from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
+from pipelines.commands.export import export
 from pipelines.commands.gold import gold
 from pipelines.commands.init import init
 from pipelines.commands.maintain import maintain
@@ -30,6 +31,7 @@ from pipelines.commands.sources import delete, pause, resume, start, stop
 from pipelines.commands.sql import sql
 from pipelines.commands.status import status
 from pipelines.commands.terminal import NAME, program
+from pipelines.commands.ui import ui
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
 from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
-    "See what is there": (doctor, status, sql, schema, metrics, version),
+    "See what is there": (doctor, status, ui, sql, schema, metrics, export, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
     "Tables": (maintain, delete),

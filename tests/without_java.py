@@ -18,18 +18,22 @@ def strandline(
     folder: Path, *arguments: str, preexec_fn: Callable[[], None] | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in *folder*, with no Java on the PATH."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "STRANDLINE", "SPARK"))}
-    env = kept | {"PATH": str(folder), "STRANDLINE_SOURCE__NAME": "test"} | more
     return subprocess.run(
         [str(COMMAND), *arguments],
         cwd=folder,
-        env=env,
+        env=environment(folder, **more),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
         preexec_fn=preexec_fn,
     )
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Variables of a process that finds no Java."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "STRANDLINE", "SPARK"))}
+    return kept | {"PATH": str(folder), "STRANDLINE_SOURCE__NAME": "test"} | more
 
 
 def source_of(uri: str, database: Database[dict[str, Any]]) -> dict[str, str]:

@@ -42,7 +42,8 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Check quality, then build the nodes whose inputs changed, in order of their references."""
-    from pipelines.jobs.gold.job import NO_GOLD, plan_gold, refresh_gold, run_gold
+    from pipelines.jobs.gold.job import NO_GOLD, refresh_gold, run_gold
+    from pipelines.jobs.gold.planned import plan_gold
 
     ctx = open_pipeline(context)
     if plan:

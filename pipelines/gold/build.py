@@ -18,6 +18,7 @@ from pipelines.gold.spark_names import Source, spark_sql
 from pipelines.gold.statement import suggestion
 from pipelines.io.ddl import with_comments
 from pipelines.io.increments import FeedLost, feed, require_readable
+from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName, quoted
 from pipelines.plain_text import OWN_MESSAGE
 
@@ -28,7 +29,7 @@ class _IncrementalNotPossible(Exception):
     """A table must be rebuilt as a whole. Nothing was written."""
 
 
-def build_view(pinned: PinnedInputs, graph: Graph, node: Node) -> None:
+def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
     """Create or replace the view of *node*.
 
     I/O: analyses the query, so a broken view fails here and not at its first reader; in a catalog, writes the view.
@@ -45,7 +46,7 @@ def build_view(pinned: PinnedInputs, graph: Graph, node: Node) -> None:
         tables.replace_view(node.table, sql, columns, comment=node.header.description)
 
 
-def build_rows(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
+def build_rows(pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
     """Build the table of *node*, then store the versions of its inputs in its table properties.
 
     I/O: writes one commit with rows, then one with properties. Idempotent: after a crash between the two commits,
@@ -71,7 +72,7 @@ def build_rows(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decisio
     return rows, f"{mode}: {reason}"
 
 
-def _merge(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -> int:
+def _merge(pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision) -> int:
     """MERGE the rows of all changed keys, and delete keys that no longer have a row.
 
     Returns:
@@ -100,7 +101,7 @@ def _merge(pinned: PinnedInputs, graph: Graph, node: Node, decision: Decision) -
         tables.spark.catalog.dropTempView(keys_view)
 
 
-def _changed_keys(pinned: PinnedInputs, node: Node, decision: Decision) -> DataFrame:
+def _changed_keys(pinned: PinnedInputs[Tables], node: Node, decision: Decision) -> DataFrame:
     """Return the keys of changed driving rows: values before and after the change.
 
     Includes rows that entered or left the quarantine of the driving table.
@@ -129,7 +130,7 @@ def _changed_keys(pinned: PinnedInputs, node: Node, decision: Decision) -> DataF
     return keys
 
 
-def _restricted_to_keys(pinned: PinnedInputs, node: Node, keys: str) -> Source:
+def _restricted_to_keys(pinned: PinnedInputs[Tables], node: Node, keys: str) -> Source:
     """Return table sources in which the driving table has only the rows whose key is in the view *keys*."""
     key_lineage = node.key_lineage
     assert key_lineage is not None  # see _changed_keys

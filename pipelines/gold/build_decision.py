@@ -12,6 +12,7 @@ from typing import Literal
 
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
+from pipelines.io.table_store import TableStore
 from pipelines.model.lake_format import STAMP
 from pipelines.model.tables import TableName
 
@@ -34,7 +35,9 @@ class Decision:
     built_from: Mapping[TableName, int] = field(default_factory=dict)
 
 
-def decide(pinned: PinnedInputs, graph: Graph, node: Node, to_be_built: Collection[TableName] = ()) -> Decision:
+def decide(
+    pinned: PinnedInputs[TableStore], graph: Graph, node: Node, to_be_built: Collection[TableName] = ()
+) -> Decision:
     """Compare the current input versions of *node* with the versions that its table was built from.
 
     I/O: reads table properties, and the history of each input that has newer commits; writes nothing.
@@ -86,7 +89,7 @@ class _Change:
 
 
 def _changes(
-    pinned: PinnedInputs, before: Mapping[str, tuple[str, int]], inputs: Mapping[TableName, TableVersion]
+    pinned: PinnedInputs[TableStore], before: Mapping[str, tuple[str, int]], inputs: Mapping[TableName, TableVersion]
 ) -> list[_Change]:
     changes = [_Change(_table_name(name), "is gone", None) for name in before if _table_name(name) not in inputs]
     for table, now in inputs.items():
@@ -109,7 +112,7 @@ def _table_name(text: str) -> TableName:
 
 
 def _decision(
-    node: Node, pinned: PinnedInputs, changes: list[_Change], inputs: Mapping[TableName, TableVersion]
+    node: Node, pinned: PinnedInputs[TableStore], changes: list[_Change], inputs: Mapping[TableName, TableVersion]
 ) -> Decision:
     if not changes:
         return Decision("unchanged", "nothing that it reads has changed", inputs)

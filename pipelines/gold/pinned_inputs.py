@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pipelines.io.commits import Commit
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
+
+_T = TypeVar("_T", bound=TableStore)
+_T_co = TypeVar("_T_co", bound=TableStore, covariant=True)
 
 # Maximum commits to check one by one. Beyond it, the rows count as changed.
 _MAX_COMMITS_READ = 1000
@@ -29,18 +33,18 @@ class TableVersion:
 
 
 @dataclass(frozen=True)
-class PinnedInputs:
+class PinnedInputs(Generic[_T_co]):
     """Versions of the input tables of one gold run, other than gold, and of their quarantine tables."""
 
-    tables: Tables
+    tables: _T_co
     versions: Mapping[TableName, TableVersion]
     quarantines: Mapping[TableName, TableName]
     """Quarantine table by silver table. Their versions are in *versions*."""
 
     @staticmethod
     def take(
-        tables: Tables, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
-    ) -> PinnedInputs:
+        tables: _T, names: Iterable[TableName], versions: Mapping[TableName, int], *, max_threads: int = 1
+    ) -> PinnedInputs[_T]:
         """Look up the version of each table in *names*.
 
         I/O: two short reads per table; writes nothing.
@@ -81,7 +85,7 @@ class PinnedInputs:
         return _anti_join(pinned, self.sql(quarantine)) if quarantine is not None else pinned
 
 
-def quarantines_of(tables: Tables, names: Iterable[TableName]) -> dict[TableName, TableName]:
+def quarantines_of(tables: TableStore, names: Iterable[TableName]) -> dict[TableName, TableName]:
     """Return the quarantine table of each silver table in *names* that has one.
 
     I/O: reads table properties; writes nothing.
@@ -107,7 +111,7 @@ def _anti_join(table: str, quarantine: str) -> str:
     return f"(SELECT t.* FROM {table} AS t LEFT ANTI JOIN {quarantine} AS q ON t._key <=> q._key)"
 
 
-def rows_changed(tables: Tables, table: TableName, after: int, through: int) -> bool:
+def rows_changed(tables: TableStore, table: TableName, after: int, through: int) -> bool:
     """Return True if a commit of *table* after version *after*, up to and including *through*, may have changed rows.
 
     I/O: reads the history of these commits only; writes nothing.
@@ -123,5 +127,5 @@ def _leaves_rows_unchanged(commit: Commit) -> bool:
     return commit.operation in _OPERATIONS_WITHOUT_CHANGES or merged_nothing
 
 
-def _newest_version(tables: Tables, table: TableName) -> TableVersion | None:
+def _newest_version(tables: TableStore, table: TableName) -> TableVersion | None:
     return TableVersion(tables.id(table), tables.version(table)) if tables.exists(table) else None

@@ -10,7 +10,8 @@ from typing import Literal
 
 from pipelines.errors import one_line
 from pipelines.gold.build import build_rows, build_view
-from pipelines.gold.build_decision import Action, decide
+from pipelines.gold.build_decision import decide
+from pipelines.gold.build_plan import pin_inputs
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs
 from pipelines.io.table_store import VersionGone
@@ -39,16 +40,6 @@ class GoldResult:
     def blocks(self) -> bool:
         """Return True if nodes that read this node cannot be built."""
         return self.status in ("skipped", "failed")
-
-
-@dataclass(frozen=True)
-class PlannedBuild:
-    """Action that `publish` would take for one node, and the reason."""
-
-    name: str
-    materialized: str
-    action: Action
-    reason: str
 
 
 def publish(
@@ -83,7 +74,7 @@ def publish(
     order = graph.order(names)
     if not order:
         return []
-    pinned = _pin_inputs(tables, graph, order, versions or {}, max_threads)
+    pinned = pin_inputs(tables, graph, order, versions or {}, max_threads)
     futures: dict[str, Future[GoldResult]] = {}
 
     def build(node: Node) -> GoldResult:
@@ -98,37 +89,12 @@ def publish(
         return [futures[node.name].result() for node in order]
 
 
-def plan(tables: Tables, graph: Graph, names: Sequence[str] = (), *, max_threads: int = 1) -> list[PlannedBuild]:
-    """Return the action that `publish` would take for each node, and the reason.
-
-    I/O: reads table properties and histories; writes nothing.
-    """
-    order = graph.order(names)
-    pinned = _pin_inputs(tables, graph, order, {}, max_threads)
-    planned: list[PlannedBuild] = []
-    to_be_built: set[TableName] = set()
-    for node in order:
-        decision = decide(pinned, graph, node, to_be_built)
-        if decision.action in ("full", "incremental"):
-            to_be_built.add(node.table)
-        planned.append(PlannedBuild(node.name, node.materialized, decision.action, decision.reason))
-    return planned
-
-
-def _pin_inputs(
-    tables: Tables, graph: Graph, order: Sequence[Node], versions: Mapping[TableName, int], max_threads: int
-) -> PinnedInputs:
-    return PinnedInputs.take(
-        tables, (table for node in order for table in graph.inputs(node.statement)), versions, max_threads=max_threads
-    )
-
-
 def _blocked(node: Node, by: GoldResult) -> GoldResult:
     root = by.blocked_by or by.name
     return GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{root}", blocked_by=root)
 
 
-def _build(pinned: PinnedInputs, graph: Graph, node: Node) -> GoldResult:
+def _build(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> GoldResult:
     started = time.monotonic()
     rows: int | None = None
     try:

@@ -20,7 +20,7 @@ from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError
 from pipelines.io.arrow_rows import table_of
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
-from pipelines.io.delta_types import types_of
+from pipelines.io.delta_types import comments_of, types_of
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
@@ -96,6 +96,9 @@ class DeltaRsTables:
     def column_types(self, table: TableName) -> dict[str, str]:
         return types_of(self._opened(table))
 
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        return comments_of(self._opened(table))
+
     def can_query(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can query *table*, which exists."""
         return features_of(self._opened(table)) <= _QUERYABLE_FEATURES
@@ -113,6 +116,10 @@ class DeltaRsTables:
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         commits = LogFolder(self.folder(table)).newest_commits(sys.maxsize)
         return takewhile(lambda commit: commit.version > version, commits)
+
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        found = [commit for commit in self.commits_after(table, after) if commit.version <= through]
+        return found if len(found) == through - after else None
 
     def properties(self, table: TableName) -> dict[str, str]:
         return current_names(dict(self._opened(table).metadata().configuration))

@@ -51,8 +51,14 @@ class TableStore(Protocol):
     def column_types(self, table: TableName) -> dict[str, str]:
         """I/O: type of each column, by name, as Spark writes it: ``array<struct<sku:string>>``."""
 
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        """I/O: comment of each column that has one, by name."""
+
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
+
+    def commits_between(self, table: TableName, after: int, through: int) -> list[Commit] | None:
+        """I/O: commits of the versions (after, through], newest first. None: the log no longer holds all."""
 
     def create_table(
         self,

@@ -80,6 +80,9 @@ BOOKKEEPING: Final = (
     "_document",
 )
 
+HIDDEN: Final = tuple(name for name in BOOKKEEPING if name != "_key")
+"""Bookkeeping columns that people rarely need: a view of live documents leaves them out."""
+
 
 def has_bookkeeping(columns: Collection[str]) -> bool:
     """Return True if *columns* are those of a silver table. Tables of an older release may lack the reason."""

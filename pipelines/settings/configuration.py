@@ -34,6 +34,7 @@ from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSett
 from pipelines.settings.project_folder import with_project_folders
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
+from pipelines.settings.ui import UiSettings
 
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
 _log = logging.getLogger("strandline.settings")
@@ -177,6 +178,7 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     notifications: NotificationSettings = NotificationSettings()
     logging: LoggingSettings = LoggingSettings()
+    ui: UiSettings = UiSettings()
 
     @classmethod
     def settings_customise_sources(

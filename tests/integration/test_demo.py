@@ -20,7 +20,7 @@ from pipelines.demo.replay import Replay, completed, load_reference, operations
 from pipelines.errors import ConfigurationError
 from pipelines.io.tables import Tables
 from pipelines.jobs.demo import COLLECTIONS, DATABASE, run_demo
-from pipelines.jobs.gold.job import graph_of
+from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import suites_of
 from pipelines.model.tables import Lake, TableName
 from pipelines.settings.configuration import Settings, load_settings

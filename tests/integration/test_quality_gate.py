@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from pipelines.errors import QualityGateClosed
 from pipelines.gold.query import query
 from pipelines.jobs.context import JobContext
-from pipelines.jobs.gold.job import graph_of, plan_gold, refresh_gold
+from pipelines.jobs.gold.job import refresh_gold
+from pipelines.jobs.gold.planned import graph_of, plan_gold
 from pipelines.jobs.gold.quality import replay_quarantine
 from pipelines.jobs.operations.sql import run_sql
 from pipelines.jobs.operations.status import quarantined_rows

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from chispa import assert_df_equality
 
+from pipelines.gold.build_plan import plan
 from pipelines.gold.graph import Graph, parse
-from pipelines.gold.publish import GoldResult, plan, publish
+from pipelines.gold.publish import GoldResult, publish
 from pipelines.gold.query import query
 from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables

@@ -1,22 +1,20 @@
-"""Jobs that build, plan and test gold."""
+"""Jobs that build and test gold."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
-from pipelines.gold.graph import Graph
-from pipelines.gold.publish import GoldResult, PlannedBuild, plan, publish
-from pipelines.gold.sql_files import load_graph
+from pipelines.gold.publish import GoldResult, publish
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import run_gold_gate
+from pipelines.jobs.gold.view_files import write_view_files
 from pipelines.model.tables import TableName
-from pipelines.settings.output import GoldSettings
 
 NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
 """Advice for a project without gold."""
@@ -45,7 +43,8 @@ def run_gold(
 ) -> list[GoldResult]:
     """Build the gold views and tables whose inputs or SQL changed, in dependency order.
 
-    I/O: reads the tables named in the SQL files, mostly silver; writes gold. Idempotent.
+    I/O: reads the tables named in the SQL files, mostly silver; writes gold, and the SQL files of its views in a lake
+    by path. Idempotent.
 
     Args:
         ctx: From `open_context`.
@@ -64,7 +63,9 @@ def run_gold(
 
 def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
     settings = ctx.settings.gold
-    results = publish(ctx.tables, graph_of(settings), names, versions=versions, max_threads=settings.max_threads)
+    graph = graph_of(settings)
+    results = publish(ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads)
+    write_view_files(ctx, graph, results)
     for result in results:
         _log.log(
             logging.WARNING if result.status == "failed" else logging.INFO,
@@ -74,22 +75,6 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
             result.reason,
         )
     return results
-
-
-def plan_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[PlannedBuild]:
-    """Return the action that `run_gold` would take for each node, and the reason.
-
-    I/O: reads SQL files, table properties and histories; writes nothing.
-    """
-    return plan(ctx.tables, graph_of(ctx.settings.gold), names, max_threads=ctx.settings.gold.max_threads)
-
-
-def graph_of(settings: GoldSettings) -> Graph:
-    """Read the graph of the configured SQL files.
-
-    I/O: reads the files in ``gold.sql_dir``; writes nothing.
-    """
-    return load_graph(Path(settings.sql_dir) if settings.sql_dir else None)
 
 
 def check_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[CaseResult]:

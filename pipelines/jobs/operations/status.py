@@ -56,13 +56,18 @@ def silver_status(ctx: LakeContext, source: str | None = None) -> list[TableStat
         source: Only the tables that this source feeds. None: all tables of the lake.
     """
     return [
-        _status(ctx.tables, table, columns)
-        for table, columns in _silver_tables(ctx.tables)
+        table_status(ctx.tables, table, columns)
+        for table, columns in silver_tables(ctx.tables)
         if source is None or ctx.tables.properties(table).get(SOURCE, source) == source
     ]
 
 
-def _status(tables: TableStore, table: TableName, columns: Collection[str]) -> TableStatus:
+def table_status(tables: TableStore, table: TableName, columns: Collection[str]) -> TableStatus:
+    """Return the row counts of one silver table. I/O: runs one small aggregate.
+
+    Args:
+        columns: Names of the table's columns.
+    """
     reason = [_REASON] if _REASON in columns else []  # tables of an older release may lack it
     groups = tables.query(
         Query(table)
@@ -96,13 +101,13 @@ def silver_columns(ctx: LakeContext) -> list[ColumnType]:
     """Return the columns of every silver table, without bookkeeping columns. I/O: reads the schemas."""
     return [
         ColumnType(table, column, kind)
-        for table, columns in _silver_tables(ctx.tables)
+        for table, columns in silver_tables(ctx.tables)
         for column, kind in columns.items()
         if column not in BOOKKEEPING
     ]
 
 
-def _silver_tables(tables: TableStore) -> Iterator[tuple[TableName, dict[str, str]]]:
+def silver_tables(tables: TableStore) -> Iterator[tuple[TableName, dict[str, str]]]:
     """Yield all silver tables, each with the types of its columns. Foreign tables in the same schema are skipped."""
     described = ((table, tables.column_types(table)) for table in tables.names("silver"))
     return ((table, columns) for table, columns in described if has_bookkeeping(columns))

@@ -1,0 +1,57 @@
+"""``strandline ui``: a local web page that shows the pipeline, and an API beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import lake_settings, out, stop_on_signal
+from pipelines.errors import ConfigurationError, install_command
+from pipelines.settings import DEFAULT_CONF
+
+_PACKAGES = {"starlette", "uvicorn"}
+
+
+def ui(
+    context: typer.Context,
+    api: Annotated[
+        bool, typer.Option("--api", help="Serve the API too: offsets, states, snapshots, signals. It needs the token.")
+    ] = False,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="TCP port.", show_default="ui.port")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Network interface, as an IP address.", show_default="ui.address")
+    ] = None,
+) -> None:
+    """Serve a web page that shows the pipeline: read-only, on this machine only unless told otherwise."""
+    try:
+        from pipelines.web.server import Access, application, serve
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        raise ConfigurationError(f"{error.name} is not installed", next_step=install_command("ui")) from None
+
+    settings = lake_settings(context)
+    access = Access.of(
+        address or settings.ui.address, port or settings.ui.port, api=api, known_token=settings.ui.known_token()
+    )
+    app = application(settings, access, _options(context))
+
+    def started() -> None:
+        out.print(f"Strandline is at {access.url}  (Ctrl-C ends)", highlight=False, markup=False, soft_wrap=True)
+        if api:
+            out.print(f"API: {access.base_url}openapi.json", highlight=False, markup=False, soft_wrap=True)
+            if not access.pages_need_token:
+                out.print(f"token of the API: {access.token}", highlight=False, markup=False, soft_wrap=True)
+
+    stop_on_signal()  # the server raises a signal again when it has ended: this is no error
+    serve(app, access, started)
+
+
+def _options(context: typer.Context) -> list[str]:
+    """Return the global options that the shown commands repeat."""
+    target, conf, _ = context.obj
+    return [
+        *(["--target", target] if target != "local" else []),
+        *(["--conf", str(conf)] if conf != DEFAULT_CONF else []),
+    ]

@@ -1,0 +1,190 @@
+"""Readings of a lake without Spark, as plain values for the templates of the pages."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pipelines.control.notifications import MAINTENANCE, newest_notification
+from pipelines.control.sources import state_of
+from pipelines.io.cached_tables import CachedTables
+from pipelines.io.commits import LogFolder
+from pipelines.io.log_activity import AppendedRows
+from pipelines.jobs.gold.planned import graph_of, plan_gold
+from pipelines.jobs.lake_context import DeltaRsContext
+from pipelines.jobs.offsets.position import offset_history, show_offset
+from pipelines.jobs.operations.cuts import list_cuts
+from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
+from pipelines.jobs.operations.schema_changes import schema_history
+from pipelines.jobs.operations.status import TableStatus, docs_page, quarantined_rows, silver_tables, table_status
+from pipelines.jobs.snapshot.report import chunk_progress, list_snapshots
+from pipelines.model.bson.merge_key import key_name
+from pipelines.model.query import Query
+from pipelines.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
+from pipelines.model.tables import TableName
+from pipelines.settings.configuration import Settings
+
+_TIMELINE: Final = 300
+_ROWS: Final = 100
+_MAX_COUNTED_ROWS: Final = 2_000_000
+"""Rows of a table up to which its rows are counted by kind. A larger table shows what its log says."""
+_STATE_TIMEOUT: Final = 0.5
+_WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass
+class Readings:
+    """Readings of one lake. Each method is I/O, and safe for several threads.
+
+    Args:
+        tables: Tables that keep what was read until a table changes.
+    """
+
+    settings: Settings
+    tables: CachedTables
+    _appended: AppendedRows = field(default_factory=AppendedRows, init=False)
+    _counts: dict[TableName, TableStatus] = field(default_factory=dict, init=False)
+
+    @property
+    def ctx(self) -> DeltaRsContext:
+        return DeltaRsContext(self.settings, self.tables)
+
+    @property
+    def source(self) -> str:
+        return self.settings.source.name
+
+    def offset(self) -> dict[str, Any]:
+        """Return the committed position, compared with the source, and who set the state of the source."""
+        return asdict(show_offset(self.ctx)) | {"order": asdict(state_of(self.tables, self.source))}
+
+    def throughput(self) -> list[int]:
+        """Return the rows that bronze got in each of the last minutes, oldest first."""
+        log = LogFolder(self.tables.folder(bronze_table(self.source)))
+        return self._appended.per_minute(log, time.time())
+
+    def live(self) -> dict[str, Any] | None:
+        """Return ``/state`` of the running capture. None: ``metrics.port`` is not set, or nothing answers there."""
+        metrics = self.settings.metrics
+        if metrics.port is None:
+            return None
+        host = "127.0.0.1" if metrics.address in ("0.0.0.0", "::") else metrics.address
+        host = f"[{host}]" if ":" in host else host
+        try:
+            with _WITHOUT_PROXY.open(f"http://{host}:{metrics.port}/state", timeout=_STATE_TIMEOUT) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        return found if found.get("source") == self.source else None
+
+    def notifications(self) -> list[dict[str, Any]]:
+        """Return the newest notifications of the source, newest first."""
+        if not self.tables.exists(NOTIFICATIONS):
+            return []
+        newest = Query(NOTIFICATIONS).select("timestamp", "aggregate_type", "type", "additional_data")
+        return self.tables.query(newest.where(("source", "=", self.source)).order("-timestamp").limit(20))
+
+    def snapshots(self) -> dict[str, Any]:
+        """Return all snapshots, newest first, and the progress of the newest one by collection."""
+        states = list_snapshots(self.ctx)
+        progress = chunk_progress(self.ctx, states[0].snapshot_id) if states else []
+        return {"all": [asdict(state) for state in states[:_ROWS]], "progress": progress}
+
+    def offsets(self) -> dict[str, Any]:
+        """Return the newest committed positions, newest first, and those that somebody moved or that lost events."""
+        ends = [asdict(end) for end in offset_history(self.ctx, _TIMELINE)]
+        for end in ends:
+            end["note"] = json.loads(end["note"]) if end["note"] else {}
+        moved = [end for end in ends if end["kind"] not in ("events", "heartbeat")]
+        return {"ends": ends, "moved": moved[:_ROWS]}
+
+    def silver(self) -> list[dict[str, Any]]:
+        """Return size and row counts of every silver table. No data file is opened."""
+        changes = Counter(change["table"] for change in schema_history(self.ctx, limit=10_000))
+        rows = []
+        for table, _ in silver_tables(self.tables):
+            counted = self._counts.get(table)
+            rows.append(
+                asdict(self.tables.size(table))
+                | {"table": str(table), "changes": changes[str(table)]}
+                | {"counted": None if counted is None else asdict(counted)}
+            )
+        return rows
+
+    def count_silver(self) -> None:
+        """Count the rows of silver tables by kind. A table that has not changed is not read again."""
+        for table, columns in silver_tables(self.tables):
+            if self.tables.size(table).rows <= _MAX_COUNTED_ROWS and self.tables.can_query(table):
+                self._counts[table] = table_status(self.tables, table, columns)
+            else:
+                self._counts.pop(table, None)
+
+    def schema_changes(self) -> list[dict[str, Any]]:
+        """Return the newest schema changes, newest first."""
+        return schema_history(self.ctx, limit=20)
+
+    def gold(self) -> list[dict[str, Any]]:
+        """Return each gold node with its inputs, and what the next build would do with it and why."""
+        graph = graph_of(self.settings.gold)
+        return [
+            asdict(each)
+            | {
+                "inputs": [str(table) for table in graph.nodes[each.name].statement.tables()],
+                "description": graph.nodes[each.name].header.description,
+            }
+            for each in plan_gold(self.ctx)
+        ]
+
+    def quality(self) -> dict[str, Any]:
+        """Return the newest result of each expectation, the rows in quarantine, and the path of the Data Docs."""
+        pages = docs_page(self.settings)
+        return {
+            "checks": self._checks(),
+            "held": {name: count for name, count in quarantined_rows(self.ctx).items() if count},
+            "pages": None if pages is None else str(pages),
+        }
+
+    def _checks(self) -> list[dict[str, Any]]:
+        if not self.tables.exists(QUALITY):
+            return []
+        columns = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure")
+        rows = self.tables.query(Query(QUALITY).select(*columns).order("-ran_at").limit(2_000))
+        newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in rows:
+            newest.setdefault(tuple(row[name] for name in columns[1:5]), row)
+        order = {"error": 0, "failed": 1}
+        return sorted(newest.values(), key=lambda row: (order.get(row["outcome"], 2), row["table"]))[:_ROWS]
+
+    def dead_letters(self) -> dict[str, Any]:
+        """Return the newest dead letters without their documents, and the totals of KIP-298."""
+        letters = list_dead_letters(self.ctx, limit=_ROWS)
+        return {"letters": [self._named(row) for row in letters], "totals": error_metrics(self.ctx)}
+
+    def reconcile(self) -> dict[str, Any]:
+        """Return the newest differences between source and silver, and the newest cuts."""
+        return {"differences": self._differences(), "cuts": list_cuts(self.ctx, limit=20)}
+
+    def _differences(self) -> list[dict[str, Any]]:
+        if not self.tables.exists(RECONCILE):
+            return []
+        columns = ("at", "db", "collection", "kind", "key", "confirmed", "repaired_at")
+        found = Query(RECONCILE).select(*columns).where(("source", "=", self.source))
+        return [self._named(row) for row in self.tables.query(found.order("-at").limit(_ROWS))]
+
+    def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return *row* with the key of the document as the log names it."""
+        key = row["key"]
+        return {**row, "key": None if key is None else key_name(key, show=self.settings.logging.show_keys)}
+
+    def maintenance(self) -> dict[str, Any]:
+        """Return the end of the newest maintenance, and files and bytes of every table. Reads logs only."""
+        names = [name for layer in ("bronze", "silver", "gold", "control") for name in self.tables.names(layer)]
+        sizes = [asdict(self.tables.size(name)) | {"table": str(name)} for name in names]
+        sizes.sort(key=lambda size: size["files"], reverse=True)
+        total = {name: sum(size[name] for size in sizes) for name in ("files", "bytes")}
+        ended = newest_notification(self.tables, self.source, MAINTENANCE)
+        return {"ended": ended, "tables": sizes[:_ROWS], "count": len(sizes), "total": total}

@@ -1,0 +1,126 @@
+"""The server of `strandline ui`: pages, and the API beside them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pipelines.errors import ConfigurationError
+from pipelines.io.cached_tables import CachedTables
+from pipelines.jobs.lake_context import open_without_spark
+from pipelines.settings.configuration import Settings
+from pipelines.web import api
+from pipelines.web.calls import Calls
+from pipelines.web.guard import Guard, is_loopback
+from pipelines.web.pages import STATIC, Site
+from pipelines.web.readings import Readings
+
+
+@dataclass(frozen=True)
+class Access:
+    """Address of the server, and who may ask it.
+
+    Args:
+        address: IP address, or ``localhost``.
+        token: None: nothing needs a token.
+    """
+
+    address: str
+    port: int
+    api: bool
+    token: str | None
+    pages_need_token: bool
+
+    @staticmethod
+    def of(address: str, port: int, *, api: bool, known_token: str | None) -> Access:
+        """Return the access for an address. A token is made where one is required and none is set."""
+        pages_need_token = known_token is not None or not is_loopback(address)
+        needs_token = pages_need_token or api
+        token = (known_token or secrets.token_urlsafe(24)) if needs_token else None
+        return Access(address, port, api, token, pages_need_token)
+
+    @property
+    def base_url(self) -> str:
+        """Address of the server. It ends with a slash."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}/"
+
+    @property
+    def url(self) -> str:
+        """Address of the first page, with the token where pages need it."""
+        return self.base_url + (f"?token={self.token}" if self.pages_need_token else "")
+
+
+def application(settings: Settings, access: Access, options: list[str]) -> Starlette:
+    """Return the application.
+
+    I/O: opens the lake.
+
+    Args:
+        options: Global options of the command line, which the shown commands repeat.
+
+    Raises:
+        ConfigurationError: The lake cannot be read without Spark.
+    """
+    opened = open_without_spark(settings)
+    if opened is None:
+        raise ConfigurationError(
+            "strandline ui reads a lake in a folder of this machine or in S3, and this lake is elsewhere",
+            next_step="strandline status reads it with Spark; docs/ui.md",
+        )
+    site = Site(Readings(settings, CachedTables(opened.tables.lake, opened.tables.options)), options)
+
+    return Starlette(
+        routes=[
+            *site.routes(),
+            *(api.routes(Calls(settings)) if access.api else ()),
+            Route("/livez", lambda _: PlainTextResponse("ok\n")),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[
+            Middleware(
+                Guard,
+                token=access.token,
+                pages_need_token=access.pages_need_token,
+                only_loopback=is_loopback(access.address),
+            )
+        ],
+    )
+
+
+def serve(app: Starlette, access: Access, started: Callable[[], None]) -> None:
+    """Serve *app* until Ctrl-C or SIGTERM. I/O: listens at the port.
+
+    Args:
+        started: Called when the port is open.
+
+    Raises:
+        ConfigurationError: The port is taken.
+    """
+    config = uvicorn.Config(
+        app,
+        host=access.address,
+        port=access.port,
+        log_config=None,
+        access_log=False,  # it would hold the token of the first request
+        server_header=False,
+        timeout_graceful_shutdown=3,
+        limit_concurrency=100,
+        ws="none",
+    )
+    try:
+        listening = config.bind_socket()
+    except SystemExit:
+        raise ConfigurationError(
+            f"{access.address}:{access.port} is taken, or no address of this machine", next_step="choose another --port"
+        ) from None
+    started()
+    uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,243 @@
+"""The web page and its API on a lake that a capture without Spark has written, with a real server as the source."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import settings_for
+from openapi_spec_validator import validate
+from pymongo import MongoClient
+from s3_server import free_port
+from starlette.testclient import TestClient
+from without_java import COMMAND, environment, source_of, strandline
+
+from pipelines.control.sources import state_of
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.metrics_server import serve
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.lake_context import open_capture_without_spark
+from pipelines.model.query import Query
+from pipelines.model.table_schemas import SIGNALS, bronze_table
+from pipelines.settings.configuration import Settings
+from pipelines.settings.output import MetricsSettings
+from pipelines.web.api import CALLS
+from pipelines.web.server import Access, application
+
+Client = MongoClient[dict[str, Any]]
+TOKEN = "a-token-of-some-length"
+OFFSETS, SNAPSHOTS, SIGNALS_PATH = (f"/connectors/test/{name}" for name in ("offsets", "snapshots", "signals"))
+
+
+@pytest.fixture(scope="module")
+def captured(mongo_uri: str, mongo: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A lake with a snapshot of 20 documents and 5 updates."""
+    shop = mongo["ui_pages"]
+    shop["orders"].insert_many([{"_id": number} for number in range(20)])
+    root = tmp_path_factory.mktemp("ui") / "lake"
+    found = settings_for(mongo_uri, shop.name, root, engine="native", snapshot_max_threads=1)
+    capture(found)
+    shop["orders"].update_many({"_id": {"$lt": 5}}, {"$set": {"a": 1}})
+    capture(found)
+    yield found
+    mongo.drop_database(shop.name)
+
+
+@pytest.fixture
+def settings(captured: Settings, tmp_path: Path) -> Settings:
+    """The same lake in a folder of the test's own."""
+    shutil.copytree(captured.lake.root or "", tmp_path / "lake")
+    return captured.model_copy(update={"lake": captured.lake.model_copy(update={"root": str(tmp_path / "lake")})})
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[TestClient]:
+    access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
+    headers = {"Authorization": f"Bearer {access.token}"}
+    with TestClient(application(settings, access, []), base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+def capture(settings: Settings) -> None:
+    ctx = open_capture_without_spark(settings)
+    assert ctx is not None
+    run_capture(ctx, once=True)
+
+
+def tables_of(settings: Settings) -> DeltaRsTables:
+    return DeltaRsTables(settings.lake_location)
+
+
+def read(client: TestClient, path: str) -> str:
+    deadline = time.monotonic() + 60
+    while "Reading the lake" in (answer := client.get(path)).text:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_the_calls_of_kip_875_write_the_rows_of_the_commands(client: TestClient, settings: Settings) -> None:
+    assert client.get("/connectors").json() == ["test"]
+    status = client.get("/connectors/test/status").json()
+    assert (status["name"], status["type"], status["connector"]["state"]) == ("test", "source", "RUNNING")
+    assert [task["state"] for task in status["tasks"]] == ["RUNNING"]
+    (entry,) = client.get(OFFSETS).json()["offsets"]
+    assert entry["partition"] == {"source": "test"}
+    token, batch = entry["offset"]["resume_token"], entry["offset"]["batch"]
+
+    body = {"offsets": [{"partition": {"source": "test"}, "offset": {"to": "1"}}]}
+    for refused in (client.patch(OFFSETS, json=body), client.delete(OFFSETS)):
+        assert (refused.status_code, refused.json()["error_code"]) == (400, 400)
+        assert "source test is running" in refused.json()["message"]
+
+    assert client.put("/connectors/test/pause?by=ana&why=lunch").status_code == 202
+    paused = state_of(tables_of(settings), "test")
+    assert (paused.state, paused.by, paused.why) == ("paused", "ana", "lunch")
+    assert client.put("/connectors/test/resume").status_code == 202
+    assert client.put("/connectors/test/stop").status_code == client.put("/connectors/test/stop").status_code == 204
+    assert client.get("/connectors/test/status").json()["tasks"] == []
+    assert state_of(tables_of(settings), "test").number == 3, "a repeated stop writes no row"
+
+    planned = client.patch(f"{OFFSETS}?dry_run=true", json=body).json()["move"]
+    assert (planned["direction"], planned["events"], planned["committed_batch"]) == ("back", 5, None)
+    moved = client.patch(f"{OFFSETS}?by=ana&why=again", json=body)
+    assert (moved.status_code, moved.json()["move"]["committed_batch"]) == (200, batch + 1)
+    notes = Query(bronze_table("test")).select("operation_type", "after").where(("op", "=", "offset"))
+    (note,) = tables_of(settings).query(notes)
+    assert note["operation_type"] == "alter"
+    assert '"by": "ana", "why": "again"' in note["after"]
+
+    back = {"offsets": [{"partition": {"source": "test"}, "offset": {"resume_token": token}}]}
+    assert client.patch(OFFSETS, json=back).json()["move"]["direction"] == "forward"
+    assert "◆" in read(client, "/offsets")
+    assert read(client, "/offsets").count('class="mark moved"') == 1
+
+    assert client.delete(OFFSETS).status_code == client.delete(OFFSETS).status_code == 200
+    assert client.get(OFFSETS).json() == {"offsets": []}
+
+
+def test_snapshots_and_signals(client: TestClient, settings: Settings) -> None:
+    (snapshot,) = client.get(SNAPSHOTS).json()
+    assert (snapshot["state"], snapshot["documents"]) == ("completed", 20)
+    asked = client.post(f"{SNAPSHOTS}?by=ana", json={"data-collections": [r".*\.orders"]})
+    assert (asked.status_code, asked.json()["type"], asked.json()["by"]) == (202, "execute-snapshot", "ana")
+    for verb in ("pause", "resume", "stop"):
+        assert client.put(f"{SNAPSHOTS}/{verb}").status_code == 202
+    assert client.post(SIGNALS_PATH, json={"type": "log", "data": {"message": "hello"}}).status_code == 202
+    found = client.get(SIGNALS_PATH).json()
+    assert found[0]["type"] == "log"
+    assert len(found) == len(tables_of(settings).query(Query(SIGNALS).select("id"))) == 5
+    refused = client.post(SIGNALS_PATH, json={"type": "dance"})
+    assert (refused.status_code, "unknown type" in refused.json()["message"]) == (400, True)
+    capture(settings)
+    acted = Query(bronze_table("test")).select("operation_type").where(("op", "=", "signal"))
+    assert len(tables_of(settings).query(acted)) == 5
+
+
+def test_wrong_requests_are_refused_and_write_nothing(client: TestClient, settings: Settings) -> None:
+    assert client.get("/connectors/other/status").status_code == 404
+    assert client.get("/connectors/test/nothing").status_code == 404
+    client.put("/connectors/test/stop")
+    partition = {"source": "test"}
+    bodies = [
+        {},
+        {"offsets": []},
+        {"offsets": [{"partition": {"source": "x"}, "offset": {"to": "now"}}]},
+        {"offsets": [{"partition": partition, "offset": {}}]},
+        {"offsets": [{"partition": partition, "offset": {"to": "next tuesday"}}]},
+        {"offsets": [{"partition": partition, "offset": {"to": "2999-01-01"}}]},
+        {"offsets": [{"partition": partition, "offset": {"to": "now"}}] * 2},
+        [],
+        "x",
+    ]
+    before = tables_of(settings).version(bronze_table("test"))
+    for body in bodies:
+        assert client.patch(OFFSETS, json=body).status_code == 400, body
+    assert client.patch(OFFSETS, content="{").status_code == 400
+    assert client.patch(OFFSETS, content="[" * 100_000).status_code == 400
+    assert client.patch(OFFSETS, content=b"x" * 1_100_000).status_code == 413
+    assert client.put("/connectors/test/pause?forse=true").status_code == 400
+    assert client.put("/connectors/test/pause?force=maybe").status_code == 400
+    assert tables_of(settings).version(bronze_table("test")) == before
+    bare = {"Authorization": ""}
+    for call in CALLS:
+        answer = client.request(call.method, call.path.replace("{source}", "test"), headers=bare)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), call.path
+    assert client.get("/openapi.json", headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_the_description_is_valid_and_names_every_call(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    validate(described)
+    assert {(method.upper(), path) for path, found in described["paths"].items() for method in found} == {
+        (call.method, call.path) for call in CALLS
+    }
+
+
+def test_pages_of_a_captured_source(client: TestClient) -> None:
+    text = read(client, "/")
+    assert "running" in text
+    assert "25 rows landed in bronze" in text or "rows landed in bronze in the last 30 minutes" in text
+    text = read(client, "/snapshots")
+    assert "1 of 1" in text
+    assert "■" in text
+    assert "Newest positions" in read(client, "/offsets")
+    assert "bronze.test" in read(client, "/maintenance")
+    client.put("/connectors/test/pause?why=noon")
+    deadline = time.monotonic() + 60
+    while "paused" not in (text := read(client, "/")):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert "set by api" in text
+
+
+def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) -> None:
+    port = free_port()
+    serve(port, "127.0.0.1", {"source": "test"})
+    live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
+    access = Access.of("127.0.0.1", 8081, api=False, known_token=None)
+    with TestClient(application(live, access, []), base_url="http://localhost") as client:
+        assert "live, from the running capture" in read(client, "/")
+
+
+@pytest.mark.usefixtures("settings")
+def test_the_command_serves_without_java(mongo_uri: str, mongo: Client, tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = str(taken.getsockname()[1])
+        refused = strandline(tmp_path, "ui", "--port", port)
+        assert refused.returncode == 2
+        assert refused.stderr.strip().count("\n") == 0, refused.stderr
+        assert "choose another --port" in refused.stderr
+    process = subprocess.Popen(
+        [str(COMMAND), "ui", "--api", "--port", port],
+        cwd=tmp_path,
+        env=environment(tmp_path, **source_of(mongo_uri, mongo["ui_pages"])),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(3)]
+        assert told[0].startswith(f"Strandline is at http://127.0.0.1:{port}/ ")
+        token = told[2].rpartition(" ")[2].strip()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/offsets") as answer:
+            assert answer.status == 200
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/connectors")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked)
+        asked.add_header("Authorization", f"Bearer {token}")
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.read() == b'["test"]'
+    finally:
+        process.terminate()
+        assert process.wait(30) in (0, -15, 143)

@@ -1,0 +1,198 @@
+"""The web page in a real Chromium: no error in its console, no finding of axe, keyboard, narrow screen, dark.
+
+Not in `make test`: Chromium is a program of the machine, which no Python package brings. UI_PICTURES=docs/pictures
+keeps the screenshots of the documentation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from lakehouse import settings_for
+from playwright.sync_api import Browser, Page, Response, sync_playwright
+from pymongo import MongoClient
+from ui_lake import add_tables, write_gold
+
+from pipelines.control.sources import set_state
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.lake_context import open_capture_without_spark
+from pipelines.settings.configuration import Settings
+from pipelines.settings.output import GoldSettings
+from pipelines.settings.ui import UiSettings
+from pipelines.web.pages import PAGES
+from pipelines.web.server import Access, application
+
+Client = MongoClient[dict[str, Any]]
+WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
+_PICTURES = {"/": "ui-now.png", "/gold": "ui-gold.png", "/silver": "ui-silver.png"}
+_LARGEST = 100_000
+
+
+@pytest.fixture(scope="module")
+def settings(mongo_uri: str, mongo: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    folder = tmp_path_factory.mktemp("ui")
+    shop = mongo["ui_browser"]
+    shop["orders"].insert_many([{"_id": number} for number in range(20)])
+    found = settings_for(mongo_uri, shop.name, folder / "lake", engine="native", snapshot_max_threads=1).model_copy(
+        update={"gold": GoldSettings(sql_dir=write_gold(folder / "gold")), "ui": UiSettings(interval_ms=1000)}
+    )
+    ctx = open_capture_without_spark(found)
+    assert ctx is not None
+    run_capture(ctx, once=True)
+    shop["orders"].update_many({}, {"$set": {"a": 1}})
+    run_capture(ctx, once=True)
+    add_tables(DeltaRsTables(found.lake_location))
+    yield found
+    mongo.drop_database(shop.name)
+
+
+@pytest.fixture(scope="module")
+def address(settings: Settings) -> Iterator[str]:
+    """Address of a real server."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        app = application(settings, Access.of("127.0.0.1", port, api=False, known_token=None), [])
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{port}"
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert program is not None, "no Chromium on the PATH: scripts/places.sh installs Debian's"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(chromium: Browser, address: str, **options: Any) -> Iterator[tuple[Page, list[str]]]:
+    """A page, and what went wrong in it: errors in the console, and requests to another host or without success."""
+    context = chromium.new_context(viewport=options.pop("viewport", WIDE), bypass_csp=False, **options)
+    page, wrong = context.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    page.on("request", lambda asked: None if asked.url.startswith(address) else wrong.append(asked.url))
+    yield page, wrong
+    context.close()
+
+
+def go(page: Page, url: str) -> None:
+    """Open *url* and wait until the lake has been read for it."""
+    page.goto(url)
+    await_true(page, "!document.body.innerText.includes('Reading the lake')")
+
+
+def await_true(page: Page, expression: str) -> None:
+    """Wait until *expression* holds. `wait_for_function` would need the `eval` that the policy forbids."""
+    deadline = time.monotonic() + 60
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(100)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_an_error_or_a_finding_of_axe(chromium: Browser, address: str, scheme: str) -> None:
+    with opened(chromium, address, color_scheme=scheme) as (page, wrong):
+        for each in PAGES:
+            go(page, address + each.path)
+            page.wait_for_timeout(1_500)  # a refresh, too
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{each.path}: {found.generate_report()}"
+            if (name := _PICTURES.get(each.path)) and (kept := os.environ.get("UI_PICTURES")) and scheme == "light":
+                page.screenshot(path=Path(kept) / name, full_page=True)
+        assert wrong == []
+
+
+def test_a_narrow_screen_scrolls_no_page_sideways(chromium: Browser, address: str) -> None:
+    with opened(chromium, address, viewport=NARROW) as (page, wrong):
+        for each in PAGES:
+            go(page, address + each.path)
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), each.path
+        assert wrong == []
+
+
+def test_no_page_is_larger_than_100_kb(chromium: Browser, address: str) -> None:
+    for each in PAGES:
+        with opened(chromium, address) as (page, _):
+            answers: dict[str, Response] = {}
+            page.on("response", lambda got, answers=answers: answers.setdefault(got.url, got))
+            go(page, f"{address}{each.path}?refresh=off")
+            page.wait_for_load_state("networkidle")
+            sizes = {url: len(got.body()) for url, got in answers.items()}
+            assert len(sizes) >= 4
+            assert sum(sizes.values()) < _LARGEST, sizes
+
+
+def test_a_page_refreshes_in_place_and_keeps_the_focus(chromium: Browser, address: str, settings: Settings) -> None:
+    with opened(chromium, address) as (page, wrong):
+        go(page, f"{address}/silver")
+        page.fill("#q", "ord")
+        page.focus("#q")
+        page.evaluate("window.sameDocument = true")
+        page.evaluate("window.before = document.querySelector('.foot').innerText")
+        await_true(page, "document.querySelector('.foot').innerText !== window.before")
+        assert page.evaluate("document.activeElement.id") == "q"
+        assert page.input_value("#q") == "ord"
+        go(page, address)
+        page.evaluate("window.sameDocument = true")
+        set_state(DeltaRsTables(settings.lake_location), "test", "paused", by="ana", why="noon")
+        await_true(page, "document.body.innerText.includes('set by ana')")
+        assert page.evaluate("window.sameDocument") is True
+        set_state(DeltaRsTables(settings.lake_location), "test", "running", by="ana", why=None)
+        assert wrong == []
+
+
+def test_the_keyboard_reaches_everything(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as (page, wrong):
+        go(page, f"{address}/?refresh=off")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.innerText") == "Skip to content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.goto(f"{address}/gold?refresh=off")
+        names = []
+        for _ in range(len(PAGES) + 1):
+            page.keyboard.press("Tab")
+            names.append(page.evaluate("document.activeElement.innerText"))
+        assert names[1:] == [each.title for each in PAGES]
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{address}/maintenance")
+        assert wrong == []
+
+
+def test_a_server_that_ends_leaves_the_page_as_it_was(chromium: Browser, settings: Settings) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        app = application(settings, Access.of("127.0.0.1", port, api=False, known_token=None), [])
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            with opened(chromium, f"http://127.0.0.1:{port}") as (page, _):
+                go(page, f"http://127.0.0.1:{port}/maintenance")
+                server.should_exit = True
+                thread.join(30)
+                time.sleep(3)
+                assert "silver.orders" in page.inner_text("main")
+        finally:
+            server.should_exit = True
+            thread.join(30)

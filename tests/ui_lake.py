@@ -1,0 +1,144 @@
+"""A lake for the web page, written without a JVM: silver, gold's SQL, quality, dead letters, differences, cuts.
+
+Bronze comes from a capture of a real server: tests/integration/test_ui.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from pipelines.control.dead_letters import DeadLetter, DeadLetters
+from pipelines.control.notifications import MAINTENANCE, Notifications
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
+from pipelines.model.table_schemas import (
+    CUTS,
+    CUTS_DDL,
+    QUALITY,
+    QUALITY_DDL,
+    RECONCILE,
+    RECONCILE_DDL,
+    SCHEMA_CHANGES,
+    SCHEMA_CHANGES_DDL,
+    SILVER_BOOKKEEPING_DDL,
+)
+from pipelines.model.tables import TableName
+from pipelines.silver.compatibility import bookkeeping_ddl
+
+ORDERS: Final = TableName("silver", "orders")
+HOSTILE: Final = "<script>alert(1)</script>"
+"""A name from the source that a page must show as text."""
+_NOW: Final = datetime(2026, 11, 25, 8, 0, tzinfo=UTC)
+
+
+def add_tables(tables: DeltaRsTables) -> None:
+    """I/O: writes silver with two live rows and a tombstone, and every control table that a page shows."""
+    _silver(tables)
+    _append(
+        tables,
+        SCHEMA_CHANGES,
+        SCHEMA_CHANGES_DDL,
+        {"at": _NOW, "table": str(ORDERS), "path": HOSTILE, "before": "", "after": "bigint", "bronze_version": 1},
+    )
+    _append(tables, QUALITY, QUALITY_DDL, _check("passed"), _check("failed", ran_at=_NOW + timedelta(hours=1)))
+    _append(tables, RECONCILE, RECONCILE_DDL, _difference("missing"), _difference("different", repaired_at=_NOW))
+    cut = {
+        "cut": 1,
+        "bronze": "b",
+        "bronze_version": 3,
+        "position": None,
+        "published_at": _NOW,
+        "exact": True,
+        "inexact_reasons": [],
+        "tables": [{"name": str(ORDERS), "version": 1}],
+    }
+    _append(tables, CUTS, CUTS_DDL, cut)
+    letter = DeadLetter(
+        "test", "convert", "TypeError", HOSTILE, "p", "shop", "orders", None, '"someone@example.com"', 2, _NOW, b"\0"
+    )
+    DeadLetters(tables).add([letter])
+    told = Notifications(tables, "test", ("table",), 0)
+    told.notify(MAINTENANCE, "COMPLETED", "m", tables=3)
+    told.flush()
+
+
+def many_tables(tables: DeltaRsTables, count: int) -> None:
+    """I/O: copies silver.orders, so that there are *count* silver tables more."""
+    folder = Path(tables.lake.path(ORDERS))
+    for number in range(count):
+        shutil.copytree(folder, folder.with_name(f"t_{number:04}"))
+
+
+def write_gold(folder: Path) -> str:
+    """I/O: writes SQL files: a table, a view of it, and a node whose input is missing. Returns their folder."""
+    folder.mkdir(parents=True)
+    pieces = {
+        "totals": "-- materialized: table\nselect count(*) as n from silver.orders",
+        "report": "select n from gold.totals",
+        "late": "-- materialized: table\nselect count(*) as n from silver.nowhere",
+    }
+    for name, text in pieces.items():
+        (folder / f"{name}.sql").write_text(text + "\n", "utf-8")
+    return str(folder)
+
+
+def _silver(tables: DeltaRsTables) -> None:
+    tables.create_table(ORDERS, "_id BIGINT, " + bookkeeping_ddl(SILVER_BOOKKEEPING_DDL, "portable"))
+    rows = [
+        {"_id": number, "_key": str(number), "_position": "p", "_op": "c", "_deleted": number == 2, "_exact": True}
+        | {"_cluster_time": _NOW, "_rescued": '{"a": 1}' if number == 1 else None}
+        for number in range(3)
+    ]
+    _write(tables, ORDERS, rows)
+    held = quarantine_of(ORDERS)
+    tables.create_table(held, QUARANTINE_DDL, properties=quarantine_properties(ORDERS))
+    _write(tables, held, [{"_key": "1", "suite": "orders", "reasons": ["not null"], "quarantined_at": _NOW}])
+
+
+def _append(tables: DeltaRsTables, table: TableName, ddl: str, *rows: dict[str, Any]) -> None:
+    tables.create_table(table, ddl)
+    _write(tables, table, list(rows))
+
+
+def _write(tables: DeltaRsTables, table: TableName, rows: list[dict[str, Any]]) -> None:
+    opened = tables.folder(table).table()
+    schema = pa.schema(opened.schema().to_arrow())
+    filled = [{name: row.get(name) for name in schema.names} for row in rows]
+    write_deltalake(opened, pa.Table.from_pylist(filled, schema=schema), mode="append")
+
+
+def _check(outcome: str, **more: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r",
+        "ran_at": _NOW,
+        "table": str(ORDERS),
+        "suite": "orders",
+        "expectation": "expect_column_values_to_not_be_null",
+        "column": "total",
+        "kwargs": "{}",
+        "success": outcome == "passed",
+        "outcome": outcome,
+        "observed": json.dumps({}),
+        "unexpected_count": 1,
+        "on_failure": "quarantine",
+    } | more
+
+
+def _difference(kind: str, **more: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r",
+        "at": _NOW,
+        "source": "test",
+        "db": "shop",
+        "collection": HOSTILE,
+        "kind": kind,
+        "key": "1",
+        "confirmed": True,
+    } | more

@@ -1,0 +1,95 @@
+"""Who may ask the web page, and how long a page waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipelines.errors import ConfigurationError
+from pipelines.settings.ui import UiSettings
+from pipelines.web.guard import is_loopback
+from pipelines.web.looks import Looks
+from pipelines.web.server import Access
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example", False),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("", False),
+    ],
+)
+def test_only_addresses_of_the_loopback_interface_are_loopback(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+def test_a_token_is_made_where_one_is_needed() -> None:
+    assert Access.of("localhost", 1, api=False, known_token=None).token is None
+    api = Access.of("::1", 1, api=True, known_token=None)
+    assert (api.pages_need_token, len(api.token or "")) == (False, 32)
+    assert api.url == "http://[::1]:1/"
+    assert Access.of("10.0.0.1", 1, api=False, known_token=None).pages_need_token
+    known = Access.of("127.0.0.1", 1, api=False, known_token="of the settings!")
+    assert (known.token, known.pages_need_token) == ("of the settings!", True)
+
+
+def test_a_token_comes_from_the_settings_or_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    settings = UiSettings(token_file=str(file))
+    with pytest.raises(ConfigurationError, match=r"ui\.token_file .* cannot be read"):
+        settings.known_token()
+    file.write_text("short\n")
+    with pytest.raises(ConfigurationError, match="fewer than 16 characters"):
+        settings.known_token()
+    file.write_text("0123456789abcdef\n")
+    assert settings.known_token() == "0123456789abcdef"
+    assert UiSettings().known_token() is None
+    with pytest.raises(ValidationError):
+        UiSettings.model_validate({"token": "short"})
+    with pytest.raises(ValidationError, match="both set"):
+        UiSettings.model_validate({"token": "0123456789abcdef", "token_file": "x"})
+
+
+def test_a_page_does_not_wait_for_a_slow_reading() -> None:
+    looks, go_on = Looks(0), threading.Event()
+
+    def slow() -> int:
+        go_on.wait(30)
+        return 1
+
+    began = time.monotonic()
+    assert looks.get("slow", slow).at is None
+    assert time.monotonic() - began < 5
+    go_on.set()
+    assert looks.get("slow", slow, patience=30).value == 1
+
+
+def test_an_error_is_shown_beside_the_older_value() -> None:
+    looks = Looks(0)
+    assert looks.get("n", lambda: 1, patience=30).value == 1
+
+    def fails() -> int:
+        raise ConfigurationError("away", next_step="wait")
+
+    seen = looks.get("n", fails, patience=30)
+    assert (seen.value, seen.problem) == (1, "away → wait")
+    assert looks.get("n", lambda: 2, patience=30).problem is None
+
+
+def test_a_fresh_value_is_not_read_again() -> None:
+    looks, reads = Looks(60), []
+    for _ in range(3):
+        looks.get("n", lambda: reads.append(1), patience=30)
+    assert len(reads) == 1

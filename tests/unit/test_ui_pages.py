@@ -1,0 +1,179 @@
+"""The web page on a lake that was written without a JVM. Pages that need a captured source: integration/test_ui.py."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import parsed
+from documents import strandline_commands
+from starlette.testclient import TestClient
+from ui_lake import HOSTILE, add_tables, many_tables, write_gold
+
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.model.tables import Lake
+from pipelines.settings.configuration import Settings
+from pipelines.web.pages import PAGES
+from pipelines.web.server import Access, application
+
+TOKEN = "a-token-of-some-length"
+LOCAL = Access.of("127.0.0.1", 8081, api=False, known_token=None)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("ui")
+    add_tables(DeltaRsTables(Lake(root=str(folder / "lake"))))
+    return Settings(
+        source={"name": "test"},  # type: ignore[arg-type]  # why: pydantic builds the section
+        lake={"root": str(folder / "lake")},  # type: ignore[arg-type]  # why: as above
+        gold={"sql_dir": write_gold(folder / "gold")},  # type: ignore[arg-type]  # why: as above
+        quality={"docs_dir": str(folder / "docs")},  # type: ignore[arg-type]  # why: as above
+    )
+
+
+@pytest.fixture(scope="module")
+def browser(settings: Settings) -> Iterator[TestClient]:
+    with TestClient(application(settings, LOCAL, []), base_url="http://localhost") as client:
+        yield client
+
+
+def read(client: TestClient, path: str) -> str:
+    """The page, once the lake has been read for it."""
+    deadline = time.monotonic() + 60
+    while "Reading the lake" in (text := page(client, path)) or (path == "/silver" and 'number">–' in text):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
+    return text
+
+
+def page(client: TestClient, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.content) < 30_000
+    return answer.text
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of a table's row."""
+    found = re.search(rf"<tr>(?:(?!</tr>).)*{re.escape(name)}.*?</tr>", text, re.DOTALL)
+    assert found, name
+    return re.findall(r"<t[dh][^>]*>\s*(.*?)\s*</t[dh]>", found[0], re.DOTALL)
+
+
+def test_silver_shows_what_the_log_says_and_what_was_counted(browser: TestClient) -> None:
+    cells = row(text := read(browser, "/silver"), "silver.orders")
+    assert cells[:7] == ["silver.orders", "3", "2", "1", "1", "0", "0"]
+    assert cells[7] == "2026-11-25 08:00:00"
+    assert cells[-1] == "1", "schema changes"
+    assert row(text, "new")[1] == "silver.orders"
+    assert "<p>0 tables" in page(browser, "/silver?q=nothing")
+    assert 'value="&#34;&gt;x"' in page(browser, "/silver?q=%22%3Ex")
+
+
+def test_gold_says_what_is_stale_and_why(browser: TestClient) -> None:
+    text = read(browser, "/gold")
+    assert "first build" in row(text, "gold.totals")[3]
+    assert "silver.nowhere not there yet" in row(text, "gold.late")[3]
+    assert row(text, "gold.report")[4] == "gold.totals"
+    assert text.count("<rect") == 5
+    assert text.count('class="edge"') == 3
+
+
+def test_quality_shows_the_newest_result_and_held_rows(browser: TestClient) -> None:
+    text = read(browser, "/quality")
+    assert "failed" in row(text, "expect_column_values_to_not_be_null")[4]
+    assert row(text, "silver.orders_quarantine")[:2] == ["silver.orders", "1"]
+
+
+def test_a_page_shows_no_key_and_no_markup_of_the_source(browser: TestClient) -> None:
+    for path in ("/dead-letters", "/reconcile", "/silver"):
+        text = read(browser, path)
+        assert HOSTILE not in text
+        assert "&lt;script&gt;" in text
+        assert "someone@example.com" not in text
+    assert "key #" in read(browser, "/dead-letters")
+
+
+def test_reconcile_and_maintenance(browser: TestClient) -> None:
+    text = read(browser, "/reconcile")
+    assert "Open differences</dt><dd>1" in text
+    assert "exact" in text
+    text = read(browser, "/maintenance")
+    assert "maintain has not run yet" not in text
+    assert row(text, "silver.orders")[1] == "1"
+
+
+def test_a_source_without_rows_is_told_with_the_next_command(browser: TestClient) -> None:
+    for path in ("/", "/offsets", "/snapshots"):
+        assert "strandline capture --once" in read(browser, path)
+
+
+def test_every_command_that_a_page_shows_is_one(browser: TestClient) -> None:
+    shown = 0
+    for each in PAGES:
+        for command in re.findall(r'<code class="command">(.*?)</code>', page(browser, each.path)):
+            (arguments,) = strandline_commands(command.replace("&#39;", "'"))
+            parsed(arguments)
+            shown += 1
+    assert shown > 25
+
+
+def test_commands_repeat_the_options_of_the_command_line(settings: Settings) -> None:
+    with TestClient(application(settings, LOCAL, ["--target", "prod"]), base_url="http://localhost") as client:
+        assert "strandline --target prod status --watch" in page(client, "/")
+
+
+def test_headers_forbid_inline_code_and_other_hosts(browser: TestClient) -> None:
+    answer = browser.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*src=)| style=| on\w+=|<style", answer.text)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
+    assert browser.get("/", headers={"host": "evil.example"}).status_code == 400
+    assert browser.post("/").status_code == 405
+    sizes = {
+        name: len(browser.get(f"/static/{name}").content) for name in re.findall(r'/static/([\w.-]+)"', answer.text)
+    }
+    assert len(sizes) == 4
+    assert len(answer.content) + sum(sizes.values()) < 100_000, sizes
+
+
+def test_a_page_refreshes_itself_unless_told_not_to(browser: TestClient) -> None:
+    assert 'hx-trigger="every 5s"' in page(browser, "/gold")
+    assert "hx-trigger" not in page(browser, "/gold?refresh=off")
+
+
+def test_elsewhere_than_on_loopback_a_token_is_required(settings: Settings) -> None:
+    access = Access.of("0.0.0.0", 8081, api=False, known_token=None)
+    assert access.token is not None
+    assert access.url == f"http://0.0.0.0:8081/?token={access.token}"
+    with TestClient(application(settings, access, []), base_url="http://lake.internal") as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/?token=wrong").status_code == 401
+        assert client.get("/", headers={"Authorization": f"Bearer {access.token}"}).status_code == 200
+        answer = client.get(f"/silver?q=a&token={access.token}", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/silver?q=a")
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert client.get("/").status_code == 200, "by the cookie"
+        assert client.get("/connectors").status_code == 401, "no API was asked for"
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.long)])
+def test_many_tables_are_shown_page_by_page(settings: Settings, tmp_path: Path, count: int) -> None:
+    tables = DeltaRsTables(Lake(root=str(tmp_path / "lake")))
+    add_tables(tables)
+    many_tables(tables, count)
+    many = settings.model_copy(update={"lake": settings.lake.model_copy(update={"root": str(tmp_path / "lake")})})
+    with TestClient(application(many, LOCAL, []), base_url="http://localhost") as client:
+        deadline = time.monotonic() + 120
+        while f"{count + 1} tables" not in (text := client.get("/silver").text):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert f"page 1 of {-(-(count + 1) // 100)}" in text
+        for path in ("/silver", "/silver?page=3", "/silver?q=t_04", "/maintenance", "/"):
+            assert len(client.get(path).content) < 100_000
