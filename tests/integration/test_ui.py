@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +13,6 @@ from lakehouse import settings_for
 from pymongo import MongoClient
 from s3_server import free_port
 from starlette.testclient import TestClient
-from without_java import COMMAND, environment, source_of, strandline
 
 from pipelines.control.sources import state_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
@@ -167,36 +161,3 @@ def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) 
     access = Access.of("127.0.0.1", 8081, api=False, known_token=None)
     with TestClient(application(live, access, []), base_url="http://localhost") as client:
         assert "live, from the running capture" in read(client, "/")
-
-
-@pytest.mark.usefixtures("settings")
-def test_the_command_serves_without_java(mongo_uri: str, mongo: Client, tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = str(taken.getsockname()[1])
-        refused = strandline(tmp_path, "ui", "--port", port)
-        assert refused.returncode == 2
-        assert refused.stderr.strip().count("\n") == 0, refused.stderr
-        assert "choose another --port" in refused.stderr
-    process = subprocess.Popen(
-        [str(COMMAND), "ui", "--api", "--port", port],
-        cwd=tmp_path,
-        env=environment(tmp_path, **source_of(mongo_uri, mongo["ui_pages"])),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(3)]
-        assert told[0].startswith(f"Strandline is at http://127.0.0.1:{port}/ ")
-        token = told[2].rpartition(" ")[2].strip()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/offsets") as answer:
-            assert answer.status == 200
-        asked = urllib.request.Request(f"http://127.0.0.1:{port}/connectors")
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(asked)
-        asked.add_header("Authorization", f"Bearer {token}")
-        with urllib.request.urlopen(asked) as answer:
-            assert answer.read() == b'["test"]'
-    finally:
-        process.terminate()
-        assert process.wait(30) in (0, -15, 143)
