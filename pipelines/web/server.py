@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Callable
@@ -122,7 +123,8 @@ def serve(app: Starlette, access: Access, started: Callable[[], None]) -> None:
         listening = socket.create_server((access.address, access.port), family=family)
     except OSError as error:
         raise ConfigurationError(
-            f"{access.address}:{access.port} cannot be used ({error.strerror})", next_step="choose another --port"
+            f"{access.address}:{access.port} cannot be used ({os.strerror(error.errno or 0)})",
+            next_step="choose another --port",
         ) from error
     with listening:
         started()

@@ -48,4 +48,4 @@ def test_the_command_serves_page_and_api_and_ends_at_once(tmp_path: Path) -> Non
 def test_a_lake_in_a_catalog_is_refused(tmp_path: Path) -> None:
     refused = strandline(tmp_path, "ui", STRANDLINE_LAKE__CATALOG="main")
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
-    assert "this lake is elsewhere → strandline status" in refused.stderr
+    assert "this lake is elsewhere → " in refused.stderr
