@@ -15,6 +15,7 @@ from pipelines.commands.cuts import cuts
 from pipelines.commands.dead_letters import dead_letters
 from pipelines.commands.demo import demo
 from pipelines.commands.doctor import doctor
+from pipelines.commands.export import export
 from pipelines.commands.gold import gold
 from pipelines.commands.init import init
 from pipelines.commands.maintain import maintain
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run the pipeline": (init, demo, run, capture, silver, gold),
-    "See what is there": (doctor, status, ui, sql, schema, metrics, version),
+    "See what is there": (doctor, status, ui, sql, schema, metrics, export, version),
     "Source and position": (snapshot, offsets, stop, start, pause, resume),
     "Quality and repair": (quality, dead_letters, reconcile, rebuild, cuts),
     "Tables": (maintain, delete),

@@ -12,6 +12,7 @@ Each library reads the files itself. This module only finds the table and leaves
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -22,13 +23,13 @@ from deltalake.exceptions import TableNotFoundError
 from pipelines.errors import ConfigurationError, install_command
 from pipelines.io.delta_rs_query import arrow_table, without_views
 from pipelines.model.query import DATAFUSION
-from pipelines.model.table_schemas import BOOKKEEPING, has_bookkeeping
+from pipelines.model.table_schemas import HIDDEN, has_bookkeeping
 
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
 
+_SCANNED: Final = re.compile(r"delta_scan\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
 _LAYERS: Final = ("bronze", "silver", "gold", "control")
-_HIDDEN: Final = frozenset(BOOKKEEPING) - {"_key"}
 
 
 def read(
@@ -44,7 +45,8 @@ def read(
     I/O: opens the table. ``polars`` and ``duckdb`` read data when the result is used.
 
     Args:
-        table: ``orders`` or ``silver.orders``, ``gold.sales``, ``bronze.shop``, ``control.cuts``.
+        table: ``orders`` or ``silver.orders``, ``gold.sales``, ``bronze.shop``, ``control.cuts``. DuckDB computes a
+            gold view, of a lake in a folder.
         root: Folder or URI of the lake (``lake.root``).
         using: Library that reads.
         everything: True: also tombstones and bookkeeping columns of a silver table. False: live documents only. A
@@ -64,12 +66,15 @@ def read(
     try:
         opened = DeltaTable(uri, storage_options=options or None)
     except TableNotFoundError as error:
+        view = Path(root, layer, "_views", f"{name}.duckdb.sql")
+        if layer == "gold" and view.is_file():
+            return _view(view, name, using)
         raise ConfigurationError(
             f"there is no table {layer}.{name} in {root}", next_step="strandline status"
         ) from error
     names = [field.name for field in opened.schema().fields]
     live = layer == "silver" and not everything and has_bookkeeping(names)  # a history or a quarantine is read as it is
-    return _READERS[using](opened, [name for name in names if not live or name not in _HIDDEN], live)
+    return _READERS[using](opened, [name for name in names if not live or name not in HIDDEN], live)
 
 
 def _arrow(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
@@ -86,6 +91,20 @@ def _polars(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
 def _duckdb(opened: DeltaTable, columns: Sequence[str], live: bool) -> Any:
     rows = _imported("duckdb").from_arrow(opened.to_pyarrow_dataset())
     return (rows.filter("NOT _deleted") if live else rows).project(_listed(columns))
+
+
+def _view(file: Path, name: str, using: Library) -> Any:
+    """Return the rows of a gold view: DuckDB runs its SQL file, and delta-rs reads the tables."""
+    text = file.read_text(encoding="utf-8")
+    opened = _imported("duckdb").connect()
+    for path in {path.replace("''", "'") for path in _SCANNED.findall(text)}:
+        opened.register(path, DeltaTable(path).to_pyarrow_dataset())
+    opened.execute("CREATE MACRO delta_scan(path) AS TABLE SELECT * FROM query_table(path)")
+    opened.execute(text)
+    rows = opened.table(f'gold."{name}"')
+    if using == "polars":
+        return _imported("polars").from_arrow(rows.to_arrow_table()).lazy()
+    return rows.to_arrow_table() if using == "arrow" else rows
 
 
 def _listed(columns: Sequence[str]) -> str:

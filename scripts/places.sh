@@ -13,6 +13,8 @@ readonly hdfs=(
     org.opentest4j:opentest4j:1.3.0 org.apiguardian:apiguardian-api:1.1.2 org.mockito:mockito-core:4.11.0
     net.bytebuddy:byte-buddy:1.14.10 org.objenesis:objenesis:3.3 org.assertj:assertj-core:3.25.3
 )
+# dbt-core 1.12 needs a file that is in no package registry
+readonly dbt=("dbt-core==1.11.16" "dbt-duckdb==1.11.1" "duckdb==1.5.5" "duckdb-extension-delta==1.5.5" "deltalake==1.6.6" pyarrow)
 readonly suites=(
     tests/integration/test_{pipeline,offsets,rebuild,reconcile,purge,snapshot_modes,signals}.py
     tests/faults/test_kills.py
@@ -32,6 +34,16 @@ fetch_servers() {
         need apt-get "fetches promtool"
         echo "places: fetching Debian's package prometheus"
         (cd "$(mktemp -d)" && apt-get download prometheus && dpkg -x prometheus_*.deb . && install usr/bin/promtool "$share/bin/")
+    fi
+    if [[ ! -x $share/dbt/bin/dbt ]]; then
+        echo "places: fetching dbt-duckdb"
+        .venv/bin/python -m venv "$share/dbt.part"
+        "$share/dbt.part/bin/python" -m pip install -q "${dbt[@]}"
+        fetched=$(echo "$share"/dbt.part/lib/python*/site-packages/duckdb_extension_delta/extensions)
+        for version in "$fetched"/*; do
+            install -D "$version/delta.duckdb_extension" -t "$share/dbt.part/extensions/$(basename "$version")/linux_amd64"
+        done
+        mv "$share/dbt.part" "$share/dbt"
     fi
     if ! command -v chromium chromium-browser google-chrome >/dev/null; then
         need apt-get "installs Chromium"

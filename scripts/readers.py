@@ -36,7 +36,55 @@ read("gold.sales", root="s3://bucket/lake")           # another layer, another l
 ```
 
 `read("orders", everything=True)` also gives tombstones and bookkeeping columns. `make setup` installs the libraries.
-Elsewhere, `pip install polars duckdb`. In a catalog, query `silver.orders WHERE NOT _deleted`.
+Elsewhere, `pip install polars duckdb`. The column `_key` stays: it identifies the document.
+
+In a catalog with views, each silver table has a view of its live documents with the same columns: `silver.orders_live`.
+A silver run creates it when it first merges the table. It follows new columns. If something has its name, that stays,
+and there is no view; if a collection needs the name, the view goes. `silver.live_views: false` creates none.
+Rows in [quarantine](gold.md) are in the view. Gold's SQL names the table itself.
+
+## Gold views
+
+A lake in a folder or in S3 stores no views. So `strandline gold` writes two SQL files for each view, with the paths of
+the tables: `gold/_views/<name>.spark.sql` and `gold/_views/<name>.duckdb.sql` in the lake.
+
+```python
+from pathlib import Path
+
+spark.sql(Path("lake/gold/_views/sales.spark.sql").read_text())   # the temporary view `sales`
+read("gold.sales", using="duckdb")                                # as a table; DuckDB computes it
+```
+
+In DuckDB itself, `.read lake/gold/_views/sales.duckdb.sql` creates the view `gold.sales`. It needs DuckDB's extension
+`delta`. `pipelines.read` does not, but reads views of a lake in a folder only.
+
+- A view shows the newest version of its tables. It lacks the rows in quarantine. Move the lake: run `strandline gold`.
+- The DuckDB file sets the time zone to UTC, as Spark has it here.
+- What has no DuckDB SQL is not written, and the log says so: time travel, and what sqlglot refuses.
+- A function that only Spark knows stays as it is, and DuckDB names it. Division of integers, rounding of decimals and
+  approximate functions can give slightly different numbers.
+
+## dbt
+
+`strandline export dbt-sources > models/sources.yml` writes the silver and gold tables as sources of a dbt project, with
+columns, Spark types and comments. A model names them by layer:
+
+```sql
+SELECT count(*) FROM {{ source("silver", "orders") }} WHERE NOT _deleted
+```
+
+- In a lake by path the file is for dbt-duckdb. `--reader delta_scan`, the default, needs DuckDB's extension `delta`;
+  `--reader plugin` needs `plugins: [{module: delta}]` in the profile and the package deltalake. Native tables cannot be
+  read.
+- In a catalog each source has its `database` and `schema`, for dbt-databricks and dbt-spark. It lists live views, too.
+
+Seen with dbt-core 1.11.16, dbt-duckdb 1.11.1, DuckDB 1.5.5 and its extension `delta`, in both ways. No test has run
+dbt-databricks or dbt-spark.
+
+## Iceberg
+
+Delta's UniForm cannot be used here ([decision 64](decisions/0064-iceberg-readers.md)). pyiceberg can register the
+files of one version of a portable table without copying them. The decision has the lines.
 
 ## Column mapping
 
@@ -45,7 +93,8 @@ Delta's column mapping, and the log names the field. Of the readers above, only 
 table. Spark and Databricks read it, too. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
 name. A table that exists changes with `strandline stop`, `strandline rebuild` and `strandline start`.
 
-Not tested: DuckDB's own `delta_scan`, Trino, Athena, Snowflake, Power BI.
+DuckDB's own `delta_scan` is tested with plain tables that delta-rs wrote. Not tested: Trino, Athena, Snowflake,
+Power BI.
 
 With pyarrow, read the files that the Delta log names (`file_uris()`), never the folder: the folder also has files that
 are no longer part of the table.

@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.errors import ConfigurationError
 from pipelines.io.s3_session import refuse_hadoop
-from pipelines.io.spark_versions import SUPPORTED, delta_package
+from pipelines.io.spark_versions import SUPPORTED, delta_package, refuse_native_tables
 
 _TESTS: Final = Path(__file__).parent.parent / "tests"
 _HEAD: Final = """# Versions of Spark
@@ -86,6 +86,7 @@ def _refusals() -> str:
     cases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("Spark 3.5", lambda: delta_package("3.5.9")),
         ("Spark 4.3, which has no Delta yet, started by Strandline", lambda: delta_package("4.3.0")),
+        ("`silver.compatibility: native`, or such a table, with Spark 4.0", lambda: refuse_native_tables("4.0.5")),
         ("a lake on S3, with Spark 4.0", lambda: refuse_hadoop(SUPPORTED["4.0"].hadoop)),
     )
     return "".join(_row(what, f"`{_told(call)}`") for what, call in cases)

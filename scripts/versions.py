@@ -11,7 +11,12 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# MongoDB versions
 
 MongoDB 4.4 is the oldest version that Strandline reads. An older server is refused at the start. The table shows what
-`make test-mongo` saw on {date}. "otherwise" and "refused" lead to a note. `make docs` generates this page.
+the tests saw on four servers on {date} (`make test-mongo`; `make docs` generates this page).
+
+- **yes**: It works.
+- **differs**: It works, in the way that the note below the table says.
+- **refused**: The command ends at its start, with exit code 2 and the line in the note. Nothing is written. `…` stands
+  for the version.
 
 """
 _TAIL: Final = """
@@ -34,6 +39,7 @@ _TAIL: Final = """
   cluster.
 - Atlas, DocumentDB, Cosmos DB, and MongoDB Enterprise.
 """
+_WORDS: Final = {"works": "yes", "otherwise": "differs", "refused": "refused"}
 
 
 def versions() -> dict[str, Any]:
@@ -47,7 +53,7 @@ def versions_page() -> str:
     features: dict[str, dict[str, str]] = seen["features"]
     servers = list(next(iter(features.values())))
     notes: list[str] = []
-    lines = [f"| feature | {' | '.join(servers)} |", "|---" * (len(servers) + 1) + "|"]
+    lines = [f"| what | {' | '.join(servers)} |", "|---" * (len(servers) + 1) + "|"]
     for feature, outcomes in features.items():
         cells = [_cell(outcomes[server], notes) for server in servers]
         lines.append(f"| {feature} | {' | '.join(cells)} |")
@@ -56,9 +62,8 @@ def versions_page() -> str:
 
 
 def _cell(outcome: str, notes: list[str]) -> str:
-    word, colon, text = outcome.partition(": ")
-    if not colon:
-        return word
-    if text not in notes:
+    """Return the word for an outcome, and the number of its note. *notes* gets the note, if it is new."""
+    word, _, text = outcome.partition(": ")
+    if text and text not in notes:
         notes.append(text)
-    return f"{word} ({notes.index(text) + 1})"
+    return _WORDS[word] + (f" (note {notes.index(text) + 1})" if text else "")

@@ -7,9 +7,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from shared_jvm import JVM_CONF, SMALL_JVM
 
@@ -42,10 +43,13 @@ server.wait()
 
 
 @contextmanager
-def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
+def connect_server(
+    log: Path, *, for_long: bool = False, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
     """I/O: starts a server, which writes to *log*. Yields its address, for ``SPARK_REMOTE``.
 
     Args:
+        environment: Variables of the server and its workers.
         for_long: Whether it lives long enough for optimized code to pay.
     """
     (port,) = free_ports(1)
@@ -59,7 +63,7 @@ def connect_server(log: Path, *, for_long: bool = False) -> Iterator[str]:
         ",".join(map(str, cached_jars())),
     ]
     submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
     with log.open("wb") as said:
         guard = subprocess.Popen(
             [sys.executable, "-c", _GUARD, *submit], stdin=subprocess.PIPE, stdout=said, stderr=said, env=env

@@ -18,8 +18,8 @@ from typing import Any, Final
 import bson
 from pymongo.uri_parser import parse_uri
 
-_HEADER: Final = struct.Struct("<iiii")
-_OP_REPLY, _OP_QUERY, _OP_MSG = 1, 2004, 2013
+HEADER: Final = struct.Struct("<iiii")
+OP_REPLY, OP_QUERY, OP_MSG = 1, 2004, 2013
 _OF_A_REPLICA_SET: Final = (
     *("setName", "setVersion", "hosts", "passives", "arbiters", "primary", "me", "electionId", "lastWrite"),
     *("topologyVersion", "secondary", "arbiterOnly", "passive", "hidden"),
@@ -58,50 +58,50 @@ class Answers:
         return name in self.refused or (name == "find" and command[name] in self.refused)
 
 
-def _message(source: Any) -> tuple[tuple[int, int, int, int], bytes] | None:
-    head = source.read(_HEADER.size)
-    if len(head) < _HEADER.size:
+def read_message(source: Any) -> tuple[tuple[int, int, int, int], bytes] | None:
+    head = source.read(HEADER.size)
+    if len(head) < HEADER.size:
         return None
-    header = _HEADER.unpack(head)
-    return header, source.read(header[0] - _HEADER.size)
+    header = HEADER.unpack(head)
+    return header, source.read(header[0] - HEADER.size)
 
 
-def _packed(request: int, response_to: int, code: int, body: bytes) -> bytes:
-    return _HEADER.pack(_HEADER.size + len(body), request, response_to, code) + body
+def packed(request: int, response_to: int, code: int, body: bytes) -> bytes:
+    return HEADER.pack(HEADER.size + len(body), request, response_to, code) + body
 
 
 def _document_at(code: int) -> int:
     """Offset of the answer's document in a message of this kind."""
-    return 5 if code == _OP_MSG else 20
+    return 5 if code == OP_MSG else 20
 
 
 def _forward_requests(client: socket.socket, server: socket.socket, answers: Answers) -> None:
     with suppress(OSError), client.makefile("rb") as source:
-        while (found := _message(source)) is not None:
+        while (found := read_message(source)) is not None:
             (_, request, response_to, code), body = found
             command = None
-            if code == _OP_MSG and body[4] == 0:
+            if code == OP_MSG and body[4] == 0:
                 size = int.from_bytes(body[5:9], "little")
                 command = bson.decode(body[5 : 5 + size], bson.CodecOptions(document_class=dict))
             if command is not None and answers.refuses(command):
                 refusal = {"ok": 0.0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
-                client.sendall(_packed(0, request, _OP_MSG, struct.pack("<i", 0) + b"\0" + bson.encode(refusal)))
+                client.sendall(packed(0, request, OP_MSG, struct.pack("<i", 0) + b"\0" + bson.encode(refusal)))
             else:
-                server.sendall(_packed(request, response_to, code, body))
+                server.sendall(packed(request, response_to, code, body))
         server.shutdown(socket.SHUT_RDWR)
 
 
 def _forward_answers(client: socket.socket, server: socket.socket, answers: Answers) -> None:
     with suppress(OSError), server.makefile("rb") as source:
-        while (found := _message(source)) is not None:
+        while (found := read_message(source)) is not None:
             (_, request, response_to, code), body = found
             at = _document_at(code)
-            if len(body) < 100_000 and (code == _OP_REPLY or body[4] == 0):  # hello and buildInfo are small
+            if len(body) < 100_000 and (code == OP_REPLY or body[4] == 0):  # hello and buildInfo are small
                 size = int.from_bytes(body[at : at + 4], "little")
                 if b"maxWireVersion" in body or b"gitVersion" in body:
                     document = answers.changed(bson.decode(body[at : at + size]))
                     body = body[:at] + bson.encode(document) + body[at + size :]
-            client.sendall(_packed(request, response_to, code, body))
+            client.sendall(packed(request, response_to, code, body))
         client.shutdown(socket.SHUT_RDWR)
 
 

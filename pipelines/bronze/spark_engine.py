@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.bronze.data_files import write_rows
 from pipelines.bronze.engine import Reader, TransactionId
-from pipelines.bronze.envelope import Batch
+from pipelines.bronze.envelope import SCHEMA, Batch
 from pipelines.bronze.opened_table import OpenedTable
 from pipelines.bronze.stream_rows import one_file, stream_rows
 from pipelines.errors import ConfigurationError, RetriableError
@@ -36,21 +36,23 @@ class SparkEngine:
     Args:
         id: Id of the table when it was opened.
         looked_up_to: Version of the table. Every later commit is read at least once.
+        reads_here: Read the chunks of a snapshot in this process. False: on the executors.
     """
 
     tables: Tables
     table: TableName
     id: str
     looked_up_to: int = -1
+    reads_here: bool = False
     _first_tries: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
     """By application id: newest sequence, and a version before its first attempt. A commit without answer is later."""
     _anchor: Anchor | None = field(default=None, init=False)
     """The newest commit that was made here."""
 
     @staticmethod
-    def open(tables: Tables, opened: OpenedTable) -> SparkEngine:
+    def open(tables: Tables, opened: OpenedTable, *, reads_here: bool = False) -> SparkEngine:
         """Return an engine for an opened table. No I/O."""
-        return SparkEngine(tables, opened.table, opened.id, opened.version)
+        return SparkEngine(tables, opened.table, opened.id, opened.version, reads_here)
 
     def append_batch(self, batch: Batch, once: TransactionId) -> Appended | AlreadyAppended:
         with stream_rows(self.tables.spark, batch) as rows:
@@ -60,6 +62,9 @@ class SparkEngine:
         return self._append(one_file(self.tables.spark, rows), once)
 
     def append_read(self, read: Reader, once: TransactionId) -> Appended | AlreadyAppended:
+        if self.reads_here:
+            return self.append_rows(pa.Table.from_batches(read(), SCHEMA), once)
+
         def reading(one: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in (
                 one

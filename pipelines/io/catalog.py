@@ -97,9 +97,13 @@ class Catalog:
             if error.getCondition() != "SCHEMA_NOT_FOUND":
                 raise
             return []
-        listed = self._run("SHOW VIEWS", f"IN {schema}")
-        views = set() if listed is None else {row["viewName"] for row in listed.collect()}
+        views = self.views(layer) or ()
         return [row["tableName"] for row in shown if not row["isTemporary"] and row["tableName"] not in views]
+
+    def views(self, layer: str) -> frozenset[str] | None:
+        """I/O: names of the views of *layer*, whose schema is there. None: the catalog does not list views."""
+        listed = self._run("SHOW VIEWS", f"IN {self._lake.sql_schema(layer)}")
+        return None if listed is None else frozenset(row["viewName"] for row in listed.collect())
 
     def write_view(self, table: TableName, definition: str) -> bool:
         """I/O: creates or replaces a view. Returns False if the catalog has no views.
@@ -112,8 +116,11 @@ class Catalog:
         view = self._lake.sql(table)
         if self._run("CREATE OR REPLACE VIEW", f"{view} {definition}") is not None:
             return True
-        dropped = self._run("DROP VIEW", f"IF EXISTS {view}") is not None
-        return dropped and self._run("CREATE VIEW", f"{view} {definition}") is not None
+        return self.drop_view(table) and self._run("CREATE VIEW", f"{view} {definition}") is not None
+
+    def drop_view(self, table: TableName) -> bool:
+        """I/O: drops a view, if it is there. Returns False if the catalog has no views."""
+        return self._run("DROP VIEW", f"IF EXISTS {self._lake.sql(table)}") is not None
 
     def _run(self, verb: str, rest: str) -> DataFrame | None:
         """I/O: runs a statement. None: the catalog does not support statements that begin with *verb*."""

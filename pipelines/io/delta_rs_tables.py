@@ -20,7 +20,7 @@ from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError
 from pipelines.io.arrow_rows import table_of
 from pipelines.io.commits import Commit, LogFolder, names_in_folder
 from pipelines.io.delta_rs_query import from_statistics, result
-from pipelines.io.delta_types import types_of
+from pipelines.io.delta_types import comments_of, types_of
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
@@ -95,6 +95,9 @@ class DeltaRsTables:
 
     def column_types(self, table: TableName) -> dict[str, str]:
         return types_of(self._opened(table))
+
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        return comments_of(self._opened(table))
 
     def can_query(self, table: TableName) -> bool:
         """I/O: returns True if delta-rs can query *table*, which exists."""

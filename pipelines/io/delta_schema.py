@@ -25,8 +25,7 @@ _TYPES: Final = {
 
 def delta_schema(ddl: str) -> Schema:
     """Return the schema that *ddl* (columns, separated by commas) describes. Comments are kept."""
-    one_quote = ddl.replace("''", "\\'")  # sqlglot's Spark knows the backslash only
-    statement = sqlglot.parse_one(f"CREATE TABLE t ({one_quote})", read="databricks")
+    statement = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="databricks")
     fields = [_field(column) for column in statement.this.expressions]
     return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 

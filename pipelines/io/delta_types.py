@@ -15,6 +15,12 @@ def types_of(opened: DeltaTable) -> dict[str, str]:
     return {field["name"]: _simple(field["type"]) for field in json.loads(opened.schema().to_json())["fields"]}
 
 
+def comments_of(opened: DeltaTable) -> dict[str, str]:
+    """Return the comment of each column that has one, by name."""
+    fields = json.loads(opened.schema().to_json())["fields"]
+    return {field["name"]: field["metadata"]["comment"] for field in fields if field["metadata"].get("comment")}
+
+
 def has_type(opened: DeltaTable, name: str) -> bool:
     """Return True if a column, at any level, has Delta's type *name*."""
     return _holds(json.loads(opened.schema().to_json()), name)

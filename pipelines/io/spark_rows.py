@@ -36,6 +36,10 @@ class SparkRows:
     def column_types(self, table: TableName) -> dict[str, str]:
         return dict(self._tables.read(table).dtypes)
 
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        fields = self._tables.read(table).schema.fields
+        return {field.name: field.metadata["comment"] for field in fields if field.metadata.get("comment")}
+
     def create_table(
         self,
         table: TableName,

@@ -91,6 +91,20 @@ def packages_folder(version: str) -> str:
     return f"spark-{version}" + (f"-delta-{known.delta}" if known else "")
 
 
+def refuse_native_tables(version: str) -> None:
+    """Refuse silver tables with VARIANT and deletion vectors on a Spark that cannot read them.
+
+    Raises:
+        ConfigurationError: It is Spark 4.0, whose reader cannot copy a row with VARIANT (``Not implemented``).
+    """
+    if minor_of(version) == "4.0":
+        raise ConfigurationError(
+            f"Spark {version} cannot read a native silver table: it has VARIANT and deletion vectors",
+            next_step="use Spark 4.1 or newer; or set silver.compatibility: portable, and run strandline rebuild with "
+            "Spark 4.1 or newer if the table exists",
+        )
+
+
 def check_version(version: str) -> None:
     """Check the version of a running Spark. A platform's newer Spark brings its own Delta, and is only logged.
 

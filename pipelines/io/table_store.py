@@ -51,6 +51,9 @@ class TableStore(Protocol):
     def column_types(self, table: TableName) -> dict[str, str]:
         """I/O: type of each column, by name, as Spark writes it: ``array<struct<sku:string>>``."""
 
+    def column_comments(self, table: TableName) -> dict[str, str]:
+        """I/O: comment of each column that has one, by name."""
+
     def commits_after(self, table: TableName, version: int) -> Iterator[Commit]:
         """I/O: yields the commits after *version*, newest first, as far as the log goes back. Reads lazily."""
 

@@ -50,7 +50,9 @@ class JobContext:
                 f" {self.tables.lake.root or 'the lake'} is neither, or has tables that delta-rs cannot write",
                 next_step="set capture.engine: auto",
             )
-        return CaptureContext(self.settings, self.tables, partial(SparkEngine.open, self.tables))
+        reads_here = self.settings.capture.snapshot_reader == "driver"
+        opening = partial(SparkEngine.open, self.tables, reads_here=reads_here)
+        return CaptureContext(self.settings, self.tables, opening)
 
 
 def open_context(settings: Settings, *, java_options: str = "") -> JobContext:

@@ -1,13 +1,17 @@
-"""Connection options, stream limits and retry policy of the source, from the settings."""
+"""Connection options, stream reader and retry policy of the source, from the settings."""
 
 from __future__ import annotations
 
 from pipelines.errors import ConfigurationError
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
-from pipelines.source.client import ConnectionOptions
+from pipelines.source.change_stream import StreamReader
+from pipelines.source.client import AnyClient, ConnectionOptions
 from pipelines.source.credentials import Credentials
+from pipelines.source.deployment import Deployment
+from pipelines.source.resume import ResumePoint
 from pipelines.source.retry_policy import RetryPolicy
+from pipelines.source.stages import Selection
 from pipelines.source.stream_opening import StreamLimits
 
 
@@ -58,4 +62,25 @@ def retry_policy(settings: CaptureSettings) -> RetryPolicy:
         connect_max_attempts=settings.connect_max_attempts,
         initial_delay_ms=settings.connect_backoff_initial_delay_ms,
         max_delay_ms=settings.errors_retry_delay_max_ms,
+    )
+
+
+def stream_reader(
+    client: AnyClient,
+    selection: Selection,
+    settings: CaptureSettings,
+    deployment: Deployment,
+    start: ResumePoint,
+    *,
+    policy: RetryPolicy,
+    show_keys: bool = False,
+) -> StreamReader:
+    """Return the reader of the change stream from *start* on. No I/O."""
+    return StreamReader(
+        client,
+        selection,
+        start,
+        limits=stream_limits(settings, sharded=deployment.sharded, show_keys=show_keys),
+        retry_policy=policy,
+        expanded_events=deployment.shows_expanded_events,
     )

@@ -11,7 +11,7 @@ from pipelines.model.tables import TableName
 BRONZE_DDL: Final = """
 batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; null in rows of a snapshot',
 lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
-position STRING COMMENT 'cluster time in hex, a colon, the resume token''s data; sorts in stream order',
+position STRING COMMENT 'cluster time in hex, a colon, the data of the resume token; sorts in stream order',
 op STRING
     COMMENT 'c insert, u update, d delete, r snapshot, oversize; also heartbeat, offset, gap, snapshot, signal, ddl',
 operation_type STRING COMMENT 'operationType of the change event',
@@ -54,7 +54,7 @@ _deleted BOOLEAN COMMENT 'true: tombstone of a deleted document',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
 _bronze_version BIGINT
     COMMENT 'bronze version with the newest change; after a rebuild: the bronze version up to which it read',
-_collection_uuid STRING COMMENT 'UUID of the collection''s incarnation (hex); null with servers before 6.0',
+_collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: the document is exact at _base_position and lacks no later update; false: see _inexact_because',
 _inexact_because STRING COMMENT 'reason why _exact is false: lookup, capped, path, oversize, waiting (docs/columns.md)',
@@ -80,6 +80,9 @@ BOOKKEEPING: Final = (
     "_document",
 )
 
+HIDDEN: Final = tuple(name for name in BOOKKEEPING if name != "_key")
+"""Bookkeeping columns that people rarely need: a view of live documents leaves them out."""
+
 
 def has_bookkeeping(columns: Collection[str]) -> bool:
     """Return True if *columns* are those of a silver table. Tables of an older release may lack the reason."""
@@ -97,7 +100,7 @@ _op STRING
 _deleted BOOLEAN COMMENT 'true: the document was deleted and has no values',
 _captured_at TIMESTAMP
     COMMENT 'time at which capture saw the version; null: no event (its collection ended, or a snapshot missed it)',
-_collection_uuid STRING COMMENT 'UUID of the collection''s incarnation (hex); null with servers before 6.0',
+_collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
 _exact BOOLEAN
     COMMENT 'true: exact document at _position; false: it may be newer, or a path was ambiguous; null: no document',
 _patch BINARY COMMENT 'updateDescription of an update without its document',
@@ -256,7 +259,7 @@ version_from BIGINT COMMENT 'scope changed: rows changed after this version are 
 position_from STRING COMMENT 'scope changed: oldest position of the checked rows',
 position_to STRING COMMENT 'newest position of the checked rows',
 suite STRING COMMENT 'name of the file in conf/quality',
-suite_hash STRING COMMENT 'hash of the suite''s content',
+suite_hash STRING COMMENT 'hash of the content of the suite',
 expectation STRING COMMENT 'type of the expectation',
 column STRING COMMENT 'checked column; null: the expectation is about the whole table',
 kwargs STRING COMMENT 'arguments of the expectation, as JSON',

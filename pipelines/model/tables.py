@@ -80,6 +80,11 @@ def history_of(silver: TableName) -> TableName:
     return TableName(silver.layer, f"{silver.name}_history")
 
 
+def live_of(silver: TableName) -> TableName:
+    """Return the name of the view with the live documents of a silver table."""
+    return TableName(silver.layer, f"{silver.name}_live")
+
+
 @dataclass(frozen=True)
 class Lake:
     """Location of the lake: a folder (``root``) or a catalog (``catalog`` and ``schema``).

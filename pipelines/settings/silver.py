@@ -63,6 +63,11 @@ class SilverSettings(Section):
         "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
         "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
     )
+    live_views: bool = Field(
+        True,
+        description="True: in a catalog with views, each silver table has a view `<table>_live` of its live documents, "
+        "without tombstones and bookkeeping columns. It is created if nothing has its name.",
+    )
     deletes: Literal["soft", "hard"] = Field(
         "soft",
         description="Values of deleted documents. `soft`: the row keeps its last values. `hard`: the values are "

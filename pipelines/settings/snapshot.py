@@ -64,6 +64,11 @@ class SnapshotSettings(Section):
     snapshot_max_threads: int = Field(
         2, ge=1, le=256, description="Maximum snapshot chunks that are read at the same time."
     )
+    snapshot_reader: Literal["executors", "driver"] = Field(
+        "executors",
+        description="Processes that read snapshot chunks if Spark writes bronze. `driver`: the process of capture, for "
+        "workers that cannot reach MongoDB. It holds `snapshot_max_threads` chunks in memory.",
+    )
     snapshot_chunk_size: int = Field(
         250_000,
         ge=1,

@@ -14,6 +14,8 @@ from pyspark.sql import types as T
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.ddl import schema_of
+from pipelines.io.platform import is_databricks
+from pipelines.io.spark_versions import refuse_native_tables
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Compatibility, Shape, fold_case
@@ -80,7 +82,9 @@ class TypedTable:
 
         Raises:
             ContractError: The table has another owner or another source.
+            ConfigurationError: This Spark cannot read tables of that compatibility.
         """
+        self._check_readable(compatibility)
         properties = properties_of(compatibility, skipping=skipping) | {_NAMESPACE: owner, _SOURCE: source}
         wanted = schema_of(bookkeeping_ddl(ddl, compatibility))
         self.tables.create(self.name, wanted, properties=properties, cluster_by=cluster_by)
@@ -97,10 +101,15 @@ class TypedTable:
                 next_step=f"give {source} a lake of its own (lake.root or lake.schema), "
                 "or rename the collection in one of them",
             )
+        self._check_readable(compatibility_in(found))
         if found.get(CHANGE_FEED) != "true":  # an interrupted table swap left it off
             self.tables.set_properties(self.name, {CHANGE_FEED: "true"})
         self.tables.add_columns(self.name, schema_of(bookkeeping_ddl(ddl, compatibility_in(found))))
         return found
+
+    def _check_readable(self, compatibility: Compatibility) -> None:
+        if compatibility == "native" and not is_databricks(self.tables.spark):  # Databricks has a reader of its own
+            refuse_native_tables(self.tables.spark.version)
 
     def create_like(self, other: TypedTable, owner: str, *, cluster_by: Sequence[str]) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""

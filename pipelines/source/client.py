@@ -130,7 +130,7 @@ def translate_errors(doing: str, *, phase: Phase = "opening") -> Iterator[None]:
 def operation_time(client: AnyClient) -> tuple[int, int]:
     """Return the primary's operation time (seconds, increment), even if the client reads from secondaries.
 
-    I/O: sends one ping.
+    I/O: sends one ping, and on a sharded cluster another command before it.
     """
     reply = _ping(client)
     time = reply.get("operationTime") or reply["$clusterTime"]["clusterTime"]
@@ -140,7 +140,7 @@ def operation_time(client: AnyClient) -> tuple[int, int]:
 def next_cluster_time(client: AnyClient) -> tuple[int, int]:
     """Return a cluster time (seconds, increment) later than every event that is committed now.
 
-    I/O: sends one ping. A lagging secondary has not reached this time yet.
+    I/O: as `operation_time`. A lagging secondary has not reached this time yet.
     """
     reply = _ping(client)
     known = [reply.get("operationTime"), reply.get("$clusterTime", {}).get("clusterTime")]
@@ -149,8 +149,14 @@ def next_cluster_time(client: AnyClient) -> tuple[int, int]:
 
 
 def _ping(client: AnyClient) -> dict[str, Any]:
-    """Ping the primary: a command without a read preference goes there."""
+    """Ping the primary: a command without a read preference goes there.
+
+    A mongos answers with the newest time that it knows, which may be older than an event of a shard. `listDatabases`
+    asks every shard, and each answer tells the mongos the time of its shard.
+    """
     with translate_errors("ping"):
+        if client.is_mongos:
+            client.admin.command({"listDatabases": 1, "nameOnly": True})
         return dict(client.admin.command("ping"))
 
 

@@ -84,6 +84,10 @@ class NoAnswer(RetriableError):
     """No server was reached, or the connection broke. Nothing was lost; calling again is safe."""
 
 
+class SnapshotExpired(RetriableError):
+    """The server no longer has the state at the cluster time of a read. Reading at a later time may succeed."""
+
+
 class CredentialsRefused(ConfigurationError):
     """MongoDB refused user, password, certificate or a privilege: wrong, expired, or replaced. Nothing was written.
 
@@ -149,7 +153,7 @@ def as_strandline_error(error: mongo.PyMongoError, *, doing: str, phase: Phase =
             next_step=RESET_OR_HEAL,
         )
     if code == _SNAPSHOT_TOO_OLD:
-        return RetriableError(
+        return SnapshotExpired(
             f"the snapshot history expired during {doing} (code {code})",
             next_step=(
                 "set the server's minSnapshotHistoryWindowInSeconds higher, "

@@ -76,6 +76,11 @@ class Oplog:
         needs_images = selection.user_pipeline.stages
         self._selection_to_read = selection if needs_images else replace(selection, images=Images(None))
 
+    @property
+    def is_of_several_shards(self) -> bool:
+        """Return True if a mongos answers."""
+        return self._client.is_mongos
+
     def can_start_at(self, start: ResumePoint) -> bool:
         """Return True if a stream can start at *start*.
 

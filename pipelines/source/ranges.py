@@ -187,6 +187,8 @@ def _find_at(collection: Collection, chunk: Range, at: tuple[int, int]) -> dict[
         command["min"] = RawBSONDocument(chunk.lower)
     if chunk.upper is not None:
         command["max"] = RawBSONDocument(chunk.upper)
+    elif chunk.lower is not None:
+        command["sort"] = {"_id": 1}  # `_replies` looks for MaxKey at the end, and a mongos does not sort by itself
     return command | {"readConcern": read_concern(collection, at)}
 
 

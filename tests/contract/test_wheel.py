@@ -78,7 +78,7 @@ def committed(*folders: str) -> set[str]:
 
 def test_the_source_distribution_holds_what_a_build_needs_and_nothing_else(source: set[str]) -> None:
     files = {"CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml"}
-    expected = committed("docs", "java", "pipelines") | files
+    expected = committed("docs", "java", "pipelines", "pyspark_strandline") | files
     # .gitignore: the build backend adds it
     assert source == expected | {"PKG-INFO", ".gitignore"}
     assert (ROOT / ".gitignore").read_text(encoding="utf-8").count("\n.databricks/\n") == 1, "a deploy's host and state"
@@ -100,7 +100,7 @@ def test_it_holds_every_file_of_the_package(content: dict[str, bytes]) -> None:
 
 def test_it_holds_nothing_else(content: dict[str, bytes]) -> None:
     folders = {name.split("/", 1)[0] for name in content}
-    assert folders == {"pipelines", f"strandline-{__version__}.dist-info"}
+    assert folders == {"pipelines", "pyspark_strandline", f"strandline-{__version__}.dist-info"}
     assert [
         name for name in content if Path(name).name in ("mongod", "mongos", "mongo") or name.endswith((".jar", ".so"))
     ] == ["pipelines/io/strandline-s3.jar"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake_place import lake_environment
+from lake_place import NATIVE_PLACES, PLACE, lake_environment
 from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,8 @@ from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
 
 Db = Database[dict[str, Any]]
+_FIRST = "native" if PLACE in NATIVE_PLACES else "spark"
+"""Engine of every other capture. It writes in a second; Spark's JVM needs ten."""
 _TOKEN = '{"_data": "8200"}'
 
 
@@ -91,8 +93,11 @@ def killed_again_and_again(spark: SparkSession, uri: str, database: Db, root: Pa
     env = environment(uri, database.name, root)
     with changing(database):
         for number in range(kills):
-            process = capture(env | {"STRANDLINE_CAPTURE__ENGINE": "native" if number % 2 else "spark"})
-            time.sleep(chance.uniform(6, 22))  # session start to full stream
+            engine = "spark" if number % 2 else _FIRST
+            process = capture(env | {"STRANDLINE_CAPTURE__ENGINE": engine})
+            time.sleep(
+                chance.uniform(1, 6) if engine == "native" else chance.uniform(6, 22)
+            )  # from start to full stream
             assert process.poll() is None, process.communicate()[1]
             kill_with_its_jvm(process)
     ctx = spark_pipeline(spark, uri, database.name, root)
@@ -134,7 +139,7 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(
             complaint = complaints[0].strip().splitlines()[-1]
             assert "another writer committed" in complaint
             (winner,) = (rival for rival in rivals if rival.poll() is None)
-            time.sleep(5)
+            time.sleep(2)
             winner.send_signal(signal.SIGTERM)
             _, errors = winner.communicate(timeout=90)
             assert winner.returncode == 0, errors

@@ -45,7 +45,7 @@ def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Pope
 
 # scenario: Q05
 @needs_failpoints
-@pytest.mark.parametrize("engine", ["spark", pytest.param("native", marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_process_that_was_suspended_in_a_chunk_commits_nothing_after_a_reset(
     spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["spark", "native"]
 ) -> None:

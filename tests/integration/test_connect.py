@@ -59,6 +59,26 @@ def test_much_of_the_suite_goes_through_spark_connect(tmp_path: Path) -> None:
         run_tests(remote, *_WIDER)
 
 
+_NO_MONGODB = """
+import socket, sys
+connect = socket.socket.connect
+def refusing(self, address):
+    if sys._getframe(1).f_globals["__name__"].startswith("pymongo"):
+        raise OSError("the workers have no way to MongoDB")
+    return connect(self, address)
+socket.socket.connect = refusing
+"""
+"""A `sitecustomize` module. Python runs it when a worker starts."""
+
+
+@pytest.mark.long
+def test_the_driver_reads_a_snapshot_where_workers_cannot_reach_mongodb(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_NO_MONGODB, encoding="utf-8")
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    with connect_server(tmp_path / "server.log", environment=environment) as remote:
+        run_tests(remote, "tests/integration/test_snapshot_modes.py::test_the_driver_reads_a_snapshot")
+
+
 # scenario: U10
 def test_a_server_that_does_not_answer_or_an_address_that_is_none_is_one_line() -> None:
     (port,) = free_ports(1)

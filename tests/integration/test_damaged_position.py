@@ -77,7 +77,13 @@ def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_
 # promise 3
 @pytest.mark.parametrize(
     ("damaged", "last_event"),
-    [("garbage", None), (IN_THE_FUTURE, None), (None, "no hex"), (REFUSED_BY_SERVER[0], None)],
+    [
+        ("garbage", None),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((IN_THE_FUTURE, None), (None, "no hex"), (REFUSED_BY_SERVER[0], None))
+        ),
+    ],
 )
 def test_healing_heals_whatever_is_wrong_with_the_position(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, damaged: str | None, last_event: str | None

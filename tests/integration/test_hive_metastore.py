@@ -16,7 +16,7 @@ def test_every_command_works_in_a_hive_metastore(
     conf = FEW_ROWS | {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{tmp_path}/metastore;create=true",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
         "spark.hadoop.hive.metastore.schema.verification": "false",
     }

@@ -183,7 +183,7 @@ def test_of_two_captures_with_a_chunk_in_common_exactly_one_goes_on(
     assert_equal_to_source(ctx, database, "a")
 
 
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_capture_whose_lake_is_moved_away_says_so_and_makes_no_other(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["native", "spark"]
 ) -> None:

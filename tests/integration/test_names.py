@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline, silver, with_silver
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -78,6 +79,7 @@ def test_silver_equals_the_source_whatever_became_of_a_name(
 
 
 # scenario: H01, H07: the stream of one collection shows no document of what $out puts in its place
+@pytest.mark.long
 def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are_archived(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -109,7 +109,7 @@ def test_every_namespace_event_is_a_row(mongo_uri: str, database: Db) -> None:
 
 
 # scenario: H01, H06
-@pytest.mark.parametrize("restarting", [False, True])
+@pytest.mark.parametrize("restarting", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_collection_stream_goes_on_after_every_invalidate(mongo_uri: str, database: Db, restarting: bool) -> None:
     def change() -> None:
         database.a.insert_one({"_id": 1})
@@ -136,7 +136,7 @@ def test_a_collection_stream_goes_on_after_every_invalidate(mongo_uri: str, data
 
 
 # scenario: H09
-@pytest.mark.parametrize("restarting", [False, True])
+@pytest.mark.parametrize("restarting", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_database_that_is_dropped_and_lives_again(
     mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, restarting: bool
 ) -> None:

@@ -87,7 +87,7 @@ def test_a_snapshot_waits_before_it_begins_and_the_stream_does_not(
 
 
 # scenario: H03
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_collection_that_is_made_anew_while_its_chunks_are_queued_is_streamed_and_not_read(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, again: bool
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_collection_that_is_made_anew_while_its_chunks_are_queued_is_streamed_
 
 # scenario: H03
 @needs_failpoints
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_collection_that_is_made_anew_while_a_chunk_is_in_hand_is_streamed_and_not_read(
     spark: SparkSession, mongo: Mongo, mongo_uri: str, database: Db, tmp_path: Path, engine: Literal["native", "spark"]
 ) -> None:

@@ -34,6 +34,11 @@ SALES = """-- description: Sales by day.
 -- materialized: table
 SELECT date(ordered) AS day, count(*) AS orders FROM silver.orders WHERE NOT _deleted GROUP BY 1
 """
+BUSY = """-- description: Days; newest first
+SELECT s.day, s.orders, count_if(o.v <=> 2) AS changed, array_size(collect_list(o.v)) AS many
+FROM gold.sales s JOIN silver.orders o ON date(o.ordered) = s.day WHERE NOT o._deleted
+GROUP BY s.day, s.orders ORDER BY s.day
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,9 @@ def lake(
     root, name = tmp_path_factory.mktemp("lake"), f"t_{bson.ObjectId()}"
     (root / "gold_sql").mkdir()
     (root / "gold_sql" / "sales.sql").write_text(SALES, encoding="utf-8")
+    (root / "gold_sql" / "busy.sql").write_text(BUSY, encoding="utf-8")
+    (root / "gold" / "_views").mkdir(parents=True)
+    (root / "gold" / "_views" / "removed.spark.sql").touch()
     ctx = with_silver(
         pipeline(spark, mongo_uri, name, root),
         history="scd2",
@@ -155,7 +163,7 @@ def test_a_reader_reads_what_the_matrix_says_and_otherwise_refuses(
         assert found(READERS[reader](at)) == wanted
 
 
-def test_one_function_gives_the_live_documents_to_every_library(lake: Path) -> None:
+def test_one_function_gives_the_live_documents_to_every_library(lake: Path, spark: SparkSession) -> None:
     columns = ["_key", "_id", "v", "mixed", "ordered"]
     arrow = read("orders", root=lake)
     assert arrow.schema.names == columns
@@ -167,6 +175,14 @@ def test_one_function_gives_the_live_documents_to_every_library(lake: Path) -> N
     assert relation.columns == columns
     assert relation.aggregate("sum(v)").fetchall() == [(3,)]
     assert read("gold.sales", root=lake).num_rows == 2
+    busy = [(dt.date(1, 1, 1), 1, 1, 1), (dt.date(2026, 11, 25), 1, 0, 1)]
+    assert read("gold.busy", root=lake, using="duckdb").fetchall() == busy, "a view, by its SQL file"
+    assert read("gold.busy", root=lake).to_pylist()[0]["changed"] == 1
+    assert read("gold.busy", root=lake, using="polars").collect().height == 2
+    spark.sql((lake / "gold" / "_views" / "busy.spark.sql").read_text("utf-8"))
+    assert spark.table("busy").collect() == busy
+    spark.catalog.dropTempView("busy")
+    assert sorted(file.name for file in (lake / "gold" / "_views").iterdir()) == ["busy.duckdb.sql", "busy.spark.sql"]
     assert "unit price" in read("mapped", root=lake).schema.names
     for wrong, match in (
         ({"table": "nothing"}, r"there is no table silver\.nothing in .* → strandline status"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from lakehouse import assert_equal_to_source, bronze, pipeline, spark_pipeline
 from pymongo.database import Database
@@ -14,6 +16,7 @@ from snapshotters import Always, install
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.chunk_task import ChunkReader
 from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
 from pipelines.jobs.snapshot.send_signal import send_signal
 from pipelines.model.table_schemas import NOTIFICATIONS
@@ -114,3 +117,23 @@ def test_a_snapshotter_and_the_notifications_are_told_once_how_a_snapshot_ended(
     assert (
         run_capture(pipeline(spark, mongo_uri, database.name, tmp_path / "other", **silent), once=True).documents == 5
     )
+
+
+def test_the_driver_reads_a_snapshot(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker imports its own `ChunkReader`, so a read that is seen here was made here."""
+    database.a.insert_many([{"_id": number} for number in range(50)])
+    read_here, read = [], ChunkReader.__call__
+
+    def seen(self: ChunkReader) -> Iterator[pa.RecordBatch]:
+        read_here.append(self.range)
+        return read(self)
+
+    monkeypatch.setattr(ChunkReader, "__call__", seen)
+    options = {"snapshot_reader": "driver", "snapshot_chunk_size": 20}
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path, **options)
+    assert run_capture(ctx, once=True).documents == 50
+    (check,) = verify_snapshot(ctx)
+    assert check.holds
+    assert len(read_here) == check.chunks > 1

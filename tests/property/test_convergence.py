@@ -117,7 +117,7 @@ def _content(rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 # promise 2; scenario: C07, C12, C13, D06, D09
-@pytest.mark.parametrize("kind", ["portable", "native"])
+@pytest.mark.parametrize("kind", ["portable", pytest.param("native", marks=pytest.mark.long)])
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
 def test_any_order_any_batching_and_any_repetition_give_the_same_silver(

@@ -174,6 +174,7 @@ def messy_commits(names: Names, chance: random.Random, commits: int, *, lap: int
     return landed
 
 
+@pytest.mark.long
 def test_a_chunk_that_lands_after_the_drop_of_a_name_that_nobody_knew_brings_nothing_to_life(
     spark: SparkSession, tmp_path: Path
 ) -> None:

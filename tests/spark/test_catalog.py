@@ -15,7 +15,9 @@ from pipelines.io.catalog import Catalog
 from pipelines.io.ddl import schema_of
 from pipelines.io.table_swap import swap
 from pipelines.io.tables import Tables
-from pipelines.model.tables import Lake, TableName
+from pipelines.model.tables import Lake, TableName, live_of
+from pipelines.silver.live_view import drop_live, make_room, show_live
+from pipelines.silver.silver_table import SilverTable
 
 _JDBC = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 _DRIVER = "org.apache.derby.jdbc.EmbeddedDriver"
@@ -144,3 +146,32 @@ def test_unity_catalog_oss_is_told_that_it_manages_the_commits(spark: SparkSessi
         with pytest.raises(UnsupportedOperationException) as refused:
             write()
         assert "CATALOG_MANAGED" in (refused.value.getCondition() or "")
+
+
+def test_a_live_view_follows_its_table_and_leaves_the_names_of_others(tables: Tables) -> None:
+    orders = TableName("silver", "orders")
+    live = live_of(orders)
+    SilverTable(tables, orders).open("shop.orders", "test")
+    show_live(tables, orders)
+    assert tables.read(live).columns == ["_key"]
+    tables.spark.sql(f"ALTER TABLE {tables.lake.sql(orders)} ADD COLUMNS (total DOUBLE COMMENT 'in euro')")
+    insert = f"INSERT INTO {tables.lake.sql(orders)} (_key, _deleted, total) VALUES"
+    tables.spark.sql(f"{insert} ('1', false, 2.5), ('2', true, 4.5)")
+    assert tables.read(live).collect() == [("1", 2.5)], "a column that came later, and no tombstone"
+    described = tables.spark.sql(f"DESCRIBE TABLE {tables.lake.sql(live)}").collect()
+    assert {row["col_name"]: row["comment"] for row in described}["total"] == "in euro"
+    assert tables.names("silver") == [orders], "a view is no table"
+
+    make_room(tables, orders)
+    assert tables.exists(orders), "a table stays"
+    make_room(tables, live)
+    assert not tables.exists(live), "a collection may take the name of a live view"
+    tables.spark.sql(f"CREATE VIEW {tables.lake.sql(live)} AS SELECT 1 AS own")
+    for change in (show_live, drop_live):
+        change(tables, orders)
+    make_room(tables, live)
+    assert tables.read(live).columns == ["own"], "a view of somebody else stays"
+    tables.spark.sql(f"DROP VIEW {tables.lake.sql(live)}")
+    show_live(tables, orders)
+    drop_live(tables, orders)
+    assert not tables.exists(live)

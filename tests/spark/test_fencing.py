@@ -73,7 +73,7 @@ def busy(bronze: BronzeWriter, last: Committed, begun: threading.Event) -> Stran
 
 
 # scenario: Q05, O05
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_lineage_ends_however_often_its_writer_commits(tables: Tables, native: bool) -> None:
     _end_lineages(tables, native=native, rounds=2)
 

@@ -191,7 +191,8 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
     ("days", "a_day", "maintenance", "hours"),
     [
         (365, 2, {}, 168),
-        (10, 150, {"log_max_files": 100}, 24),  # a commit each second has this ratio by default
+        # a commit each second has this ratio by default
+        pytest.param(10, 150, {"log_max_files": 100}, 24, marks=pytest.mark.long),
     ],
     ids=["a year", "a busy table"],
 )
@@ -246,7 +247,7 @@ def test_after_a_year_a_command_costs_what_it_cost_on_day_one(
 @pytest.mark.skipif(
     "SPARK_REMOTE" in os.environ, reason="logs are cleaned up through the JVM, and Spark Connect shows none"
 )
-@pytest.mark.parametrize(("days", "is_kept"), [(9, True), (40, False)])
+@pytest.mark.parametrize(("days", "is_kept"), [(9, True), pytest.param(40, False, marks=pytest.mark.long)])
 def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
     tables: Tables, tmp_path: Path, days: int, is_kept: bool
 ) -> None:

@@ -31,7 +31,7 @@ from pipelines.model.tables import TableName
 
 AT = datetime(2026, 3, 29, 1, 30, 0, 123456, UTC)
 NOTES = TableName("control", "notes")
-NOTES_DDL = "id STRING COMMENT 'it''s a key', at TIMESTAMP, n BIGINT, flag BOOLEAN, parts ARRAY<STRUCT<a: STRING>>"
+NOTES_DDL = "id STRING COMMENT 'it\\'s a key', at TIMESTAMP, n BIGINT, flag BOOLEAN, parts ARRAY<STRUCT<a: STRING>>"
 HOSTILE = ("it's", 'a "b"', "back\\slash", "${env:HOME}", "line\nbreak", "\u2028", "%s {0} {x}", "`", "null", "")
 
 

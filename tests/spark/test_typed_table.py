@@ -45,7 +45,7 @@ def ending(tables: Tables) -> Tables:
 
 
 # scenario: E03, S02
-@pytest.mark.parametrize("kind", ["portable", "native"])
+@pytest.mark.parametrize("kind", ["portable", pytest.param("native", marks=pytest.mark.long)])
 def test_columns_that_a_run_left_behind_become_what_the_next_one_asks_for(tables: Tables, kind: Compatibility) -> None:
     table = SilverTable(tables, TableName("silver", "a"))
     table.open("shop.a", "test", kind)

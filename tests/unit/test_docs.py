@@ -51,9 +51,11 @@ _TABLES = {
 _COLUMNS = {
     f"source.{name}" for name in re.findall(r"(\w+):", dict(column[:2] for column in columns_of(BRONZE_DDL))["source"])
 }
-_FOREIGN = {"spark.readStream", "source.json"} | {
-    f"source.{name}" for name in ("connector", "db", "collection", "txnNumber", "wallTime", "rs")
-}
+_FOREIGN = (
+    {"spark.read", "spark.readStream", "source.json"}
+    | {f"{name}.yaml" for name in _SECTIONS}
+    | {f"source.{name}" for name in ("connector", "db", "collection", "txnNumber", "wallTime", "rs")}
+)
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 

@@ -15,7 +15,15 @@ from pipelines.control.logs import JsonFormatter
 from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.io.append_result import WriterEnded
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
-from pipelines.source.errors import CODES, CredentialsRefused, NoAnswer, Phase, as_strandline_error, classify
+from pipelines.source.errors import (
+    CODES,
+    CredentialsRefused,
+    NoAnswer,
+    Phase,
+    SnapshotExpired,
+    as_strandline_error,
+    classify,
+)
 from pipelines.source.retry_policy import Failures, RetryPolicy
 
 
@@ -238,7 +246,7 @@ def test_every_code_has_a_next_step_and_only_retriable_codes_are_retried() -> No
 
 def test_expired_snapshot_history_names_the_settings_that_help() -> None:
     error = as_strandline_error(operation(239), doing="reading shop.orders")
-    assert type(error) is RetriableError
+    assert type(error) is SnapshotExpired
     assert "snapshot_chunk_size" in str(error.next_step)
     assert "minSnapshotHistoryWindowInSeconds" in str(error.next_step)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import bson
 import pytest
@@ -17,7 +21,9 @@ from pipelines.source.errors import as_strandline_error, classify
 from pipelines.source.ranges import Range, covers_all_ids, ranges_between
 from pipelines.source.resume import ResumePoint, resume_point
 from pipelines.source.stages import Selection, stream_stages
-from pipelines.source.uri import hosts_of
+from pipelines.source.uri import check_mechanism, hosts_of
+
+ROOT = Path(__file__).parents[2]
 
 EXPLICIT, CONFIGURED = ResumePoint(token='{"_data": "explicit"}'), (1, 0)
 
@@ -209,3 +215,22 @@ def test_ranges_cover_all_ids_only_together(values: list[int], random: Any) -> N
     assert covers_all_ids(ranges)
     assert not covers_all_ids(ranges[1:])
     assert not covers_all_ids([*ranges, ranges[0]])
+
+
+_AUTHENTICATION = (ROOT / "docs" / "authentication.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("install", "uri"), re.findall(r"^\| [^|]+ \| ([^|]+) \| `(mongodb:[^`]+)` \|", _AUTHENTICATION, re.MULTILINE)
+)
+def test_a_documented_way_to_log_in_needs_the_documented_extra_and_no_other(install: str, uri: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extra = re.search("`(.+)`", install)
+    if extra is None:
+        check_mechanism(uri)
+        return
+    assert project["optional-dependencies"][extra[1]]
+    mechanism = parse_qs(uri.partition("?")[2])["authMechanism"][0]
+    with pytest.raises(ConfigurationError, match=mechanism) as refused:  # `make setup` installs none of the packages
+        check_mechanism(uri)
+    assert f"[{extra[1]}]" in refused.value.next_step

@@ -22,6 +22,7 @@ from pipelines.io.spark_versions import (
     delta_package,
     minor_of,
     packages_folder,
+    refuse_native_tables,
     refuse_old_spark,
 )
 from scripts.spark_environment import with_another_spark
@@ -56,6 +57,13 @@ def test_a_spark_without_variant_is_one_line(version: str) -> None:
             ConfigurationError, match=rf"Spark {version} is too old: it has no type VARIANT.* → use Spark"
         ):
             refuse(version)
+
+
+def test_native_tables_are_refused_where_they_cannot_be_read() -> None:
+    for version in ("4.1.0", "4.2.0", "4.9.0"):
+        refuse_native_tables(version)
+    with pytest.raises(ConfigurationError, match=r"Spark 4\.0\.5 cannot read a native silver table.* → use Spark 4\.1"):
+        refuse_native_tables("4.0.5")
 
 
 def test_a_newer_spark_of_a_platform_is_logged_and_used(caplog: pytest.LogCaptureFixture) -> None:

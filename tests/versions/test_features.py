@@ -59,7 +59,7 @@ def test_snapshot_stream_and_restart(server: Server, database: Db, tmp_path: Pat
     assert [sum(row["op"] == op for row in found) for op in "rud"] == [1000, 5, 1]
     streamed = [row["position"] for row in found if row["op"] != "r"]
     assert len(set(streamed)) == len(streamed)
-    seen.works("Snapshot, stream, restart", server)
+    seen.works("Snapshot, stream and restart of capture", server)
 
 
 def test_the_moment_of_a_snapshot(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
@@ -69,15 +69,15 @@ def test_the_moment_of_a_snapshot(server: Server, database: Db, tmp_path: Path, 
     (read,) = rows(ctx, "operation_type")
     if server.is_older_than(5):
         assert read["operation_type"] == "read_capped"
-        how = "a document is read as it is then, so it may be newer (`_inexact_because` is `capped`)"
-        seen.otherwise("Snapshot at one cluster time", server, how)
+        how = "A document may be newer than the position of its row. The column `_inexact_because` then holds `capped`."
+        seen.otherwise("Snapshot: all documents of a chunk are from one cluster time", server, how)
     else:
         assert read["operation_type"] == "read"
-        seen.works("Snapshot at one cluster time", server)
+        seen.works("Snapshot: all documents of a chunk are from one cluster time", server)
 
 
 def test_updates_without_their_documents(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
-    feature = "Updates without documents (`mode: change_streams`)"
+    feature = "`mode: change_streams`: updates come without the document"
     ctx = native(server, database, tmp_path, mode="change_streams")
     database.a.insert_one({"_id": 1, "x": 1})
     if server.is_older_than(5):
@@ -108,13 +108,13 @@ def test_incarnations(server: Server, database: Db, tmp_path: Path, seen: Seen) 
     if server.is_older_than(6):
         assert uuids == {None}
         assert read_again
-        how = "events have no UUID, so a snapshot reads a renamed collection again"
-        seen.otherwise("Collections by UUID", server, how)
+        how = "Events have no UUID. After a rename a snapshot reads the collection again."
+        seen.otherwise("A renamed collection is recognised by its UUID", server, how)
     else:
         assert None not in uuids
         assert not read_again
         assert len(uuids) == 2
-        seen.works("Collections by UUID", server)
+        seen.works("A renamed collection is recognised by its UUID", server)
 
 
 def test_a_stream_of_one_collection_goes_on(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
@@ -133,11 +133,11 @@ def test_a_stream_of_one_collection_goes_on(server: Server, database: Db, tmp_pa
     streamed = [row["operation_type"] for row in rows(ctx, "operation_type") if row["op"] != "r"]
     told = [operation for operation in streamed if operation != "create"]
     assert told == ["drop", "invalidate", "insert", "rename", "invalidate", "insert"]
-    seen.works("A stream of one collection after drop and rename", server)
+    seen.works("`scope: collection`: capture continues after a drop or rename of the collection", server)
 
 
 def test_images(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
-    feature = "Pre- and post-images"
+    feature = "`mode`s with pre- and post-images"
     ctx = native(server, database, tmp_path, mode="change_streams_update_full_with_pre_image")
     if server.is_older_than(6):
         database.create_collection("a")
@@ -162,7 +162,7 @@ def _oversize_update(server: Server, database: Db) -> None:
 
 
 def test_split(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
-    feature = "Events above 16 MiB: `split`"
+    feature = "`cursor_oversize_handling_mode: split`, for events above 16 MiB"
     mode = "change_streams_update_full" if server.is_older_than(6) else "change_streams_update_full_with_pre_image"
     ctx = native(server, database, tmp_path, mode=mode, cursor_oversize_handling_mode="split")
     _oversize_update(server, database)
@@ -192,7 +192,7 @@ def test_skip(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
     run_capture(ctx, once=True)
     found = [(row["op"], row["key"]) for row in rows(ctx, "key")]
     assert sorted(found) == [("c", "2"), ("oversize", "1"), ("r", "1"), ("r", "1")]
-    seen.works("Events above 16 MiB: `skip`", server)
+    seen.works("`cursor_oversize_handling_mode: skip`, for events above 16 MiB", server)
 
 
 def test_excluded_fields(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
@@ -206,9 +206,13 @@ def test_excluded_fields(server: Server, database: Db, tmp_path: Path, seen: See
     assert "secret" not in repr(held)
     assert len(held) >= 3
     if server.is_older_than(6):
-        seen.otherwise("Excluded fields", server, "the server sends them, and capture removes them")
+        seen.otherwise(
+            "`field_exclude_list`: the server does not send the fields",
+            server,
+            "The server sends them, and capture removes them before it writes.",
+        )
     else:
-        seen.works("Excluded fields", server)
+        seen.works("`field_exclude_list`: the server does not send the fields", server)
 
 
 def test_transactions(server: Server, database: Db, tmp_path: Path, seen: Seen) -> None:
@@ -224,4 +228,4 @@ def test_transactions(server: Server, database: Db, tmp_path: Path, seen: Seen) 
     found = [row for row in rows(ctx, "cluster_time") if row["op"] == "c"]
     assert len({row["cluster_time"] for row in found}) == 1
     assert len({row["position"] for row in found}) == 100
-    seen.works("Transactions", server)
+    seen.works("Events of a transaction", server)

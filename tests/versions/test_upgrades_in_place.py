@@ -148,7 +148,7 @@ def _wait_for_inserts(ctx: DeltaRsContext, count: int) -> None:
 
 def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -> None:
     """The feature compatibility version of the release before."""
-    feature = "Feature compatibility version of the release before"
+    feature = "A server with the feature compatibility version of the release before"
     older = {"4.4": "4.2", "5.0": "4.4", "6.0": "5.0"}[server.version[:3]]
     with mongod(server.version) as own, Client(own.uri) as client:
         client.admin.command({"setFeatureCompatibilityVersion": older})
@@ -170,7 +170,7 @@ def test_features_below_the_server(server: Server, tmp_path: Path, seen: Seen) -
                 run_capture(refusing, once=True)
             assert not refusing.tables.exists(bronze_table("test"))
             client.shop.b.insert_one({})
-        seen.otherwise(feature, server, f"all but images, which are refused: {refused.value.message}")
+        seen.otherwise(feature, server, f"Everything works but images, which are refused: {refused.value.message}")
 
 
 def test_a_second_deployment_under_one_source_is_refused(server: Server, tmp_path: Path, seen: Seen) -> None:
@@ -187,4 +187,4 @@ def test_a_second_deployment_under_one_source_is_refused(server: Server, tmp_pat
     assert refused.value.next_step
     assert json.dumps(first.tables.properties(bronze_table("test")), sort_keys=True) == before
     server.client.drop_database("t_owner")
-    seen.works("A second deployment under one source name is refused", server)
+    seen.works("Another deployment under the same `source.name` is detected", server)

@@ -55,6 +55,9 @@ def present_token(oplog: Oplog) -> str:
     """Return the token just before the current operation time. A stream at that token has read all earlier events.
 
     The token of a new stream would not do: it lies a tick in the future, and an idle cluster reaches it only with its
-    next no-op, ten seconds later.
+    next no-op, ten seconds later. A sharded cluster has to wait for it: its shards may have events of the same cluster
+    time, and a mongos may send one of them later than the others.
     """
+    if oplog.is_of_several_shards:
+        return oplog.present_token_data()
     return token_data(oplog.token_at(ResumePoint(cluster_time=oplog.present_time())))

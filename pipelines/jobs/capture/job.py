@@ -30,7 +30,7 @@ from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
 from pipelines.jobs.capture_session import CaptureSession, Report
 from pipelines.jobs.lake_context import CaptureContext, LakeContext
 from pipelines.jobs.selection import checked_selection, selection_of, stream_identity
-from pipelines.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_limits
+from pipelines.jobs.source_connection import connection_options, credentials_of, retry_policy, stream_reader
 from pipelines.model.timestamps import clock_us
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import AnyClient, captured_collections, close_client, open_client
@@ -151,14 +151,15 @@ class _Source:
 
     def reader(self, last: Committed) -> StreamReader:
         """Return a reader of the change stream that resumes after *last*. No I/O."""
-        session, deployment = self.session, self.deployment
-        return StreamReader(
+        session = self.session
+        return stream_reader(
             session.client,
             session.selection,
+            session.settings,
+            self.deployment,
             resume_point(committed_token=last.resume_token, last_event=last.last_event),
-            limits=stream_limits(session.settings, sharded=deployment.sharded, show_keys=session.show_keys),
-            retry_policy=session.retry_policy,
-            expanded_events=deployment.shows_expanded_events,
+            policy=session.retry_policy,
+            show_keys=session.show_keys,
         )
 
 

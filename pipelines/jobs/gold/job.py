@@ -13,6 +13,7 @@ from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import run_gold_gate
+from pipelines.jobs.gold.view_files import write_view_files
 from pipelines.model.tables import TableName
 
 NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
@@ -42,7 +43,8 @@ def run_gold(
 ) -> list[GoldResult]:
     """Build the gold views and tables whose inputs or SQL changed, in dependency order.
 
-    I/O: reads the tables named in the SQL files, mostly silver; writes gold. Idempotent.
+    I/O: reads the tables named in the SQL files, mostly silver; writes gold, and the SQL files of its views in a lake
+    by path. Idempotent.
 
     Args:
         ctx: From `open_context`.
@@ -61,7 +63,9 @@ def run_gold(
 
 def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
     settings = ctx.settings.gold
-    results = publish(ctx.tables, graph_of(settings), names, versions=versions, max_threads=settings.max_threads)
+    graph = graph_of(settings)
+    results = publish(ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads)
+    write_view_files(ctx, graph, results)
     for result in results:
         _log.log(
             logging.WARNING if result.status == "failed" else logging.INFO,

@@ -15,12 +15,13 @@ from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName, history_of
 from pipelines.silver.history.table import HistoryTable
+from pipelines.silver.live_view import drop_live
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.silver_table import SilverTable
 
 
 def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = False) -> list[TableName]:
-    """Delete a source: drop its silver tables, then its bronze table. MongoDB is not changed.
+    """Delete a source: drop its silver tables and their live views, then its bronze table. MongoDB is not changed.
 
     Archives of dropped collections (``…_dropped_…``) and gold are kept. `strandline start` lets the source begin anew.
 
@@ -50,6 +51,7 @@ def delete_source(ctx: JobContext, *, by: str, why: str | None, dry_run: bool = 
     found = _tables_of_source(ctx)
     if not dry_run:
         for table in found:
+            drop_live(ctx.tables, table)
             discard(ctx.tables, table)
         set_state(ctx.tables, name, "deleted", by=by, why=why)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -24,6 +25,7 @@ from pipelines.model.resume_token import RESET_OR_HEAL
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
 from pipelines.settings.configuration import Settings
+from pipelines.silver.column_mapping import mapping_note
 from pipelines.source.client import open_client, operation_time
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.oplog import Oplog
@@ -98,7 +100,14 @@ def _lake(ctx: LakeContext) -> dict[str, str]:
         "lake": lake.path(bronze) if lake.by_path else lake.sql(bronze),
         "bronze": "there" if ctx.tables.exists(bronze) else "not there yet",
         "format": describe_format(ctx),
+        "silver": "; ".join(_mapped_tables(ctx)) or "no field name forces column mapping upon a portable table",
     }
+
+
+def _mapped_tables(ctx: LakeContext) -> Iterator[str]:
+    for table in ctx.tables.names("silver"):
+        if note := mapping_note(table, ctx.tables.properties(table)):
+            yield note
 
 
 def _files(settings: Settings) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pipelines.control.cut_publication import open_cuts
@@ -21,12 +22,16 @@ from pipelines.jobs.silver.collection import CollectionRun, SilverResult
 from pipelines.jobs.silver.cuts import publish_cut
 from pipelines.jobs.silver.history import HistoryRun
 from pipelines.jobs.silver.run_plan import RunPlan, plan_run, versions_of
-from pipelines.jobs.silver.table_names import name_conflicts
+from pipelines.jobs.silver.table_names import name_conflicts, table_of
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import SCHEMA_CHANGES, SCHEMA_CHANGES_DDL, bronze_table
+from pipelines.model.tables import TableName, live_of
+from pipelines.silver.column_mapping import mapping_note
+from pipelines.silver.live_view import make_room, show_live
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.typed_table import Progress
 
+_log = logging.getLogger("strandline.silver")
 _Report = Callable[[SilverResult], None]
 
 
@@ -36,6 +41,8 @@ class SilverMemory:
 
     merged_through: Progress | None = None
     """Version of bronze that the last run over all collections reached; None: no such run yet."""
+    seen: set[TableName] = field(default_factory=set)
+    """Tables that this process has merged."""
     _stored: ProgressIndex | None = None
     _progress_index: ProgressIndex | None = None
 
@@ -91,24 +98,35 @@ def _run_silver(
         max_workers=ctx.settings.silver.max_threads, thread_name_prefix="strandline-silver"
     ) as pool:
         plan = plan_run(ctx, bronze, collections, pool)
-        results = _merge_collections(ctx, bronze, plan.collections, report, pool)
+        results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
     if not collections and bronze.progress_index.complete_through < through.version:
         _publish(ctx, bronze, _advanced_index(ctx, bronze, plan, results), stored, memory)
     return results
 
 
 def _merge_collections(
-    ctx: JobContext, bronze: BronzeState, namespaces: Sequence[Namespace], report: _Report, pool: Executor
+    ctx: JobContext,
+    bronze: BronzeState,
+    namespaces: Sequence[Namespace],
+    report: _Report,
+    pool: Executor,
+    seen: set[TableName],
 ) -> list[SilverResult]:
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before parallel writers need it
     tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
+    own_names = {table_of(ctx, namespace) for namespace in namespaces}
+    for table in own_names - seen:
+        make_room(ctx.tables, table)
     refused = name_conflicts(ctx, namespaces)
 
     def merge_one(namespace: Namespace) -> SilverResult:
         if namespace in refused:  # neither collection may write to a table that both would use
             raise refused[namespace]
         result = _merge_collection(ctx, bronze, namespace, tables_at_once)
+        if result.table not in seen:
+            seen.add(result.table)
+            _look_once(ctx, result.table, shows_live=live_of(result.table) not in own_names)
         _count(result)
         report(result)
         return result
@@ -123,6 +141,14 @@ def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace
             if ctx.settings.silver.keeps_history(str(namespace)):
                 result = replace(result, versions=HistoryRun(ctx, namespace, bronze).run())
     return result
+
+
+def _look_once(ctx: JobContext, table: TableName, *, shows_live: bool) -> None:
+    """Do what is done once per process and table. I/O: reads table properties; writes at most one view."""
+    if (note := mapping_note(table, ctx.tables.properties(table))) is not None:
+        _log.warning("%s", note)
+    if shows_live and ctx.settings.silver.live_views:
+        show_live(ctx.tables, table)
 
 
 def _count(result: SilverResult) -> None:

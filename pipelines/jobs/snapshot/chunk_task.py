@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table, read_table
-from pipelines.source.client import Collection, ConnectionOptions, open_client, operation_time
+from pipelines.source.client import AnyClient, Collection, ConnectionOptions, open_client, operation_time
+from pipelines.source.errors import SnapshotExpired
 from pipelines.source.ranges import ChunkManifest, Range, ReadOptions, check_range, read_range
 
 
@@ -23,6 +24,8 @@ class ChunkReader:
 
     Args:
         stored_json: Store each document as JSON, too.
+        at: Cluster time to read at. None: the present.
+        may_read_later: Read at the present if the server has dropped the state at *at* before the first document.
     """
 
     options: ConnectionOptions
@@ -31,6 +34,8 @@ class ChunkReader:
     stamp: ChunkStamp
     stored_json: bool
     reading: ReadOptions
+    at: tuple[int, int] | None = None
+    may_read_later: bool = False
 
     def check(self) -> None:
         """Send the chunk's query to the source from this process. Another process cannot raise the errors below.
@@ -46,10 +51,20 @@ class ChunkReader:
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with closing(open_client(self.options, raw=True)) as client:
-            seconds, increment = operation_time(client)
-            stamp = replace(self.stamp, seconds=seconds, increment=increment)
-            manifest = ChunkManifest()
-            for documents in read_range(client, self.collection, self.range, (seconds, increment), self.reading):
-                manifest.add(documents)
-                yield from read_table(documents, stamp, stored_json=self.stored_json).to_batches()
-            yield from manifest_table(stamp, "chunk", manifest.to_json(self.range)).to_batches()
+            rows = self._rows(client, self.at or operation_time(client))
+            try:
+                first = next(rows)
+            except SnapshotExpired:
+                if not self.may_read_later:
+                    raise
+                rows = self._rows(client, operation_time(client))
+                first = next(rows)
+            yield first
+            yield from rows
+
+    def _rows(self, client: AnyClient, at: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        stamp, manifest = replace(self.stamp, seconds=at[0], increment=at[1]), ChunkManifest()
+        for documents in read_range(client, self.collection, self.range, at, self.reading):
+            manifest.add(documents)
+            yield from read_table(documents, stamp, stored_json=self.stored_json).to_batches()
+        yield from manifest_table(stamp, "chunk", manifest.to_json(self.range)).to_batches()

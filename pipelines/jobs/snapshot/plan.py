@@ -6,17 +6,30 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from pipelines.errors import ConfigurationError
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.chunk_plan import plan_chunks
 from pipelines.source.client import AnyClient, Collection, captured_collections, operation_time, query_error
 from pipelines.source.ranges import Range
-
-if TYPE_CHECKING:
-    from pipelines.jobs.capture_session import CaptureSession
+from pipelines.source.stages import Selection
 
 SnapshotKind = Literal["initial", "incremental", "blocking"]
+
+
+class SnapshotSource(Protocol):
+    """A source to plan a snapshot of. `CaptureSession` is one."""
+
+    @property
+    def client(self) -> AnyClient:
+        """Client, opened with ``raw=True``."""
+
+    @property
+    def settings(self) -> CaptureSettings: ...
+
+    @property
+    def selection(self) -> Selection: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ class Plan:
 
 
 def make_plan(
-    session: CaptureSession,
+    session: SnapshotSource,
     collections: Iterable[Collection] | None = None,
     taken_over: Iterable[Chunk] = (),
     *,
@@ -172,7 +185,7 @@ def paused_seconds(control_history: Iterable[tuple[str, datetime]], now: datetim
     return total if began is None else total + max(0.0, (now - began).total_seconds())
 
 
-def captured_for_snapshots(session: CaptureSession) -> list[Collection]:
+def captured_for_snapshots(session: SnapshotSource) -> list[Collection]:
     """Return the captured collections that exist and that ``snapshot_include_collection_list`` allows.
 
     I/O: lists the source's collections.

@@ -1,0 +1,84 @@
+"""A Spark stream that continues a bronze table of Strandline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from pipelines.bronze.offsets import Committed
+from pipelines.bronze.spark_engine import SparkEngine
+from pipelines.bronze.writer import BronzeWriter
+from pipelines.control.sources import state_of
+from pipelines.errors import ConfigurationError
+from pipelines.io.filesystem_check import as_spark_sees_it
+from pipelines.io.format_check import refuse_newer_lake
+from pipelines.io.log_store_check import refuse_unfenced
+from pipelines.io.tables import Tables
+from pipelines.jobs.capture.filter_changes import filters_to_json
+from pipelines.jobs.selection import stream_identity
+from pipelines.jobs.spark_source.opened_source import START, OpenedSource, check_stream_settings, settings_of
+from pipelines.jobs.spark_source.position import Position
+from pipelines.model.timestamps import clock_us
+
+_CAPTURE = "strandline capture --once"
+
+
+@dataclass(frozen=True)
+class BronzeTarget:
+    """A bronze table, and the options of the stream that continues it."""
+
+    table: str
+    """Quoted name for Spark SQL and ``toTable``."""
+    options: dict[str, str] = field(repr=False)
+    """Options of the reader. They may hold the connection string."""
+
+
+def open_bronze(spark: SparkSession, options: Mapping[str, str]) -> BronzeTarget:
+    """Return the bronze table of a source, and the options of the stream that continues it.
+
+    I/O: reads the source and bronze; creates the table if it is missing.
+
+    Args:
+        options: Settings by name, as the reader takes them.
+
+    Raises:
+        ConfigurationError: The table belongs to another source; a capture has to run first; or a setting asks for what
+            a stream of Spark cannot do.
+    """
+    settings = settings_of(options)
+    check_stream_settings(settings.capture)
+    lake = as_spark_sees_it(spark, settings.lake_location)
+    refuse_unfenced(spark, lake)
+    tables, name = Tables(spark, lake), settings.source.name
+    opening = partial(SparkEngine.open, tables)
+    writer = BronzeWriter(tables, name, "spark", clock_us, open_engine=opening)
+    refuse_newer_lake(tables, writer.table)
+    if (state := state_of(tables, name).state) != "running":
+        raise ConfigurationError(f"source {name} is {state}", next_step="strandline start")
+    with closing(OpenedSource.open(settings, writer.writer)) as source:
+        filters, identity = filters_to_json(source.selection), source.deployment.identity
+        last = writer.open(identity, stream_identity(settings.capture), filters, settings.capture.update_kind)
+        passes_all = source.selection.user_pipeline.passes_all
+    _check(last, passes_all=passes_all, filters_changed=writer.filters != filters)
+    start = Position() if last is None else Position(last.batch, last.lineage, last.resume_token, last.last_event)
+    return BronzeTarget(lake.sql(writer.table), {**options, START: json.dumps(start.to_json())})
+
+
+def _check(last: Committed | None, *, passes_all: bool, filters_changed: bool) -> None:
+    """Raise ConfigurationError if only a capture can continue bronze. Pure."""
+    if last is not None and last.resume_token is None:
+        problem = "the offset was reset"
+    elif last is not None and last.snapshot_id is not None:
+        problem = "a snapshot is not finished"
+    elif filters_changed:
+        problem = "the filters differ from those of the last capture"
+    elif not passes_all:
+        problem = "capture.cursor_pipeline may leave out events, which only a capture records as a gap"
+    else:
+        return
+    raise ConfigurationError(f"a stream of Spark cannot continue bronze: {problem}", next_step=_CAPTURE)

@@ -1,0 +1,80 @@
+"""A snapshot as Spark partitions: one for each range of `_id`, all at one cluster time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
+from pipelines.jobs.snapshot.chunk_task import ChunkReader
+from pipelines.jobs.snapshot.plan import Chunk, make_plan
+from pipelines.jobs.spark_source.opened_source import OpenedSource
+from pipelines.model.snapshot_policy import query_document
+from pipelines.source.client import Collection, find_incarnation, operation_time, translate_errors
+from pipelines.source.ranges import ReadOptions
+
+RowReader = Callable[[], Iterator[pa.RecordBatch]]
+"""Reader of the rows of one partition. It can be sent to another process."""
+
+
+def batches_of(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.to_batches()
+
+
+def snapshot_rows(
+    source: OpenedSource, snapshot_id: str, *, may_read_later: bool
+) -> tuple[list[pa.Table], list[RowReader]]:
+    """Plan a snapshot. Return its control rows, and a reader for each chunk.
+
+    I/O: lists the source's collections and samples them. The readers read the documents.
+
+    Args:
+        may_read_later: A chunk that starts after the server has dropped the snapshot's cluster time is read at a later
+            one. False: the chunk fails.
+
+    Raises:
+        ConfigurationError: As `make_plan`.
+        RetriableError: The server does not answer.
+    """
+    plan, whole = make_plan(source), ChunkStamp(source.stamp(), snapshot_id, -1, "", "", None, 0, 0)
+    with translate_errors("looking for the collections of a snapshot"):
+        found = {each: find_incarnation(source.client, each) for each in {chunk.collection for chunk in plan.chunks}}
+    chunks, at = len(plan.chunks), operation_time(source.client)
+    control = [manifest_table(whole, "plan", plan.to_json())]
+    readers: list[RowReader] = []
+    for chunk in plan.chunks:
+        if (current := found[chunk.collection]) is None:  # dropped since the plan was made
+            dropped = ChunkStamp(whole.stamp, snapshot_id, chunk.number, "", "", None, 0, 0)
+            control.append(manifest_table(dropped, "discarded", json.dumps({"namespace": str(chunk.collection)})))
+        else:
+            readers.append(_reader(source, whole, chunk, current, at, may_read_later))
+    ended = ChunkStamp(whole.stamp, snapshot_id, chunks, "", "", None, 0, 0)
+    control.append(manifest_table(ended, "completed", json.dumps({"chunks": chunks})))
+    return control, readers
+
+
+def _reader(
+    source: OpenedSource,
+    whole: ChunkStamp,
+    chunk: Chunk,
+    current: Collection,
+    at: tuple[int, int],
+    may_read_later: bool,
+) -> RowReader:
+    reading = ReadOptions(source.selection.fields, query_document(chunk.query), source.settings.snapshot_fetch_size)
+    capped = not current.snapshot_reads
+    stamp = ChunkStamp(
+        whole.stamp, whole.snapshot_id, chunk.number, current.db, current.name, current.uuid, 0, 0, "true", capped
+    )
+    return ChunkReader(
+        source.options, current, chunk.range, stamp, source.stored_json, reading, at, may_read_later=may_read_later
+    )
+
+
+def control_reader(tables: Sequence[pa.Table]) -> RowReader:
+    """Return the reader of rows that are known already."""
+    return partial(batches_of, tables)

@@ -1,0 +1,192 @@
+"""The Spark data source against a real mongod: a snapshot, restarts, a lost history, and capture beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from connect_server import ROOT
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
+from pyarrow.dataset import dataset
+from pymongo.database import Database
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import one_line
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.snapshot.chunk_task import ChunkReader
+from pipelines.jobs.spark_source.opened_source import START, OpenedSource, settings_of
+from pipelines.jobs.spark_source.position import Position
+from pipelines.jobs.spark_source.source_stream import SourceStream
+from pipelines.source.errors import SnapshotExpired
+from pipelines.spark_source import into_bronze, register
+
+_LOST = Position(3, token='{"_data": "826000000000000001"}')
+
+
+@pytest.fixture
+def options(mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path) -> dict[str, str]:
+    """Settings by name, as a user gives them to a reader."""
+    return {
+        "source.name": "test",
+        "source.uri": mongo_uri,
+        "capture.scope": "database",
+        "capture.target": database.name,
+        "capture.snapshot_chunk_size": "10",
+        "capture.heartbeat_interval_ms": "100",
+        "lake.root": str(tmp_path / "lake"),
+    }
+
+
+@pytest.fixture
+def stream(options: dict[str, str]) -> Iterator[SourceStream]:
+    with closing(SourceStream(OpenedSource.open(settings_of(options), "w"))) as opened:
+        yield opened
+
+
+def rows(stream: SourceStream, start: Position, end: Position) -> list[dict[str, Any]]:
+    found = [row for read in stream.readers(start, end) for batch in read() for row in batch.to_pylist()]
+    return [{name: value for name, value in row.items() if name not in ("captured_at", "writer")} for row in found]
+
+
+def next_position(stream: SourceStream, start: Position) -> Position:
+    """The end of the next batch; an idle poll gives *start* back."""
+    while (end := stream.latest(start)) == start:
+        pass
+    return end
+
+
+def test_a_restart_reads_the_same_batch_again(
+    options: dict[str, str], stream: SourceStream, database: Database[dict[str, Any]]
+) -> None:
+    """# promise 2. The positions go through JSON, as in a checkpoint."""
+    database.orders.insert_many([{"_id": number} for number in range(50)])
+    first = stream.latest(Position())
+    snapshot = rows(stream, Position(), first)
+    reads = [row for row in snapshot if row["op"] == "r"]
+    assert len(reads) == 50
+    assert len({row["position"] for row in reads}) == 1, "one cluster time"
+    assert len({row["chunk"] for row in reads}) > 1, "several partitions"
+    assert [row["batch"] for row in snapshot if row["resume_token"]] == [1]
+    database.orders.update_many({}, {"$set": {"seen": True}})
+    second = next_position(stream, first)
+    database.orders.delete_one({"_id": 0})
+    third = next_position(stream, second)
+    expected = rows(stream, second, third)
+    with closing(SourceStream(OpenedSource.open(settings_of(options), "w"))) as restarted:
+        stored = [Position.from_json(json.loads(json.dumps(each.to_json()))) for each in (first, second, third)]
+        assert len(rows(restarted, stored[0], stored[1])) == 50
+        again = rows(restarted, stored[1], stored[2])
+        assert next_position(restarted, stored[2]).batch == 4
+    for row in (*again, *expected):
+        del row["source"]["ts_ms"]  # of a heartbeat: the clock
+    assert again == expected
+    assert again[-1]["resume_token"] == third.token
+
+
+def test_a_partition_that_starts_too_late_reads_at_a_later_time(
+    stream: SourceStream, database: Database[dict[str, Any]]
+) -> None:
+    database.orders.insert_many([{"_id": number} for number in range(5)])
+    *_, reader = stream.readers(Position(), stream.latest(Position()))
+    assert isinstance(reader, ChunkReader)
+    late: ChunkReader = pickle.loads(pickle.dumps(replace(reader, at=(1, 1))))  # Spark pickles it, too
+    assert sum(batch.num_rows for batch in late()) == 6
+    with pytest.raises(SnapshotExpired, match="minSnapshotHistoryWindowInSeconds"):
+        next(replace(late, may_read_later=False)())
+
+
+def test_a_stream_of_spark_and_capture_continue_each_other(
+    spark: SparkSession, options: dict[str, str], mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Restarts, an unfinished batch, a stale checkpoint, and a lost history. # promise 1, promise 2"""
+    register(spark)
+    database.orders.insert_many([{"_id": number, "total": number} for number in range(50)])
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
+    loaded = spark.read.format("strandline").options(**options).load()
+    found = loaded.where("op = 'r'").agg(F.count("*"), F.countDistinct("position"), F.countDistinct("chunk")).first()
+    assert found is not None
+    assert (found[0], found[1], found[2] > 1) == (50, 1, True)
+
+    def run(given: dict[str, str], checkpoint: str) -> None:
+        target = into_bronze(spark, given)
+        reading = spark.readStream.format("strandline").options(**target.options).load()
+        writing = reading.writeStream.option("checkpointLocation", str(tmp_path / checkpoint))
+        writing.trigger(availableNow=True).toTable(target.table).awaitTermination()
+
+    run(options, "first")
+    database.orders.update_one({"_id": 1}, {"$set": {"total": -1}})
+    database.orders.delete_one({"_id": 2})
+    run(options, "first")
+    newest = max((tmp_path / "first" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    newest.unlink()  # as after a crash between Delta's commit and Spark's
+    database.orders.insert_one({"_id": 100})
+    run(options, "first")
+    assert_streamed_exactly_once(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+
+    database.orders.delete_one({"_id": 3})
+    before = bronze(ctx).agg(F.max("batch")).first()
+    captured = run_capture(ctx, once=True)
+    assert before is not None
+    assert captured.documents == 0, "no second snapshot"
+    assert captured.batch > before[0]
+    with pytest.raises(StreamingQueryException) as stale:
+        run(options, "first")
+    assert "another writer has continued" in one_line(stale.value)
+    database.orders.insert_one({"_id": 101})
+    run(options, "second")
+    assert_streamed_exactly_once(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+
+    lost_options = {**options, START: json.dumps(_LOST.to_json())}
+    reading = spark.readStream.format("strandline").options(**lost_options).load()
+    writing = reading.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "third"))
+    query = writing.trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException) as lost:
+        query.awaitTermination()
+    told = one_line(lost.value)
+    assert "the source no longer has the history" in told
+    assert "\n" not in told
+
+
+_PIPELINE = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+@dp.table
+def shop_events():
+    return SparkSession.active().readStream.format("strandline").options(**{options!r}).load()
+"""
+
+
+@pytest.mark.long
+def test_a_declarative_pipeline_reads_the_source(
+    options: dict[str, str], database: Database[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Spark's own `spark-pipelines`, two runs: a snapshot, then one more document. Nothing registers the source."""
+    database.orders.insert_many([{"_id": number} for number in range(50)])
+    (tmp_path / "events.py").write_text(_PIPELINE.format(options=options), encoding="utf-8")
+    spec = f"name: shop\nstorage: {(tmp_path / 'storage').as_uri()}\nlibraries: [{{glob: {{include: events.py}}}}]\n"
+    (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    for rows in (50, 51):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        found = dataset(tmp_path / "spark-warehouse" / "shop_events").to_table(columns=["op"])["op"].to_pylist()
+        assert sum(op in ("r", "c") for op in found) == rows
+        database.orders.insert_one({"_id": rows})
