@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -116,11 +118,14 @@ def serve(app: Starlette, access: Access, started: Callable[[], None]) -> None:
         limit_concurrency=100,
         ws="none",
     )
+    family = socket.AF_INET6 if ":" in access.address else socket.AF_INET
     try:
-        listening = config.bind_socket()
-    except SystemExit:
+        listening = socket.create_server((access.address, access.port), family=family)
+    except OSError as error:
         raise ConfigurationError(
-            f"{access.address}:{access.port} is taken, or no address of this machine", next_step="choose another --port"
-        ) from None
-    started()
-    uvicorn.Server(config).run(sockets=[listening])
+            f"{access.address}:{access.port} cannot be used ({os.strerror(error.errno or 0)})",
+            next_step="choose another --port",
+        ) from error
+    with listening:
+        started()
+        uvicorn.Server(config).run(sockets=[listening])

@@ -118,7 +118,7 @@ def test_no_page_has_an_error_or_a_finding_of_axe(chromium: Browser, address: st
             found = Axe().run(page)
             assert found.violations_count == 0, f"{each.path}: {found.generate_report()}"
             if (name := _PICTURES.get(each.path)) and (kept := os.environ.get("UI_PICTURES")) and scheme == "light":
-                page.screenshot(path=Path(kept) / name, full_page=True)
+                page.screenshot(path=Path(kept) / name)
         assert wrong == []
 
 

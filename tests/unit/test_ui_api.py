@@ -1,0 +1,132 @@
+"""The API on a lake without a source: each call writes the row of its command. Positions: integration/test_ui.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openapi_spec_validator import validate
+from starlette.testclient import TestClient
+
+from pipelines.control.sources import set_state, state_of
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.model.query import Query
+from pipelines.model.table_schemas import SIGNALS
+from pipelines.model.tables import Lake
+from pipelines.settings.configuration import Settings
+from pipelines.web.api import CALLS, description
+from pipelines.web.server import Access, application
+
+OFFSETS, SNAPSHOTS, SENT = (f"/connectors/test/{name}" for name in ("offsets", "snapshots", "signals"))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> DeltaRsTables:
+    return DeltaRsTables(Lake(root=str(tmp_path)))
+
+
+@pytest.fixture
+def client(tables: DeltaRsTables) -> Iterator[TestClient]:
+    settings = Settings(
+        source={"name": "test"},  # type: ignore[arg-type]  # why: pydantic builds the section
+        lake={"root": tables.lake.root},  # type: ignore[arg-type]  # why: as above
+    )
+    access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
+    headers = {"Authorization": f"Bearer {access.token}"}
+    with TestClient(application(settings, access, []), base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+def test_the_state_of_a_source(client: TestClient, tables: DeltaRsTables) -> None:
+    assert client.get("/connectors").json() == ["test"]
+    status = client.get("/connectors/test/status").json()
+    assert (status["name"], status["type"], status["connector"]["state"]) == ("test", "source", "RUNNING")
+    assert [task["state"] for task in status["tasks"]] == ["RUNNING"]
+    paused = client.put("/connectors/test/pause?by=ana&why=lunch")
+    assert (paused.status_code, paused.content) == (202, b"")
+    found = state_of(tables, "test")
+    assert (found.state, found.by, found.why) == ("paused", "ana", "lunch")
+    assert client.put("/connectors/test/resume").status_code == 202
+    assert client.put("/connectors/test/stop").status_code == client.put("/connectors/test/stop").status_code == 204
+    assert state_of(tables, "test").number == 3, "a repeated stop writes no row"
+    assert state_of(tables, "test").by == "api"
+    status = client.get("/connectors/test/status").json()
+    assert (status["connector"]["state"], status["tasks"]) == ("STOPPED", [])
+
+
+def test_a_source_without_an_offset(client: TestClient) -> None:
+    assert client.get(OFFSETS).json() == {"offsets": []}
+    assert client.get(SNAPSHOTS).json() == []
+    assert client.delete(OFFSETS).status_code == 400, "it is not stopped"
+    client.put("/connectors/test/stop")
+    assert client.delete(OFFSETS).status_code == 200
+    refused = client.patch(OFFSETS, json={"offsets": [{"partition": {"source": "test"}, "offset": {"to": "now"}}]})
+    assert (refused.status_code, "has no offset yet" in refused.json()["message"]) == (400, True)
+
+
+def test_snapshots_and_signals_are_rows_of_the_table(client: TestClient, tables: DeltaRsTables) -> None:
+    assert client.get(SENT).json() == []
+    asked = client.post(f"{SNAPSHOTS}?by=ana", json={"data-collections": [r"shop\.orders"], "type": "blocking"})
+    assert (asked.status_code, asked.json()["type"], asked.json()["by"]) == (202, "execute-snapshot", "ana")
+    for verb in ("pause", "resume", "stop"):
+        assert client.put(f"{SNAPSHOTS}/{verb}").status_code == 202
+    assert client.put(f"{SNAPSHOTS}/stop", json={"data-collections": [r"shop\.orders"]}).status_code == 202
+    assert client.post(SENT, json={"type": "log", "data": {"message": "hello"}}).status_code == 202
+    newest, *older = client.get(SENT).json()
+    assert (newest["type"], json.loads(newest["data"]), len(older)) == ("log", {"message": "hello"}, 5)
+    assert len(tables.query(Query(SIGNALS).select("id"))) == 6
+    for body in ({"type": "dance"}, {"type": "log", "data": "x"}, {"typ": "log"}, None):
+        assert client.post(SENT, json=body).status_code == 400
+    assert client.post(SNAPSHOTS, json={"data-collections": []}).status_code == 400
+    assert len(tables.query(Query(SIGNALS).select("id"))) == 6
+
+
+def test_wrong_requests_are_refused(client: TestClient, tables: DeltaRsTables) -> None:
+    assert client.get("/connectors/other/status").json()["error_code"] == 404
+    assert client.get("/connectors/test/nothing").status_code == 404
+    client.put("/connectors/test/stop")
+    partition = {"source": "test"}
+    bodies = [
+        {},
+        {"offsets": []},
+        {"offsets": [{"partition": {"source": "x"}, "offset": {"to": "now"}}]},
+        {"offsets": [{"partition": partition, "offset": {}}]},
+        {"offsets": [{"partition": partition, "offset": {"to": 5}}]},
+        {"offsets": [{"partition": partition}]},
+        {"offsets": [{"partition": partition, "offset": {"to": "now"}}] * 2},
+        [],
+        "x",
+    ]
+    for body in bodies:
+        assert client.patch(OFFSETS, json=body).status_code == 400, body
+    assert client.patch(OFFSETS, content="{").status_code == 400
+    assert client.patch(OFFSETS, content="[" * 100_000).status_code == 400
+    assert client.patch(OFFSETS, content=b"x" * 1_100_000).status_code == 413
+    assert client.put("/connectors/test/pause?forse=true").status_code == 400
+    assert client.put("/connectors/test/pause?force=maybe").status_code == 400
+    set_state(tables, "test", "deleted", by="ana", why=None)
+    assert client.get("/connectors/test/status").status_code == 404
+    assert client.get("/connectors").json() == []
+
+
+def test_every_call_needs_the_token_in_a_header(client: TestClient) -> None:
+    token = client.headers["authorization"].partition(" ")[2]
+    client.cookies.set("strandline_token", token)
+    for call in CALLS:
+        path = call.path.replace("{source}", "test")
+        for headers in ({"Authorization": ""}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {token}"}):
+            answer = client.request(call.method, path, headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), path
+    assert client.get("/openapi.json", headers={"Authorization": ""}).status_code == 401
+    assert client.get("/", headers={"Authorization": ""}).status_code == 200, "the page is on this machine only"
+
+
+def test_the_description_is_valid_and_names_every_call(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    assert described == description()
+    validate(described)
+    assert {(method.upper(), path) for path, found in described["paths"].items() for method in found} == {
+        (call.method, call.path) for call in CALLS
+    }
