@@ -35,7 +35,7 @@ _TAIL: Final = """
 - MongoDB 7.0 and 8.0. Run `make test-against URI=…` against a server of your own.
 - Sharded clusters. No mongos was at hand. Two stand-ins were used (`integration/test_sharded.py`,
   `integration/test_shards.py`). One is a replica set whose `hello` says that it is a mongos. It showed shard keys, the
-  identity of the cluster and the refusals. The other merges two replica sets. It showed the order of events of two
+  identity of the cluster and the refusals. The other merges two replica sets. It showed the events of two
   shards whose clocks differ, a restart between them, a document that moves, one `_id` on two shards, and chunks that
   come in no order. Nobody has seen: a real mongos, its balancer at work, a shard that is added, removed or away, an
   upgrade of a cluster.
