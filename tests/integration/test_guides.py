@@ -37,6 +37,8 @@ _START = "docs/start.md"
 """`test_start` follows it."""
 _DATABRICKS = "docs/databricks.md"
 """Its commands need a workspace. `unit/test_docs.py` parses them."""
+_UI = "docs/ui.md"
+"""Its command runs until it is ended. `unit/test_ui_command.py` starts it, and `test_ui.py` calls its API."""
 _TIME = "2026-01-31T12:00:00+00:00"
 
 
@@ -102,4 +104,4 @@ def on_the_lake(query: str, lake: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.commands()], ids=lambda page: page.name)
 def test_no_page_with_commands_is_left_out(page: Page) -> None:
-    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS)
+    assert page.name in (*_GUIDES, _RUNBOOK, _START, _DATABRICKS, _UI)
