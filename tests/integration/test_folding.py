@@ -72,6 +72,7 @@ def silver_up_to(ctx: JobContext, version: int, collection: str) -> None:
 
 
 # scenario: C06, C08, O06: the patch lands before anything that it could be folded onto
+@pytest.mark.long
 def test_patches_wait_in_silver_for_a_document(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

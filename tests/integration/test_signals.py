@@ -256,7 +256,7 @@ def _slow_reads(mongo: Mongo) -> AbstractContextManager[int]:
 
 # scenario: N04, N09
 @needs_failpoints
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.long)])
 def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
     spark: SparkSession,
     mongo: Mongo,

@@ -202,6 +202,7 @@ def pipeline_through_crashes(
 
 @settings(_few, max_examples=1)
 @given(seed=SEEDS)
+@pytest.mark.long
 def test_a_pipeline_that_crashes_at_random_commits_converges(
     spark: SparkSession,
     mongo_uri: str,

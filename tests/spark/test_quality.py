@@ -188,6 +188,7 @@ def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobCont
     )
 
 
+@pytest.mark.long
 def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: JobContext) -> None:
     ctx.tables.create(FLIGHTS, schema_of(COLUMNS), properties={CHANGE_FEED: "true"})
     ctx.tables.append(
