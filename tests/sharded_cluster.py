@@ -91,7 +91,8 @@ class ShardedCluster:
             and shard.number != target
             and shard.client[database][name].find_one({"_id": identifier})
         )
-        copied = source.client[database][name].find_one({"_id": identifier})
+        found = self.ask(source, database, {"find": name, "filter": {"_id": identifier}})  # its time is told on
+        (copied,) = found["cursor"]["firstBatch"]
         insert = {"insert": name, "documents": [copied]}
         owners = self._owners.setdefault((database, name, identifier), [(Timestamp(0, 0), source.number)])
         self._hidden.add((target, self.ask(self.shards[target], database, insert)["operationTime"]))
