@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,37 +93,68 @@ def command_lines(process: psutil.Process) -> str:
     return "\n".join(lines)
 
 
-def ran(env: dict[str, str], *command: str) -> tuple[str, str, str]:
-    """Standard output, standard error, and every command line that was there meanwhile."""
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env=env,
-        cwd=env["STRANDLINE_CONF"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    seen: set[str] = set()
+def watch(process: subprocess.Popen[str], seen: set[str]) -> None:
+    """Collect every command line that is there as long as *process* runs."""
     while process.poll() is None:
         seen.update(command_lines(psutil.Process(process.pid)).splitlines())
         time.sleep(0.05)
-    out, err = process.communicate()
-    assert process.returncode == 0, out + err
-    return out, err, "\n".join(seen)
 
 
-STRANDLINE = ("-m", "pipelines.cli")
-OPENED = f"""
+def ran(env: dict[str, str], script: str, meanwhile: Callable[[], None]) -> tuple[str, str, str]:
+    """Run *script*, which waits for *meanwhile* when it has printed `CHANGE`.
+
+    Returns:
+        Standard output, standard error, and every command line that was there meanwhile.
+    """
+    folder, seen, said = Path(env["STRANDLINE_CONF"]).parent, set[str](), list[str]()
+    with (folder / "stderr").open("w+", encoding="utf-8") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=env,
+            cwd=env["STRANDLINE_CONF"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        )
+        watcher = threading.Thread(target=watch, args=(process, seen))
+        watcher.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if line == f"{CHANGE}\n":
+                meanwhile()
+                process.stdin.write("\n")
+                process.stdin.flush()
+        watcher.join()
+        process.stdin.close()
+        process.stdout.close()
+        err.seek(0)
+        errors = err.read()
+        assert process.wait() == 0, "".join(said) + errors
+    return "".join(said), errors, "\n".join(seen)
+
+
+CHANGE = "the source may change now"
+SCRIPT = f"""
+import sys
 from pathlib import Path
+from pipelines.cli import app
+from pipelines.io.session_settings import PINNED, UNSET
 from pipelines.jobs.context import open_context
 from pipelines.settings.configuration import load_settings
+assert app(["run", "--once"], standalone_mode=False) in (None, 0)
+print({CHANGE!r}, flush=True)
+sys.stdin.readline()
+assert app(["run", "--once"], standalone_mode=False) in (None, 0)
 spark = open_context(load_settings("local", Path("."))).spark
 conf = spark.sparkContext._jsc.hadoopConfiguration()
 print(conf.get({SECRET.removeprefix("spark.hadoop.")!r})[::-1])
-from pipelines.io.session_settings import PINNED, UNSET
 differing = [key for key, (value, _) in PINNED.items() if spark.conf.get(key) != value]
 print(differing, [key for key in UNSET if key in spark.conf.getAll])
 """
+"""Two runs and a look at their session, in one process: most of a start is the JVM's."""
 
 
 # promise 2, promise 7
@@ -132,22 +165,23 @@ def test_silver_equals_the_source_whatever_the_cluster_has_set_and_no_secret_is_
     database.orders.insert_many([{"_id": key, "n": 1, "text": key} for key in KEYS])
     database.create_collection(ODD)
     database[ODD].insert_one({"_id": 1, "a": {"b": [1, None]}})
-    first = ran(env, *STRANDLINE, "run", "--once")
-    database.orders.update_many({}, {"$set": {"n": 2, "new": "a\\'b"}})
-    database.orders.delete_many({"_id": {"$in": KEYS[:3]}})
-    database.orders.insert_one({"_id": KEYS[0], "n": 3})
-    second = ran(env, *STRANDLINE, "run", "--once")
-    opened = ran(env, "-c", OPENED)
-    assert opened[0].splitlines()[-2:] == [CANARY[::-1], "[] []"], "effective, and nothing of the cluster's is"
+
+    def change() -> None:
+        database.orders.update_many({}, {"$set": {"n": 2, "new": "a\\'b"}})
+        database.orders.delete_many({"_id": {"$in": KEYS[:3]}})
+        database.orders.insert_one({"_id": KEYS[0], "n": 3})
+
+    out, err, lines = ran(env, SCRIPT, change)
+    assert CHANGE in out.splitlines()
+    assert out.splitlines()[-2:] == [CANARY[::-1], "[] []"], "effective, and nothing of the cluster's is"
 
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path / "lake")
     for name in ("orders", ODD):
         assert all_in_silver(ctx, name)[name] == documents_in_source(database, name)
-    for out, err, lines in (first, second, opened):
-        assert "java" in lines
-        assert "SparkSubmit" in lines
-        assert CANARY not in out + err + lines
-        assert [line for line in err.splitlines() if any(noise in line for noise in NOISE)] == []
+    assert "java" in lines
+    assert "SparkSubmit" in lines
+    assert CANARY not in out + err + lines
+    assert [line for line in err.splitlines() if any(noise in line for noise in NOISE)] == []
     assert [
         path
         for path in tmp_path.rglob("*")
