@@ -17,10 +17,12 @@ import pytest
 from connect_server import ROOT
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pyarrow.dataset import dataset
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from stream_reading import failing, needs_failpoints
 
 from pipelines.errors import one_line
 from pipelines.jobs.capture.job import run_capture
@@ -95,16 +97,23 @@ def test_a_restart_reads_the_same_batch_again(
     assert again[-1]["resume_token"] == third.token
 
 
+@needs_failpoints
 def test_a_partition_that_starts_too_late_reads_at_a_later_time(
-    stream: SourceStream, database: Database[dict[str, Any]]
+    stream: SourceStream, mongo: MongoClient[dict[str, Any]], database: Database[dict[str, Any]]
 ) -> None:
     database.orders.insert_many([{"_id": number} for number in range(5)])
     *_, reader = stream.readers(Position(), stream.latest(Position()))
     assert isinstance(reader, ChunkReader)
-    late: ChunkReader = pickle.loads(pickle.dumps(replace(reader, at=(1, 1))))  # Spark pickles it, too
-    assert sum(batch.num_rows for batch in late()) == 6
-    with pytest.raises(SnapshotExpired, match="minSnapshotHistoryWindowInSeconds"):
+    late: ChunkReader = pickle.loads(pickle.dumps(reader))  # Spark pickles it, too
+    too_old = {"errorCode": 239}  # SnapshotTooOld, which a server says after minutes
+    with failing(mongo, "find aggregate", **too_old):
+        assert sum(batch.num_rows for batch in late()) == 6
+    with (
+        failing(mongo, "find aggregate", **too_old),
+        pytest.raises(SnapshotExpired, match="snapshot history expired") as raised,
+    ):
         next(replace(late, may_read_later=False)())
+    assert "minSnapshotHistoryWindowInSeconds" in str(raised.value.next_step)
 
 
 def test_a_stream_of_spark_and_capture_continue_each_other(
