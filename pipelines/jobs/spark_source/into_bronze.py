@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.spark_engine import SparkEngine
@@ -33,9 +34,15 @@ class BronzeTarget:
     """A bronze table, and the options of the stream that continues it."""
 
     table: str
-    """Quoted name for Spark SQL and ``toTable``."""
+    """Quoted name for Spark SQL."""
+    path: str | None
+    """Path of the table. None: the lake is in a catalog."""
     options: dict[str, str] = field(repr=False)
     """Options of the reader. They may hold the connection string."""
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start a query of the stream into the table. I/O."""
+        return writer.toTable(self.table) if self.path is None else writer.format("delta").start(self.path)
 
 
 def open_bronze(spark: SparkSession, options: Mapping[str, str]) -> BronzeTarget:
@@ -66,7 +73,8 @@ def open_bronze(spark: SparkSession, options: Mapping[str, str]) -> BronzeTarget
         passes_all = source.selection.user_pipeline.passes_all
     _check(last, passes_all=passes_all, filters_changed=writer.filters != filters)
     start = Position() if last is None else Position(last.batch, last.lineage, last.resume_token, last.last_event)
-    return BronzeTarget(lake.sql(writer.table), {**options, START: json.dumps(start.to_json())})
+    path = lake.path(writer.table) if lake.by_path else None
+    return BronzeTarget(lake.sql(writer.table), path, {**options, START: json.dumps(start.to_json())})
 
 
 def _check(last: Committed | None, *, passes_all: bool, filters_changed: bool) -> None:
