@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.spark_engine import SparkEngine
