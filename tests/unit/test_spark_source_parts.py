@@ -66,5 +66,5 @@ def test_what_a_stream_cannot_do_is_refused(name: str, value: str) -> None:
 
 
 def test_a_target_does_not_show_the_connection_string() -> None:
-    assert "secret" not in repr(BronzeTarget("t", {"source.uri": "mongodb://u:secret@h"}))
+    assert "secret" not in repr(BronzeTarget("t", None, {"source.uri": "mongodb://u:secret@h"}))
     assert StrandlineSource({}).name() == "strandline"
