@@ -18,10 +18,9 @@ from pymongo.database import Database
 
 from pipelines.cli import app
 from pipelines.jobs.context import JobContext, open_context
-from pipelines.model.tables import TableName, live_of
+from pipelines.model.tables import TableName
 from pipelines.settings.configuration import load_settings
 
-LIVE = TableName("silver", "orders_live")
 VIEW, TABLE = TableName("gold", "large_orders"), TableName("gold", "totals")
 GOLD = {
     "large_orders.sql": "-- description: it's a view\n"
@@ -76,10 +75,6 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 18
     assert (names(ctx, "gold"), names(ctx, "silver")) == (["totals"], ["orders"]), "a view is no table"
 
-    live = ctx.tables.read(LIVE)
-    assert live.columns == ["_key", "_id", "total", "Größe `x`"], "the view has the new column, and no bookkeeping"
-    assert live.count() == 29
-
     typed("status")
     typed("offsets", "show")
     typed("sql", "select count(*) as n from gold.large_orders v join silver.orders o on o._id = v._id")
@@ -92,16 +87,7 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]]) -> None:
     assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == []
     assert_equal_to_source(ctx, database, "orders")
     assert ctx.tables.read(VIEW).count() == 23
-    assert ctx.tables.read(LIVE).count() == 29
-    database.orders_live.insert_one({"_id": 1})  # a collection takes the name of the view
-    typed("start")
-    typed("run", "--once")
-    assert names(ctx, "silver") == ["orders", "orders_live"]
-    assert_equal_to_source(ctx, database, "orders_live")
-    assert ctx.tables.exists(live_of(LIVE))
-    typed("stop")
     typed("delete", "--yes")
-    assert not ctx.tables.exists(live_of(LIVE))
     assert names(ctx, "silver") == names(ctx, "bronze") == []
 
 
