@@ -34,6 +34,11 @@ class ChunkStamp:
     capped: bool = False
     """True if documents may be newer than L: the collection is capped, or the server is older than 5.0."""
 
+    @staticmethod
+    def of_control(stamp: Stamp, snapshot_id: str, chunk: int = -1) -> ChunkStamp:
+        """Return the values of a control row of a snapshot. *chunk*: -1 for the snapshot as a whole."""
+        return ChunkStamp(stamp, snapshot_id, chunk, "", "", None, 0, 0)
+
     @property
     def position(self) -> str:
         return snapshot_position(self.seconds, self.increment)

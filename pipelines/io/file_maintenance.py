@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from deltalake import PostCommitHookProperties
 from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +18,7 @@ from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables, table_errors
 from pipelines.io.disk import files_since
 from pipelines.io.plain_protocol import make_plain
 from pipelines.io.sorted_rewrite import rewrite_closed_days
-from pipelines.io.table_folder import LOG, TableFolder
+from pipelines.io.table_folder import LOG
 from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.model.tables import Lake, TableName
@@ -91,7 +92,7 @@ class SparkFiles:
 
     def count(self) -> int:
         if self.direct is not None:
-            return DeltaRsFiles(self.direct, self.table).count()
+            return _count(self.direct, self.table)
         return int(self.tables.detail(self.table)["numFiles"])
 
     def compact(self) -> tuple[int, int] | None:
@@ -105,8 +106,7 @@ class SparkFiles:
         if self.direct is None:
             self._run("VACUUM")
             return
-        with table_errors(self.table):
-            self.direct.folder(self.table).table().vacuum(dry_run=False, full=True)
+        _vacuum(self.direct, self.table)
 
     def _run(self, command: str) -> DataFrame:
         try:
@@ -124,22 +124,28 @@ class DeltaRsFiles:
     tables: DeltaRsTables
     table: TableName
 
-    @property
-    def _folder(self) -> TableFolder:
-        return self.tables.folder(self.table)
-
     def count(self) -> int:
-        with table_errors(self.table):
-            return self._folder.table().get_add_actions().num_rows
+        return _count(self.tables, self.table)
 
     def compact(self) -> tuple[int, int] | None:
         with table_errors(self.table):
-            make_plain(self._folder)
-            return rewrite_closed_days(self._folder, today=datetime.now(UTC).date())
+            folder = self.tables.folder(self.table)
+            make_plain(folder)
+            return rewrite_closed_days(folder, today=datetime.now(UTC).date())
 
     def vacuum(self) -> None:
-        with table_errors(self.table):
-            self._folder.table().vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
+        _vacuum(self.tables, self.table, NO_HOOKS)
+
+
+def _count(tables: DeltaRsTables, table: TableName) -> int:
+    with table_errors(table):
+        return tables.folder(table).table().get_add_actions().num_rows
+
+
+def _vacuum(tables: DeltaRsTables, table: TableName, hooks: PostCommitHookProperties | None = None) -> None:
+    """Remove files by delta-rs. *hooks*: what follows the commits. None: checkpoints and log clean-up, if due."""
+    with table_errors(table):
+        tables.folder(table).table().vacuum(dry_run=False, full=True, post_commithook_properties=hooks)
 
 
 def set_retention(tables: TableStore, table: TableName, retention: FileRetention) -> None:

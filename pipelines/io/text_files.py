@@ -49,11 +49,12 @@ def _in_folder(folder: Path, texts: Mapping[str, str], unwanted: Callable[[str],
 def _in_store(uri: str, texts: Mapping[str, str], options: StoreOptions, unwanted: Callable[[str], bool]) -> None:
     import obstore
 
-    store = opened_store(uri, options)
+    folder = StoreFolder(uri, options)
     with store_failures():
-        for file in obstore.list_with_delimiter(store)["objects"]:
-            if unwanted(file["path"]):
-                obstore.delete(store, file["path"])
-        for name, text in texts.items():
-            if StoreFolder(uri, options).read(name) != text.encode():
-                obstore.put(store, name, text.encode())
+        present = [file["path"] for file in obstore.list_with_delimiter(opened_store(uri, options))["objects"]]
+    for name in filter(unwanted, present):
+        folder.remove(name)
+    for name, text in texts.items():
+        if folder.read(name) != text.encode():
+            with folder.writing(name) as file:
+                file.write(text.encode())

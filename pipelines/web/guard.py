@@ -26,6 +26,11 @@ _HEADERS: Final = {
 }
 
 
+def host_in_url(address: str) -> str:
+    """Return *address* as a URL holds it: an IPv6 address is in brackets."""
+    return f"[{address}]" if ":" in address else address
+
+
 def is_loopback(address: str) -> bool:
     """Return True if only processes of this machine reach *address*."""
     try:

@@ -28,6 +28,7 @@ from pipelines.model.query import Query
 from pipelines.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
 from pipelines.model.tables import TableName
 from pipelines.settings.configuration import Settings
+from pipelines.web.guard import host_in_url
 
 _TIMELINE: Final = 300
 _ROWS: Final = 100
@@ -73,9 +74,9 @@ class Readings:
         if metrics.port is None:
             return None
         host = "127.0.0.1" if metrics.address in ("0.0.0.0", "::") else metrics.address
-        host = f"[{host}]" if ":" in host else host
         try:
-            with _WITHOUT_PROXY.open(f"http://{host}:{metrics.port}/state", timeout=_STATE_TIMEOUT) as answer:
+            url = f"http://{host_in_url(host)}:{metrics.port}/state"
+            with _WITHOUT_PROXY.open(url, timeout=_STATE_TIMEOUT) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
             return None

@@ -21,7 +21,7 @@ from pipelines.jobs.lake_context import open_without_spark
 from pipelines.settings.configuration import Settings
 from pipelines.web import api
 from pipelines.web.calls import Calls
-from pipelines.web.guard import Guard, is_loopback
+from pipelines.web.guard import Guard, host_in_url, is_loopback
 from pipelines.web.pages import STATIC, Site
 from pipelines.web.readings import Readings
 
@@ -52,8 +52,7 @@ class Access:
     @property
     def base_url(self) -> str:
         """Address of the server. It ends with a slash."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{self.port}/"
+        return f"http://{host_in_url(self.address)}:{self.port}/"
 
     @property
     def url(self) -> str:

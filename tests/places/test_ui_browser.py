@@ -11,7 +11,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,18 +58,30 @@ def settings(mongo_uri: str, mongo: Client, tmp_path_factory: pytest.TempPathFac
     mongo.drop_database(shop.name)
 
 
-@pytest.fixture(scope="module")
-def address(settings: Settings) -> Iterator[str]:
-    """Address of a real server."""
+@contextmanager
+def served(settings: Settings) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Address of a real server, and the function that ends it."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
         app = application(settings, Access.of("127.0.0.1", port, api=False, known_token=None), [])
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
-        yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join(30)
+
+        def end() -> None:
+            server.should_exit = True
+            thread.join(30)
+
+        try:
+            yield f"http://127.0.0.1:{port}", end
+        finally:
+            end()
+
+
+@pytest.fixture(scope="module")
+def address(settings: Settings) -> Iterator[str]:
+    with served(settings) as (at, _):
+        yield at
 
 
 @pytest.fixture(scope="module")
@@ -180,19 +192,8 @@ def test_the_keyboard_reaches_everything(chromium: Browser, address: str) -> Non
 
 
 def test_a_server_that_ends_leaves_the_page_as_it_was(chromium: Browser, settings: Settings) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port = listening.getsockname()[1]
-        app = application(settings, Access.of("127.0.0.1", port, api=False, known_token=None), [])
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            with opened(chromium, f"http://127.0.0.1:{port}") as (page, _):
-                go(page, f"http://127.0.0.1:{port}/maintenance")
-                server.should_exit = True
-                thread.join(30)
-                time.sleep(3)
-                assert "silver.orders" in page.inner_text("main")
-        finally:
-            server.should_exit = True
-            thread.join(30)
+    with served(settings) as (at, end), opened(chromium, at) as (page, _):
+        go(page, f"{at}/maintenance")
+        end()
+        time.sleep(3)
+        assert "silver.orders" in page.inner_text("main")

@@ -1,4 +1,4 @@
-"""Who may ask the web page, and how long a page waits."""
+"""Access to the web page by host and token, and the time for which a page waits for a reading."""
 
 from __future__ import annotations
 

@@ -30,18 +30,16 @@ def write_view_files(ctx: JobContext, graph: Graph, results: Sequence[GoldResult
         return
     texts: dict[str, str] = {}
     views = {name for name, node in graph.nodes.items() if node.materialized == "view"}
+    built = [graph.nodes[result.name] for result in results if result.status == "built" and result.name in views]
+    quarantines = quarantines_of(ctx.tables, {table for node in built for table in graph.inputs(node.statement)})
     untranslated = set()
-    for result in results:
-        node = graph.nodes[result.name]
-        if result.status != "built" or result.name not in views:
-            continue
-        quarantines = quarantines_of(ctx.tables, graph.inputs(node.statement))
-        texts[result.name + SPARK] = spark_file(here.lake, graph, node, quarantines)
+    for node in built:
+        texts[node.name + SPARK] = spark_file(here.lake, graph, node, quarantines)
         try:
-            texts[result.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines)
+            texts[node.name + DUCKDB] = duckdb_file(here.lake, graph, node, quarantines)
         except NotTranslated as error:
-            untranslated.add(result.name + DUCKDB)
-            _log.warning("gold.%s has no SQL file for DuckDB: %s", result.name, error)
+            untranslated.add(node.name + DUCKDB)
+            _log.warning("gold.%s has no SQL file for DuckDB: %s", node.name, error)
     try:
         keep_texts(
             here.lake.path(FOLDER),

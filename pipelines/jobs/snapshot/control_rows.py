@@ -63,7 +63,7 @@ def append_control_row(
         FencedError: The lineage has ended.
         BronzeRestored: A RESTORE removed the row from bronze.
     """
-    stamp = ChunkStamp(writer.stamp(), snapshot_id, number, "", "", None, 0, 0)
+    stamp = ChunkStamp.of_control(writer.stamp(), snapshot_id, number)
     rows, app_id = manifest_table(stamp, kind, content), app_id or writer.app_id(snapshot_id, kind)
     if isinstance(writer.append_once(rows, app_id=app_id, sequence=max(number, 0)), Appended):
         return True

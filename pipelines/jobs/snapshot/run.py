@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -201,8 +200,8 @@ class SnapshotRun:
             content: JSON.
             chunks: Chunk numbers. -1: the snapshot as a whole.
         """
-        stamp = ChunkStamp(self._writer.stamp(), self.id, -1, "", "", None, 0, 0)
-        return [manifest_table(replace(stamp, chunk=number), kind, content) for number in chunks]
+        stamp = self._writer.stamp()
+        return [manifest_table(ChunkStamp.of_control(stamp, self.id, number), kind, content) for number in chunks]
 
     def _run_lane(self, lane: int) -> int:
         documents = 0

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
+from pipelines.bronze.envelope import Stamp
 from pipelines.jobs.snapshot.chunk_task import ChunkReader
 from pipelines.jobs.snapshot.plan import Chunk, make_plan
 from pipelines.jobs.spark_source.opened_source import OpenedSource
@@ -40,38 +41,40 @@ def snapshot_rows(
         ConfigurationError: As `make_plan`.
         RetriableError: The server does not answer.
     """
-    plan, whole = make_plan(source), ChunkStamp(source.stamp(), snapshot_id, -1, "", "", None, 0, 0)
+    plan, stamp = make_plan(source), source.stamp()
+
+    def control_row(kind: str, content: str, chunk: int = -1) -> pa.Table:
+        return manifest_table(ChunkStamp.of_control(stamp, snapshot_id, chunk), kind, content)
+
     with translate_errors("looking for the collections of a snapshot"):
         found = {each: find_incarnation(source.client, each) for each in {chunk.collection for chunk in plan.chunks}}
     chunks, at = len(plan.chunks), operation_time(source.client)
-    control = [manifest_table(whole, "plan", plan.to_json())]
+    control = [control_row("plan", plan.to_json())]
     readers: list[RowReader] = []
     for chunk in plan.chunks:
         if (current := found[chunk.collection]) is None:  # dropped since the plan was made
-            dropped = ChunkStamp(whole.stamp, snapshot_id, chunk.number, "", "", None, 0, 0)
-            control.append(manifest_table(dropped, "discarded", json.dumps({"namespace": str(chunk.collection)})))
+            left_out = json.dumps({"namespace": str(chunk.collection)})
+            control.append(control_row("discarded", left_out, chunk.number))
         else:
-            readers.append(_reader(source, whole, chunk, current, at, may_read_later))
-    ended = ChunkStamp(whole.stamp, snapshot_id, chunks, "", "", None, 0, 0)
-    control.append(manifest_table(ended, "completed", json.dumps({"chunks": chunks})))
+            readers.append(_reader(source, stamp, snapshot_id, chunk, current, at, may_read_later))
+    control.append(control_row("completed", json.dumps({"chunks": chunks}), chunks))
     return control, readers
 
 
 def _reader(
     source: OpenedSource,
-    whole: ChunkStamp,
+    stamp: Stamp,
+    snapshot_id: str,
     chunk: Chunk,
     current: Collection,
     at: tuple[int, int],
     may_read_later: bool,
 ) -> RowReader:
-    reading = ReadOptions(source.selection.fields, query_document(chunk.query), source.settings.snapshot_fetch_size)
     capped = not current.snapshot_reads
-    stamp = ChunkStamp(
-        whole.stamp, whole.snapshot_id, chunk.number, current.db, current.name, current.uuid, 0, 0, "true", capped
-    )
+    rows = ChunkStamp(stamp, snapshot_id, chunk.number, current.db, current.name, current.uuid, 0, 0, capped=capped)
+    reading = ReadOptions(source.selection.fields, query_document(chunk.query), source.settings.snapshot_fetch_size)
     return ChunkReader(
-        source.options, current, chunk.range, stamp, source.stored_json, reading, at, may_read_later=may_read_later
+        source.options, current, chunk.range, rows, source.stored_json, reading, at, may_read_later=may_read_later
     )
 
 
