@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
-from pipelines.errors import QualityGateClosed
+from pyspark.sql import SparkSession
+
 from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture_session import Report
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import refresh_gold
 from pipelines.jobs.lake_context import LakeContext
+from pipelines.jobs.service import Transformations
 from pipelines.jobs.silver.collection import SilverResult
 from pipelines.jobs.silver.job import SilverMemory, run_silver
+from pipelines.jobs.source_connection import retry_policy
 from pipelines.model.table_schemas import bronze_table
 
 _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
+_GRACE_SECONDS = 4.0
+"""Time that a step of silver or gold gets to end by itself when the service is to end."""
 
 
 def run_once(
@@ -74,30 +80,48 @@ def run_continuously(
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
             silver continue.
+        StrandlineError: Silver or gold still fails at the end. Before the end, a failure is logged, counted and
+            retried with the delays of capture, and capture continues.
     """
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
-    closed: QualityGateClosed | None = None
     bronze, memory = bronze_table(opened.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)
         try:
             ctx = open_pipeline()
-            while not capture.done() and not stop.wait(_IDLE_SECONDS):
-                if ctx.tables.exists(bronze) and run_silver(ctx, report=silver_report, memory=memory):
-                    closed = _refresh_gold_if_open(ctx)
+
+            def merge() -> bool:
+                if not ctx.tables.exists(bronze):
+                    return False
+                is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last service
+                return bool(run_silver(ctx, report=silver_report, memory=memory)) or is_first
+
+            policy = retry_policy(opened.settings.capture)
+            work = Transformations(merge, lambda: refresh_gold(ctx), policy, stop.is_set)
+            with _interrupting(ctx.spark, stop):
+                while not capture.done() and not stop.wait(_IDLE_SECONDS):
+                    work.step()
         finally:
             stop.set()
         result = capture.result()
     _log.info("captured %d events and %d documents, last batch %d", result.events, result.documents, result.batch)
-    if closed is not None:
-        raise closed
+    for failure in (work.silver.failure, work.gold.failure, work.closed):
+        if failure is not None:
+            raise failure
 
 
-def _refresh_gold_if_open(ctx: JobContext) -> QualityGateClosed | None:
-    """Refresh gold. Return the error of a closed quality gate. None: gold was refreshed."""
+@contextmanager
+def _interrupting(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+    """Interrupt the queries of the block some seconds after *stop* is set: what they leave is safe to repeat."""
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        stop.wait()
+        while not ended.wait(_GRACE_SECONDS):
+            spark.interruptAll()
+
+    threading.Thread(target=interrupt, name="strandline-interrupt", daemon=True).start()
     try:
-        refresh_gold(ctx)
-    except QualityGateClosed as closed:
-        _log.error("gold is not refreshed: %s", closed)
-        return closed
-    return None
+        yield
+    finally:
+        ended.set()
