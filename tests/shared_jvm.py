@@ -25,6 +25,7 @@ FEW_ROWS: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",  # a plan made anew after each of its stages
     "spark.sql.dataFrameQueryContext.enabled": "false",  # a look at the call stack for each operation of a column
+    "spark.sql.ui.explainMode": "simple",  # the default writes every plan twice, for a page that nobody opens
 }
 # Of the JVM, so not for a session in another one.
 JVM_CONF: Final = {
@@ -32,8 +33,11 @@ JVM_CONF: Final = {
     "spark.buffer.pageSize": "1m",  # default 64 MB per sort and aggregation: a full collection after every few MERGEs
 }
 SMALL_JVM: Final = "-XX:+UseSerialGC -Xms3g -Xmn1500m"
-# Code that is compiled once, and not optimized, saves a third of the CPU time of the first silver runs.
-_NOT_OPTIMIZED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=400m"
+# Early optimization does not pay within a quarter of an hour. Without any, the hour after it takes twice as long.
+_OPTIMIZED_LATE: Final = (
+    "-XX:ReservedCodeCacheSize=400m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
+    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
+)
 _GATEWAY: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
 
@@ -44,8 +48,8 @@ class SharedJvm:
         self._session: SparkSession | None = None
 
     def pytest_configure_node(self, node: Any) -> None:
-        compiled = "" if node.config.getoption("markexpr") == "long" else _NOT_OPTIMIZED
-        self._session = self._session or start_session(f"{SMALL_JVM} {compiled}")
+        late = "" if node.config.getoption("markexpr") == "long" else _OPTIMIZED_LATE
+        self._session = self._session or start_session(f"{SMALL_JVM} {late}")
         gateway = self._session.sparkContext._gateway  # why: pyspark has no other way to say where its JVM listens
         node.workerinput["jvm"] = (str(gateway.java_parameters.port), gateway.java_parameters.auth_token)
 
@@ -54,7 +58,7 @@ class SharedJvm:
             self._session.stop()
 
 
-def start_session(java_options: str = f"{SMALL_JVM} {_NOT_OPTIMIZED}") -> SparkSession:
+def start_session(java_options: str = f"{SMALL_JVM} {_OPTIMIZED_LATE}") -> SparkSession:
     """Return a session in a JVM of this process, or in the Spark Connect server that ``SPARK_REMOTE`` names."""
     if "SPARK_REMOTE" in os.environ:
         return build_session("strandline-tests", master=None, conf=FEW_ROWS)

@@ -1,15 +1,35 @@
-"""Publication of cuts: Spark appends rows to ``control.cuts``."""
+"""Publication of cuts: each is a row of ``control.cuts``."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+
 from pipelines.control.cuts import Cut
 from pipelines.io.ddl import schema_of
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import CUTS, CUTS_DDL
 
 _PROPERTIES: Final = {"delta.checkpointInterval": "100"}  # two commits per run, and few readers need them all
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_SCHEMA: Final = pa.schema(
+    {
+        "cut": pa.int64(),
+        "bronze": pa.string(),
+        "bronze_version": pa.int64(),
+        "position": pa.string(),
+        "read_position": pa.string(),
+        "cluster_time": _TIME,
+        "published_at": _TIME,
+        "exact": pa.bool_(),
+        "inexact_reasons": pa.list_(pa.string()),
+        "tables": pa.list_(pa.struct({"name": pa.string(), "version": pa.int64()})),
+    }
+)
 
 
 def open_cuts(tables: Tables) -> None:
@@ -19,20 +39,30 @@ def open_cuts(tables: Tables) -> None:
     )
 
 
-def publish(tables: Tables, cut: Cut) -> None:
-    """Append *cut* in one commit. Create the table if it does not exist."""
+def writer_of_cuts(tables: Tables, direct: DeltaRsTables | None) -> TableStore:
+    """Return the tables through which ``control.cuts`` is written. I/O: creates the table if it does not exist.
+
+    Args:
+        direct: The lake's tables through delta-rs, if it reaches the lake. It commits in 20 ms what takes Spark 600 ms.
+    """
     open_cuts(tables)
-    schema = schema_of(CUTS_DDL)
-    row = (
-        cut.number,
-        cut.bronze,
-        cut.bronze_version,
-        cut.position,
-        cut.read_position,
-        cut.cluster_time,
-        cut.published_at,
-        cut.exact,
-        list(cut.inexact_reasons),
-        sorted(cut.tables.items()),
-    )
-    tables.append(CUTS, tables.spark.createDataFrame([row], schema))
+    if direct is not None and direct.can_write(CUTS) and direct.columns(CUTS) == _SCHEMA.names:
+        return direct
+    return tables
+
+
+def publish(tables: TableStore, cut: Cut) -> None:
+    """I/O: appends *cut* to ``control.cuts``, which exists, in one commit."""
+    row = {
+        "cut": cut.number,
+        "bronze": cut.bronze,
+        "bronze_version": cut.bronze_version,
+        "position": cut.position,
+        "read_position": cut.read_position,
+        "cluster_time": cut.cluster_time,
+        "published_at": cut.published_at,
+        "exact": cut.exact,
+        "inexact_reasons": list(cut.inexact_reasons),
+        "tables": [{"name": name, "version": version} for name, version in sorted(cut.tables.items())],
+    }
+    tables.append_rows(CUTS, pa.Table.from_pylist([row], schema=_SCHEMA))

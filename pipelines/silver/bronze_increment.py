@@ -61,31 +61,33 @@ class BronzeIncrement:
         """Read the increment. I/O: reads bronze rows of versions above *after*, up to and including *through*."""
         if after >= through:
             return BronzeIncrement(after)
+        return BronzeIncrement.of(inserted(tables, bronze, after + 1, through), tables, bronze, after)
+
+    @staticmethod
+    def of(rows: DataFrame, tables: Tables, bronze: TableName, after: int) -> BronzeIncrement:
+        """Return the increment of *rows*, the output of `inserted`. I/O: reads them, and certificates of snapshots."""
         is_event = _is_event()
         is_completion = (F.col("op") == "snapshot") & (F.col("operation_type") == "completed")
         event = F.when(is_event, F.struct("position", "envelope")).alias("event")
         completion = F.when(is_completion, F.struct("snapshot_id", "_commit_version")).alias("completion")
         is_end = F.col("resume_token").isNotNull()
-        found = inserted(tables, bronze, after + 1, through).where(
-            F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end
-        )
-        rows = (
-            found.groupBy("db", "collection", "collection_uuid", event, completion)
-            .agg(*_reaching(is_end, _outside_transaction(bronze, found)))
+        wanted = rows.where(F.col("op").isin(*DOCUMENT_OPS) | is_event | is_completion | is_end)
+        found = (
+            wanted.groupBy("db", "collection", "collection_uuid", event, completion)
+            .agg(*_reaching(is_end, _outside_transaction(bronze, wanted)))
             .collect()
         )
         changed: dict[Namespace, set[str]] = {}
-        for row in rows:
+        for row in found:
             if row["event"] is None and row["completion"] is None and row["changes"]:
                 changed.setdefault(Namespace(row["db"], row["collection"]), set()).add(row["collection_uuid"] or "")
-        completions = [row["completion"] for row in rows if row["completion"] is not None]
+        completions = [row["completion"] for row in found if row["completion"] is not None]
         completed = [
             (row["_commit_version"], snapshot_certificate(tables, bronze, row["snapshot_id"])) for row in completions
         ]
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
-        return BronzeIncrement(
-            after, {name: frozenset(uuids) for name, uuids in changed.items()}, _events(rows), sweeping, reach_of(rows)
-        )
+        collections = {name: frozenset(uuids) for name, uuids in changed.items()}
+        return BronzeIncrement(after, collections, _events(found), sweeping, reach_of(found))
 
     @property
     def is_empty(self) -> bool:

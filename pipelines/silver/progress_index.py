@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pipelines.io.conflicts import retrying
-from pipelines.io.tables import Tables
+from pipelines.io.table_store import TableStore
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import CUTS
 from pipelines.silver.typed_table import Progress
@@ -70,7 +70,7 @@ class ProgressIndex:
     """Time at which the index was stored, in UTC. None: not stored yet, or stored by an older release."""
 
     @staticmethod
-    def read(tables: Tables, bronze_id: str) -> ProgressIndex:
+    def read(tables: TableStore, bronze_id: str) -> ProgressIndex:
         """Read the stored index of a bronze table.
 
         An empty index if none is stored. I/O: reads properties of ``control.cuts``.
@@ -154,7 +154,7 @@ class ProgressIndex:
         passed = self.complete_through - stored.complete_through
         return passed >= _MAX_COMMITS_WITHOUT_NEWS or (passed > 0 and age >= _MAX_AGE_SECONDS)
 
-    def store(self, tables: Tables, now: datetime) -> ProgressIndex:
+    def store(self, tables: TableStore, now: datetime) -> ProgressIndex:
         """Store the index. Returns the index that a later `read` returns.
 
         I/O: one commit to ``control.cuts``, which must exist. Idempotent; retried after a write conflict.

@@ -135,6 +135,7 @@ def finds(cluster: Cluster, member: int, namespace: str) -> int:
         return direct.shop["system.profile"].count_documents(reads)
 
 
+@pytest.mark.long
 def test_a_member_that_lags_is_waited_for_and_serves_the_snapshots_reads(
     spark: SparkSession, tmp_path: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

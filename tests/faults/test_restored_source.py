@@ -32,6 +32,7 @@ def lake_of(spark: SparkSession, client: MongoClient[dict[str, Any]], tmp_path: 
 
 
 # promise 3; scenario: G11
+@pytest.mark.long
 def test_a_source_that_was_restored_is_noticed_though_its_server_takes_the_token(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_history_has_the_features_of_its_table(
     assert silver(ctx, "a_history").where("mixed IS NOT NULL").count() == 3
 
 
+@pytest.mark.long
 def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

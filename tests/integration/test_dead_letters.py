@@ -28,6 +28,7 @@ IMAGE_FIELDS = "x" * (9 * 1024 * 1024)
 
 
 # scenario: J02, J06, J07, J09, J10, P02, P05
+@pytest.mark.long
 def test_an_oversize_event_is_named_passed_and_its_document_read_again(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def a_console() -> Console:
     return Console(file=io.StringIO(), width=160, no_color=True)
 
 
+@pytest.mark.long
 def test_the_readme_s_readers_read_the_demo_s_tables(
     demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

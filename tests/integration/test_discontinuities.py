@@ -50,7 +50,8 @@ def counts(ctx: JobContext) -> tuple[int, int, int]:
 
 
 # scenario: K10, L03: an update whose document was gone when it was looked up, and no delete follows
-@pytest.mark.parametrize("on_drop", ["archive", pytest.param("soft_delete", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("on_drop", ["archive", "soft_delete"])
 def test_an_update_before_a_drop_is_folded_or_waits(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, on_drop: str
 ) -> None:
@@ -180,6 +181,7 @@ def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
 
 
 # scenario: H06
+@pytest.mark.long
 def test_what_a_users_stage_left_out_is_read_once_the_stage_is_another_one(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -260,6 +262,7 @@ def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_come
 
 
 # scenario: C06: no server reads the past of a capped collection (246)
+@pytest.mark.long
 def test_nothing_is_folded_onto_a_read_of_a_capped_collection(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

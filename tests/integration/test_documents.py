@@ -270,6 +270,7 @@ def test_hard_deletes_leave_a_tombstone_without_values(
 
 
 # scenario: S09
+@pytest.mark.long
 def test_a_column_that_somebody_drops_or_renames_is_one_line_and_holds_back_no_other_table(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_column_that_somebody_drops_or_renames_is_one_line_and_holds_back_no_o
     assert silver(ctx, "a").select("total").collect() == [(2,)]
 
 
+@pytest.mark.long
 def test_tables_and_columns_are_named_as_asked_for(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -325,7 +327,7 @@ def test_tables_and_columns_are_named_as_asked_for(
 
 
 # scenario: B02, B03
-@pytest.mark.parametrize("full_update_type", ["lookup", "post_image"])
+@pytest.mark.parametrize("full_update_type", [pytest.param("lookup", marks=pytest.mark.long), "post_image"])
 def test_a_replacement_by_a_pipeline_is_stored_with_its_id_first(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, full_update_type: str
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
 
 
 # promise 2; scenario: C06
+@pytest.mark.long
 def test_patches_of_an_earlier_mode_are_folded_whatever_is_configured_today(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
 from documents import ROOT
 from lakehouse import QUICK_JVM, all_in_silver, documents_in_source, pipeline
@@ -158,6 +159,7 @@ print(differing, [key for key in UNSET if key in spark.conf.getAll])
 
 
 # promise 2, promise 7
+@pytest.mark.long
 def test_silver_equals_the_source_whatever_the_cluster_has_set_and_no_secret_is_seen(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_an_idle_run_commits_heartbeats_and_nothing_else(
     assert_equal_to_source(ctx, database, "orders")
 
 
+@pytest.mark.long
 def test_idle_runs_rarely_store_the_progress_index(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

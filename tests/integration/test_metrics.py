@@ -123,6 +123,7 @@ def test_a_capture_counts_and_the_tables_tell_the_same(
     assert described - absent == shown - absent
 
 
+@pytest.mark.long
 def test_of_two_sources_of_a_lake_each_tells_of_its_own_tables(
     spark: SparkSession,
     mongo_uri: str,

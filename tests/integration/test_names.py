@@ -109,6 +109,7 @@ def test_a_collection_that_is_replaced_unseen_is_read_again_and_its_old_rows_are
 
 
 # scenario: N04, H07
+@pytest.mark.long
 def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
     assert_equal_to_source(ctx, database, "a", "c")
 
 
+@pytest.mark.long
 def test_a_drop_alone_merges_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     """A batch without changes has no keys either, so that its MERGE would look at all those of the table."""
     ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), on_drop="soft_delete", deletes="hard")

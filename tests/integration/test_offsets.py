@@ -201,6 +201,7 @@ AWKWARD = ("exact", "_action", "key", "position", "op", "end", "held", "facts", 
 
 # promise 3: a move forward loses events and records a gap; a later patch waits for a later document.
 # The documents have fields with the names that silver and its history use themselves (scenario: S06)
+@pytest.mark.long
 def test_going_forward_leaves_a_gap_that_a_reset_heals(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -306,7 +307,7 @@ def test_a_running_capture_pauses_resumes_and_ends_when_its_source_is_stopped(
 
 
 # scenario: R07
-@pytest.mark.parametrize("by_signal", [True, False])
+@pytest.mark.parametrize("by_signal", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(
     spark: SparkSession, tmp_path: Path, by_signal: bool
 ) -> None:
@@ -339,6 +340,7 @@ def wait_until(holds: Any, seconds: float = 60) -> None:
 
 
 # scenario: O11, G11
+@pytest.mark.long
 def test_bronze_restored_to_an_older_version_goes_on_from_the_older_token(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

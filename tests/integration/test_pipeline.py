@@ -135,6 +135,7 @@ def test_an_empty_collection_and_a_database_that_does_not_exist_yet(
 
 
 # promise 1; scenario: E07, O11
+@pytest.mark.long
 def test_everything_but_the_tables_may_be_deleted(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_everything_but_the_tables_may_be_deleted(
     assert bronze(ctx).where("op = 'r'").count() == 5
 
 
+@pytest.mark.long
 def test_a_dropped_and_a_restored_silver_table_catch_up(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

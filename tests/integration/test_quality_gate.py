@@ -71,6 +71,7 @@ def _held(ctx: JobContext) -> dict[str, list[str]]:
 
 
 # scenario: T01
+@pytest.mark.long
 def test_a_broken_batch_is_set_aside_held_corrected_and_taken_back(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

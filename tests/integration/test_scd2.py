@@ -200,6 +200,7 @@ def test_a_history_begun_later_is_filled_from_bronze_and_drops_and_renames_end_i
 
 
 # scenario: I01, I05
+@pytest.mark.long
 def test_a_cut_names_versions_that_belong_together(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_cut_names_versions_that_belong_together(
     assert len(list_cuts(ctx, limit=9)) == 3
 
 
+@pytest.mark.long
 def test_a_cut_names_the_version_that_maintenance_left(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def capturing(ctx: JobContext) -> Iterator[list[CaptureResult]]:
 
 
 # scenario: N01, N05, N06, N11, U13
+@pytest.mark.long
 def test_signals_sent_while_nobody_captured_are_acted_upon_once_at_the_next_start(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -183,6 +184,7 @@ def _execute(name: str, query: str) -> str:
 
 
 # scenario: A21, C01, C03, C04, C09, N04, N09
+@pytest.mark.long
 def test_an_incremental_snapshot_runs_waits_and_is_cut_short_while_everything_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from pipelines.silver.silver_table import SilverTable
 
 
 # scenario: Q06, E03
+@pytest.mark.long
 def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
     spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

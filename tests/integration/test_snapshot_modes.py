@@ -27,6 +27,7 @@ _DIVIDES = '{"$expr": {"$gt": [{"$divide": [1, "$n"]}, 0]}}'
 
 
 # scenario: A04, A07
+@pytest.mark.long
 def test_always_reads_at_every_start_and_retires_what_is_gone(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 # scenario: U09
+@pytest.mark.long
 def test_a_certificate_instead_of_a_password_on_driver_and_executors(
     spark: SparkSession, secured: Secured, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def configure(folder: Path, uri: str, database: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("signals_restored", "spark")
+@pytest.mark.long
 def test_a_collections_name_forges_no_line_and_commands_no_terminal(
     mongo_uri: str,
     database: Database[dict[str, Any]],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from chispa import assert_df_equality
 
 from pipelines.gold.build_plan import plan
@@ -117,6 +118,7 @@ def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs
     assert [row["delay"] for row in tables.read(TableName("gold", "flights")).where("id = '1'").collect()] == [99]
 
 
+@pytest.mark.long
 def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: Tables) -> None:
     _lake(tables)
     _step(tables)

@@ -67,6 +67,7 @@ def _airline(tables: Tables) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_demos_pieces_count_what_they_say(tables: Tables) -> None:
     _airline(tables)
     graph = load_graph(GOLD)

@@ -95,6 +95,7 @@ def test_every_table_gets_the_format_and_readers_see_the_same(older: JobContext)
     assert (commits(lake), describe_format(older)) == (after, "1")
 
 
+@pytest.mark.long
 def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(
     older: JobContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_migration_that_is_cut_off_anywhere_is_ended_by_the_next_one(
     assert {format_of(older.tables.properties(table)) for table in tables_of(older)} == {FORMAT}
 
 
+@pytest.mark.long
 def test_of_two_migrations_at_once_one_wins_and_the_other_goes_on(older: JobContext) -> None:
     before = shown(older)
     with ThreadPoolExecutor(2) as pool:
@@ -166,6 +168,7 @@ def test_a_newer_table_is_refused_where_it_is_opened(tables: Tables) -> None:
         refuse_newer_lake(tables, BRONZE)
 
 
+@pytest.mark.long
 def test_a_table_that_was_restored_to_an_older_format_is_migrated_when_it_is_opened(older: JobContext) -> None:
     version = older.tables.version(PEOPLE)
     migrate(older)
@@ -177,6 +180,7 @@ def test_a_table_that_was_restored_to_an_older_format_is_migrated_when_it_is_ope
     assert silver_status(older)
 
 
+@pytest.mark.long
 def test_the_rows_of_bronze_keep_what_the_old_column_said(older: JobContext) -> None:
     old, new = column_names(BRONZE, "ends_outside_transaction")[::-1]
     said = older.tables.read(BRONZE).where(f"{old} IS NOT NULL").count()

@@ -213,6 +213,7 @@ def test_writers_of_both_engines_fence_each_other(tables: Tables, native: bool) 
     rival.close()
 
 
+@pytest.mark.long
 def test_a_restore_under_a_native_writer_is_noticed(tables: Tables) -> None:
     bronze = writer(tables, "shop", native=True)
     bronze.open("cluster", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bson
+import pytest
 from bronze_changes import CHANGES_DDL
 from lakehouse import bronze_writer
 from pyspark.sql import types as T
@@ -102,6 +103,7 @@ def test_a_table_of_an_older_release_gets_its_column_and_nothing_is_folded_onto_
 
 
 # scenario: O06
+@pytest.mark.long
 def test_a_way_back_is_a_gap_until_it_is_captured_unless_something_cuts_it_off(tables: Tables) -> None:
     writer = bronze_writer(tables, "test", "a run")
     assert writer.open("a cluster", None) is None

@@ -84,6 +84,7 @@ def _aged(line: str, at: int) -> str:
 
 
 # scenario: E12
+@pytest.mark.long
 def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     """Rows, versions, id, transactions and the change feed stay. Spark and delta-rs write it in turns."""
     clustered(tables)
@@ -110,6 +111,7 @@ def test_a_clustered_table_becomes_plain_in_one_commit(tables: Tables) -> None:
     assert tables.version(BRONZE) == version + 6, "a plain table gets no further commit"
 
 
+@pytest.mark.long
 def test_a_table_that_spark_made_keeps_its_reader_version(tables: Tables) -> None:
     """Spark names the features of a new table (writer 7). delta-rs would raise the reader version to 2."""
     capture(tables, range(1, 2), native=False)

@@ -167,6 +167,7 @@ expectations:
     assert latest["expect_table_to_be_fresh"] == "failed"
 
 
+@pytest.mark.long
 def test_rows_that_cannot_be_told_or_are_too_many_are_not_set_aside(ctx: JobContext) -> None:
     _flights(ctx.tables, GOOD)
     own_sql = "{type: unexpected_rows_expectation, unexpected_rows_query: 'select %s from {batch} where distance > 5'}"

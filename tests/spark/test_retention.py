@@ -62,6 +62,7 @@ def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
     return sorted(tuple(row) if len(columns) > 1 else row[0] for row in rows)
 
 
+@pytest.mark.long
 def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> None:
     for bronze, number, days in (("one", 1, 90), ("one", 2, 30), ("one", 3, 1), ("two", 1, 90), ("two", 2, 60)):
         publish(tables, Cut(number, bronze, number, None, None, (), {}, days_ago(days)))
@@ -125,6 +126,7 @@ def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> No
     assert {Retention(tables, for_ever, NOW + timedelta(days=9999)).run(name) for name in versions} == {(0, "")}
 
 
+@pytest.mark.long
 def test_quality_results_stay_as_far_back_as_the_next_run_compares(tables: Tables) -> None:
     def ran(
         days: int, suite: str, success: bool = True, expectation: str = "not_null", scope: str = "all"
@@ -190,7 +192,7 @@ def commits_of(tables: Tables, log: Path, *, days: int, a_day: int) -> None:
 @pytest.mark.parametrize(
     ("days", "a_day", "maintenance", "hours"),
     [
-        (365, 2, {}, 168),
+        pytest.param(365, 2, {}, 168, marks=pytest.mark.long),
         # a commit each second has this ratio by default
         pytest.param(10, 150, {"log_max_files": 100}, 24, marks=pytest.mark.long),
     ],
@@ -275,6 +277,7 @@ def test_commits_that_a_late_silver_has_not_read_stay_for_a_limited_time(
     assert read == ([2, 3] if is_kept else [1, 2, 3]), "only the changes, or all rows"
 
 
+@pytest.mark.long
 def test_a_busy_table_keeps_a_shorter_log_unless_silver_is_late(tables: Tables, lake: Any) -> None:
     tables.create(BRONZE, schema_of(C.BRONZE_DDL), properties=PROPERTIES)
     for number in range(6):

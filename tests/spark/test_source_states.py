@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from pipelines.control.sources import State, set_state, state_of
 from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import SOURCES
@@ -22,6 +24,7 @@ def test_every_order_may_follow_every_other_and_the_same_one_is_no_second_row(ta
     )
 
 
+@pytest.mark.long
 def test_operators_at_once_take_numbers_of_their_own(tables: Tables) -> None:
     set_state(tables, "shop", "stopped", by="ops", why=None)
     set_state(tables, "other", "paused", by="ops", why=None)

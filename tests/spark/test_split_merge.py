@@ -149,6 +149,7 @@ def test_what_every_task_gets_is_bounded_for_all_tables_that_are_merged_at_once(
 
 
 # promise 2; scenario: C12
+@pytest.mark.long
 def test_two_merges_make_the_same_table_as_one_also_for_rows_in_the_wrong_part(made: Table) -> None:
     once, twice = made("once"), made("twice")
 

@@ -107,6 +107,7 @@ def test_a_merge_says_what_happens_to_each_row_whatever_the_names_hold(tables: T
     assert sorted(map(tuple, tables.read(name).collect())) == [("b\\", 7), ("it's", 2), ("new", 5)]
 
 
+@pytest.mark.long
 def test_the_log_s_files_tell_what_describe_history_tells(tables: Tables) -> None:
     table = TableName("control", "t")
     tables.create(table, schema_of("a INT"), properties={"delta.checkpointInterval": "3"})

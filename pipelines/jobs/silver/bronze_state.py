@@ -43,16 +43,19 @@ class BronzeState:
     """Changes since the version that every silver table has reached."""
     updates: frozenset[str]
     """Every `UpdateKind` that bronze has ever received."""
-    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rows: dict[int, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @staticmethod
     def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
-        table = bronze_table(ctx.settings.source.name)
-        increment = BronzeIncrement.read(ctx.tables, table, progress_index.complete_through, through.version)
+        table, after = bronze_table(ctx.settings.source.name), progress_index.complete_through
+        rows, increment = {}, BronzeIncrement(after)
+        if after < through.version:
+            rows[after] = inserted(ctx.tables, table, after + 1, through.version)
+            increment = BronzeIncrement.of(rows[after], ctx.tables, table, after)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        return BronzeState(ctx.tables, table, progress_index, through, increment, updates)
+        return BronzeState(ctx.tables, table, progress_index, through, increment, updates, rows)
 
     @cached_property
     def current_names(self) -> Mapping[str, Namespace]:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pipelines.bronze.gaps import standing_gaps
-from pipelines.control.cut_publication import publish
+from pipelines.control.cut_publication import publish, writer_of_cuts
 from pipelines.control.cuts import Cut
+from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.lake_context import tables_here
 from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.model.tables import TableName
 from pipelines.silver.bronze_increment import BronzeIncrement, Reach
@@ -21,6 +23,11 @@ _MAINTENANCE: Final = (
     *("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "DELETE"),
     "CREATE OR REPLACE TABLE AS SELECT",
 )
+
+
+def writer_of(ctx: JobContext) -> TableStore:
+    """Return the tables through which ``control.cuts`` is written. I/O: creates the table if it does not exist."""
+    return writer_of_cuts(ctx.tables, tables_here(ctx.settings))
 
 
 def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> ProgressIndex:
@@ -68,7 +75,7 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> P
         tables=index.versions,
         published_at=datetime.now(UTC),
     )
-    publish(ctx.tables, cut)
+    publish(writer_of(ctx), cut)
     return replace(index, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
 
 

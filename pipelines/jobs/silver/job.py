@@ -8,7 +8,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from pipelines.control.cut_publication import open_cuts
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import schema_of
@@ -19,7 +18,7 @@ from pipelines.jobs.migration import migrate
 from pipelines.jobs.parallel_map import parallel_map
 from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.jobs.silver.collection import CollectionRun, SilverResult
-from pipelines.jobs.silver.cuts import publish_cut
+from pipelines.jobs.silver.cuts import publish_cut, writer_of
 from pipelines.jobs.silver.history import HistoryRun
 from pipelines.jobs.silver.run_plan import RunPlan, plan_run, versions_of
 from pipelines.jobs.silver.table_names import name_conflicts, table_of
@@ -183,6 +182,5 @@ def _publish(
     now = datetime.now(UTC)
     index = publish_cut(ctx, bronze, index)
     if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
-        open_cuts(ctx.tables)
-        index = stored = index.store(ctx.tables, now)
+        index = stored = index.store(writer_of(ctx), now)
     memory.keep(stored, index, bronze.through)
