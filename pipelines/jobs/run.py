@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -80,24 +81,17 @@ def run_continuously(
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
             silver continue.
-        StrandlineError: Silver or gold still fails at the end. Before the end, a failure is logged, counted and
+        Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
-    bronze, memory = bronze_table(opened.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)
         try:
             ctx = open_pipeline()
-
-            def merge() -> bool:
-                if not ctx.tables.exists(bronze):
-                    return False
-                is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last service
-                return bool(run_silver(ctx, report=silver_report, memory=memory)) or is_first
-
+            silver = partial(_merge, ctx, SilverMemory(), silver_report)
             policy = retry_policy(opened.settings.capture)
-            work = Transformations(merge, lambda: refresh_gold(ctx), policy, stop.is_set)
+            work = Transformations(silver, partial(refresh_gold, ctx), policy, stop.is_set)
             with _interrupting(ctx.spark, stop):
                 while not capture.done() and not stop.wait(_IDLE_SECONDS):
                     work.step()
@@ -108,6 +102,14 @@ def run_continuously(
     for failure in (work.silver.failure, work.gold.failure, work.closed):
         if failure is not None:
             raise failure
+
+
+def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:
+    """Run silver. Return True if gold may be out of date: a table changed, or this is the first run of the process."""
+    if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
+        return False
+    is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
+    return bool(run_silver(ctx, report=report, memory=memory)) or is_first
 
 
 @contextmanager

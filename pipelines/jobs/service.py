@@ -28,7 +28,7 @@ class Layer:
 
     name: str
     policy: RetryPolicy
-    failure: StrandlineError | None = field(default=None, init=False)
+    failure: Exception | None = field(default=None, init=False)
     """The failure of the last attempt. None: it succeeded, or there was none."""
     _failures: int = field(default=0, init=False)
     _next_at: float = field(default=0.0, init=False)
@@ -49,9 +49,10 @@ class Layer:
         LAYER_FAILING.labels(self.name).set(0)
         CAPTURE.failing.pop(self.name, None)
 
-    def failed(self, why: str, failure: StrandlineError | None = None) -> None:
+    def failed(self, failure: Exception) -> None:
         """Count a failure, log one line, and set the time of the next attempt."""
         self._failures, self.failure = self._failures + 1, failure
+        why = one_line(failure)
         delay = self.policy.delay_seconds(self._failures)
         self._next_at = time.monotonic() + delay
         count_failures(1, logged=1, retries=1)
@@ -122,7 +123,7 @@ class Transformations:
         self.closed = None
         failed = [f"gold.{result.name}: {result.reason}" for result in results if result.status == "failed"]
         if failed:
-            self.gold.failed("; ".join(failed))
+            self.gold.failed(StrandlineError("; ".join(failed), next_step="strandline gold"))
             return
         self.gold.succeeded()
         self._gold_is_stale = False
@@ -135,4 +136,4 @@ class Transformations:
         if self.stopping():
             _log.info("%s was interrupted by the end of the service; the next run continues", layer.name)
             return
-        layer.failed(one_line(error), error if isinstance(error, StrandlineError) else None)
+        layer.failed(error)
