@@ -143,6 +143,7 @@ def test_patches_wait_for_a_document_after_the_field_rules_changed(
 
 
 # scenario: H06
+@pytest.mark.long
 def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -293,6 +294,7 @@ def test_nothing_is_folded_onto_a_read_of_a_capped_collection(
 
 
 # scenario: B11, K07: before MongoDB 6.1 an event does not tell a nested field from one whose name holds a dot
+@pytest.mark.long
 def test_a_path_that_can_be_read_in_two_ways_makes_a_row_inexact_until_a_document_comes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
