@@ -110,7 +110,8 @@ def test_an_update_before_a_delete_is_folded_and_nothing_waits(
 
 
 # scenario: A17, M12
-@pytest.mark.parametrize("snapshot_mode", ["initial", pytest.param("no_data", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("snapshot_mode", ["initial", "no_data"])
 def test_patches_wait_for_a_document_after_the_field_rules_changed(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, snapshot_mode: str
 ) -> None:
@@ -219,7 +220,8 @@ def test_what_a_users_stage_left_out_is_read_once_the_stage_is_another_one(
 
 
 # scenario: J06
-@pytest.mark.parametrize("mode", [pytest.param("change_streams", marks=pytest.mark.long), "change_streams_update_full"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["change_streams", "change_streams_update_full"])
 def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_comes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, mode: str
 ) -> None:
