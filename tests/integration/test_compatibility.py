@@ -106,7 +106,7 @@ def test_a_table_is_portable_unless_it_is_said_otherwise_and_a_rebuild_changes_i
 
 
 # scenario: S07
-@pytest.mark.parametrize("kind", ["portable", "native"])
+@pytest.mark.parametrize("kind", ["portable", pytest.param("native", marks=pytest.mark.long)])
 def test_history_has_the_features_of_its_table(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, kind: Compatibility
 ) -> None:
@@ -186,6 +186,7 @@ def test_declared_columns_stay_from_run_to_run(
     assert silver(ctx, "a").where("n = inner.b AND _rescued IS NULL").count() == 3
 
 
+@pytest.mark.long
 def test_names_that_need_mapping_and_a_field_called_variant_survive_every_change(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_names_that_need_mapping_and_a_field_called_variant_survive_every_change
     assert_equal_to_source(mapped, database, "a")
 
 
+@pytest.mark.long
 def test_a_rebuild_that_was_killed_before_its_last_commit_is_completed_by_maintain(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,7 @@ from pipelines.errors import ConfigurationError, RetriableError
 from pipelines.io.session import await_server
 from pipelines.source.mongod import free_ports
 
-_SMALLEST = (
-    "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing",
-    "tests/spark/test_stream_rows.py",  # a large batch goes another way than without Connect
-)
+_SMALLEST = "tests/integration/test_pipeline.py::test_snapshot_then_stream_then_nothing"
 _WIDER = (
     "tests/spark",
     "tests/property/test_convergence.py",
@@ -50,7 +47,7 @@ def run_tests(remote: str, *tests: str) -> None:
 
 def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
     """Snapshot, stream, MERGE, tombstones and inferred columns."""
-    run_tests(remote, *_SMALLEST)
+    run_tests(remote, _SMALLEST)
 
 
 @pytest.mark.long

@@ -36,6 +36,7 @@ def commit_position(ctx: JobContext, token: str, last_event: str | None = None) 
 
 
 # promise 3; scenario: G05
+@pytest.mark.long
 def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_breaks(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -110,7 +110,8 @@ def test_an_update_before_a_delete_is_folded_and_nothing_waits(
 
 
 # scenario: A17, M12
-@pytest.mark.parametrize("snapshot_mode", ["initial", pytest.param("no_data", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("snapshot_mode", ["initial", "no_data"])
 def test_patches_wait_for_a_document_after_the_field_rules_changed(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, snapshot_mode: str
 ) -> None:
@@ -143,6 +144,7 @@ def test_patches_wait_for_a_document_after_the_field_rules_changed(
 
 
 # scenario: H06
+@pytest.mark.long
 def test_nothing_is_folded_where_a_users_stage_may_hide_changes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -218,7 +220,8 @@ def test_what_a_users_stage_left_out_is_read_once_the_stage_is_another_one(
 
 
 # scenario: J06
-@pytest.mark.parametrize("mode", [pytest.param("change_streams", marks=pytest.mark.long), "change_streams_update_full"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["change_streams", "change_streams_update_full"])
 def test_a_document_that_was_left_out_makes_its_row_stale_until_a_newer_one_comes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, mode: str
 ) -> None:
@@ -293,6 +296,7 @@ def test_nothing_is_folded_onto_a_read_of_a_capped_collection(
 
 
 # scenario: B11, K07: before MongoDB 6.1 an event does not tell a nested field from one whose name holds a dot
+@pytest.mark.long
 def test_a_path_that_can_be_read_in_two_ways_makes_a_row_inexact_until_a_document_comes(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

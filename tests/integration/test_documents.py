@@ -327,7 +327,8 @@ def test_tables_and_columns_are_named_as_asked_for(
 
 
 # scenario: B02, B03
-@pytest.mark.parametrize("full_update_type", [pytest.param("lookup", marks=pytest.mark.long), "post_image"])
+@pytest.mark.long
+@pytest.mark.parametrize("full_update_type", ["lookup", "post_image"])
 def test_a_replacement_by_a_pipeline_is_stored_with_its_id_first(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, full_update_type: str
 ) -> None:

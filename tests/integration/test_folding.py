@@ -115,14 +115,8 @@ def test_patches_wait_in_silver_for_a_document(
 
 
 # promise 3; scenario: C06, P01
-@pytest.mark.parametrize(
-    "lost_by",
-    [
-        "a reset",
-        pytest.param("a filter", marks=pytest.mark.long),
-        pytest.param("a skipped operation", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("lost_by", ["a reset", "a filter", "a skipped operation"])
 def test_a_patch_waits_wherever_bronze_may_lack_what_came_before_it(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, lost_by: str
 ) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from catalog_steps import run_in_a_process
 from pymongo.database import Database
 from shared_jvm import FEW_ROWS
 
 
-def test_every_command_works_in_a_hive_metastore(
-    mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_hive_metastore(mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path, whole: bool) -> None:
     conf = FEW_ROWS | {
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
@@ -21,4 +21,4 @@ def test_every_command_works_in_a_hive_metastore(
         "spark.hadoop.hive.metastore.schema.verification": "false",
     }
     lake = {"catalog": "spark_catalog", "schema": "Shop2"}
-    run_in_a_process(tmp_path, mongo_uri, database.name, lake, {"master": "local[2]", "conf": conf})
+    run_in_a_process(tmp_path, mongo_uri, database.name, lake, {"master": "local[2]", "conf": conf}, whole=whole)

@@ -110,6 +110,7 @@ def test_idle_runs_rarely_store_the_progress_index(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
+@pytest.mark.long
 def test_a_new_collection_reads_no_old_files_of_bronze(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
     assert bronze(ctx).where("op = 'r'").count() == 19
 
 
+@pytest.mark.long
 def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def flattened(chart: dict[str, Any]) -> dict[str, Any]:
     return {**chart, "datasets": rows}
 
 
+@pytest.mark.long
 def test_the_notebooks_show_the_demos_lake_and_draw_their_charts(demo: Demo, spark: SparkSession) -> None:
     add_trouble(Tables(spark, Lake(root=str(demo.lake))))
     small = QUICK_JVM | {

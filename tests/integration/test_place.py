@@ -40,6 +40,7 @@ print([by_uri.tables.lake.root, by_uri.tables.exists(table)])
 """
 
 
+@pytest.mark.long
 def test_a_table_that_only_spark_sees_is_there(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"} | QUICK_JVM

@@ -168,6 +168,7 @@ def _check(reader: str, table: str, said: str, lake: Path, spark: SparkSession) 
         assert found(READERS[reader](at)) == wanted
 
 
+@pytest.mark.long
 def test_one_function_gives_the_live_documents_to_every_library(lake: Path, spark: SparkSession) -> None:
     columns = ["_key", "_id", "v", "mixed", "ordered"]
     arrow = read("orders", root=lake)

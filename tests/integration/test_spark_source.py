@@ -116,6 +116,7 @@ def test_a_partition_that_starts_too_late_reads_at_a_later_time(
     assert "minSnapshotHistoryWindowInSeconds" in str(raised.value.next_step)
 
 
+@pytest.mark.long
 def test_a_stream_of_spark_and_capture_continue_each_other(
     spark: SparkSession, options: dict[str, str], mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

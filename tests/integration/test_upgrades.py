@@ -33,6 +33,7 @@ TABLES = {
 
 # scenario: E12, S08
 @pytest.mark.usefixtures("signals_restored")
+@pytest.mark.long
 def test_run_once_on_a_lake_of_the_first_format_ends_equal_to_its_source(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

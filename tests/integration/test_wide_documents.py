@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -33,6 +34,7 @@ def columns_of(ctx: JobContext) -> int:
     )
 
 
+@pytest.mark.long
 def test_a_table_of_documents_with_data_as_names_stays_narrow(
     spark: SparkSession, mongo_uri: str, database: Database[dict[str, Any]], tmp_path: Path
 ) -> None:

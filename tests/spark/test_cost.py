@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 def test_recovery_reads_as_many_files_of_a_long_bronze_as_of_a_short_one(spark: SparkSession, tmp_path: Path) -> None:
     root, size = built(spark, tmp_path / "lake", Size(60, batches=6))
     tables, table = Tables(spark, Lake(root=str(root))), bronze_table(SOURCE)

@@ -124,6 +124,7 @@ def test_a_chunk_that_was_read_before_its_lineage_ended_does_not_land(tables: Ta
 
 
 # scenario: O11
+@pytest.mark.long
 def test_a_chunk_of_a_snapshot_that_a_restore_took_back_does_not_land(tables: Tables) -> None:
     capture, last = opened(tables, "capture")
     before = tables.version(BRONZE)
@@ -240,6 +241,7 @@ class FarTables(Tables):
 
 
 @pytest.mark.parametrize("swapped", ["another table", "an older copy"])
+@pytest.mark.long
 def test_each_commit_proves_its_table_also_where_only_spark_sees_it(tables: Tables, swapped: str) -> None:
     far = FarTables(tables.spark, tables.lake)
     capture, _ = opened(far, "capture")

@@ -129,6 +129,7 @@ def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list
     return sorted(checker.write_docs().parent.rglob("*.html"))
 
 
+@pytest.mark.long
 def test_nothing_that_a_document_or_a_suite_holds_is_markup(pages: list[Path]) -> None:
     assert len(pages) == 4, "the index, the suite, and two runs of the suite: the counts, then the rows at fault"
     shown = ""
