@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-
-from pyspark.sql import SparkSession
 
 from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture.job import run_capture
@@ -25,8 +22,6 @@ from pipelines.model.table_schemas import bronze_table
 
 _log = logging.getLogger("strandline.run")
 _IDLE_SECONDS = 1.0
-_GRACE_SECONDS = 4.0
-"""Time that a step of silver or gold gets to end by itself when the service is to end."""
 
 
 def run_once(
@@ -91,10 +86,9 @@ def run_continuously(
             ctx = open_pipeline()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)
             policy = retry_policy(opened.settings.capture)
-            work = Transformations(silver, partial(refresh_gold, ctx), policy, stop.is_set)
-            with _interrupting(ctx.spark, stop):
-                while not capture.done() and not stop.wait(_IDLE_SECONDS):
-                    work.step()
+            work = Transformations(silver, partial(refresh_gold, ctx), policy)
+            while not capture.done() and not stop.wait(_IDLE_SECONDS):
+                work.step()
         finally:
             stop.set()
         result = capture.result()
@@ -110,20 +104,3 @@ def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult
         return False
     is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
     return bool(run_silver(ctx, report=report, memory=memory)) or is_first
-
-
-@contextmanager
-def _interrupting(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Interrupt the queries of the block some seconds after *stop* is set: what they leave is safe to repeat."""
-    ended = threading.Event()
-
-    def interrupt() -> None:
-        stop.wait()
-        while not ended.wait(_GRACE_SECONDS):
-            spark.interruptAll()
-
-    threading.Thread(target=interrupt, name="strandline-interrupt", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()

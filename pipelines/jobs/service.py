@@ -71,13 +71,11 @@ class Transformations:
     Args:
         run_silver: Merges what is new. Returns True if gold may be out of date.
         run_gold: Runs the quality gate and builds gold.
-        stopping: Returns True if the service is to end. A failure is then not counted: the step was interrupted.
     """
 
     run_silver: Callable[[], bool]
     run_gold: Callable[[], list[GoldResult]]
     policy: RetryPolicy
-    stopping: Callable[[], bool]
     silver: Layer = field(init=False)
     gold: Layer = field(init=False)
     closed: QualityGateClosed | None = field(default=None, init=False)
@@ -133,7 +131,4 @@ class Transformations:
     def _note(self, layer: Layer, error: Exception) -> None:
         if isinstance(error, Py4JNetworkError):
             raise error
-        if self.stopping():
-            _log.info("%s was interrupted by the end of the service; the next run continues", layer.name)
-            return
         layer.failed(error)

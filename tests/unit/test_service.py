@@ -22,8 +22,8 @@ class Work:
     """What silver and gold do in each of their runs."""
 
     def __init__(self, silver: list[bool | Exception], gold: list[list[GoldResult] | Exception]) -> None:
-        self.silver, self.gold, self.stopped = silver, gold, False
-        self.work = Transformations(self._silver, self._gold, QUICK, lambda: self.stopped)
+        self.silver, self.gold = silver, gold
+        self.work = Transformations(self._silver, self._gold, QUICK)
 
     def _silver(self) -> bool:
         found = self.silver.pop(0) if self.silver else False
@@ -78,11 +78,6 @@ def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
     assert (given.work.closed, given.gold) == (None, [])
 
 
-def test_a_dead_jvm_ends_the_service_and_an_interrupted_step_is_no_failure() -> None:
+def test_a_dead_jvm_ends_the_service() -> None:
     with pytest.raises(Py4JNetworkError):
         Work([Py4JNetworkError("the JVM is gone")], []).work.step()
-    given = Work([RuntimeError("interrupted")], [])
-    given.stopped = True
-    before = REGISTRY.get_sample_value("strandline_layer_failures_total", {"layer": "silver"})
-    given.work.step()
-    assert REGISTRY.get_sample_value("strandline_layer_failures_total", {"layer": "silver"}) == before
