@@ -37,9 +37,12 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Behind the source", "s", ((_of("strandline_behind_source_seconds"), "behind"),), "stat"),
         Panel("Oplog headroom", "s", ((_of("strandline_oplog_headroom_seconds"), "headroom"),), "stat"),
         Panel(
-            "Connected",
+            "Connected, and failing layers",
             "none",
-            ((_of("strandline_connected"), "connected"),),
+            (
+                (_of("strandline_connected"), "connected"),
+                (_of("strandline_layer_failing"), "failures of {{layer}} in a row"),
+            ),
             "stat",
         ),
     ),
@@ -51,6 +54,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel("Lag", "s", ((_of("strandline_behind_source_seconds"), "behind the source"),)),
         Panel("Source to bronze", "s", _quantiles("strandline_source_to_bronze_seconds")),
+        Panel("Source to silver", "s", _quantiles("strandline_source_to_silver_seconds")),
+        Panel("Source to gold", "s", _quantiles("strandline_source_to_gold_seconds")),
         Panel("Commit", "s", _quantiles("strandline_commit_seconds")),
         Panel(
             "Queue",

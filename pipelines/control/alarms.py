@@ -22,6 +22,8 @@ _COMMANDS: Final = {
     "lake": "check the disk or the store of the lake",
     "source": "strandline doctor",
     "snapshot": "strandline snapshot list",
+    "silver": "strandline silver",
+    "gold": "strandline gold",
     "failure": "the log of the process",
 }
 
@@ -38,7 +40,7 @@ class AlarmLimits:
 def states_of(capture: CaptureState, limits: AlarmLimits, now: float) -> dict[str, str]:
     """Return the states that hold at *now* (Unix time), each with its reason. Pure.
 
-    A failing lake is a state at once: it was retried already.
+    A failing lake, silver or gold is a state at once: it was retried already.
     """
     found = dict(capture.failing)
     behind = capture.behind_seconds

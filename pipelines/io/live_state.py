@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -64,8 +65,12 @@ class CaptureState:
     """Maximum of *queue*."""
     captured: Sequence[str] = ()
     """Names of the captured collections, at the start."""
+    unmerged: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10_000))
+    """Batches that silver has not merged yet: Unix time of the commit, and of the oldest event."""
+    unbuilt: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+    """Unix time of the oldest event of each batch that silver has merged, and gold not."""
     failing: dict[str, str] = field(default_factory=dict)
-    """Reason why the lake failed the last time. What works has no entry."""
+    """Reason why the lake, silver or gold failed the last time. What works has no entry."""
     snapshot: Callable[[], SnapshotNow] | None = None
     """Describes the newest snapshot. None: there was no snapshot since the start."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
@@ -88,6 +93,25 @@ class CaptureState:
                 newest event in bronze.
         """
         self.complete_until = max(moment, self.complete_until or moment)
+
+    def merged(self, before: float) -> list[float]:
+        """Return the ages in seconds of the batches that a silver run has merged, by their oldest events.
+
+        Args:
+            before: Unix time before the run looked at bronze. Later batches stay.
+        """
+        ages = []
+        while self.unmerged and self.unmerged[0][0] <= before:
+            oldest = self.unmerged.popleft()[1]
+            self.unbuilt.append(oldest)
+            ages.append(max(0.0, time.time() - oldest))
+        return ages
+
+    def built(self) -> list[float]:
+        """Return the ages in seconds of the batches that gold contains now, by their oldest events."""
+        ages = [max(0.0, time.time() - oldest) for oldest in self.unbuilt]
+        self.unbuilt.clear()
+        return ages
 
     @contextmanager
     def connection(self) -> Iterator[None]:

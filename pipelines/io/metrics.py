@@ -90,10 +90,19 @@ SOURCE_TO_BRONZE = _histogram(
     "streaming.MilliSecondsBehindSourceP95 streaming.MilliSecondsBehindSourceP99",
     ages=True,
 )
+SOURCE_TO_SILVER = _histogram(
+    "source_to_silver_seconds", "The same when silver has merged the batch (`strandline run`).", ages=True
+)
+SOURCE_TO_GOLD = _histogram(
+    "source_to_gold_seconds", "The same when gold is built from it (`strandline run`).", ages=True
+)
 _SILVER_ROWS = _counter(
     "silver_rows", "Rows that silver runs wrote, by what was done: inserted, updated, versions.", "table", "done"
 )
 _SILVER_SECONDS = _histogram("silver_seconds", "Duration of one table's part of a silver run.", "table")
+
+LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
+LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
 
 
 class _BoundedNames:

@@ -6,16 +6,18 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from pipelines.errors import QualityGateClosed
 from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture_session import Report
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.job import refresh_gold
 from pipelines.jobs.lake_context import LakeContext
+from pipelines.jobs.service import Transformations
 from pipelines.jobs.silver.collection import SilverResult
 from pipelines.jobs.silver.job import SilverMemory, run_silver
+from pipelines.jobs.source_connection import retry_policy
 from pipelines.model.table_schemas import bronze_table
 
 _log = logging.getLogger("strandline.run")
@@ -74,30 +76,31 @@ def run_continuously(
     Raises:
         QualityGateClosed: The gate is closed at the end. Before the end, a closed gate is logged, and capture and
             silver continue.
+        Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
+            retried with the delays of capture, and capture continues.
     """
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
-    closed: QualityGateClosed | None = None
-    bronze, memory = bronze_table(opened.settings.source.name), SilverMemory()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)
         try:
             ctx = open_pipeline()
+            silver = partial(_merge, ctx, SilverMemory(), silver_report)
+            policy = retry_policy(opened.settings.capture)
+            work = Transformations(silver, partial(refresh_gold, ctx), policy)
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
-                if ctx.tables.exists(bronze) and run_silver(ctx, report=silver_report, memory=memory):
-                    closed = _refresh_gold_if_open(ctx)
+                work.step()
         finally:
             stop.set()
         result = capture.result()
     _log.info("captured %d events and %d documents, last batch %d", result.events, result.documents, result.batch)
-    if closed is not None:
-        raise closed
+    for failure in (work.silver.failure, work.gold.failure, work.closed):
+        if failure is not None:
+            raise failure
 
 
-def _refresh_gold_if_open(ctx: JobContext) -> QualityGateClosed | None:
-    """Refresh gold. Return the error of a closed quality gate. None: gold was refreshed."""
-    try:
-        refresh_gold(ctx)
-    except QualityGateClosed as closed:
-        _log.error("gold is not refreshed: %s", closed)
-        return closed
-    return None
+def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:
+    """Run silver. Return True if gold may be out of date: a table changed, or this is the first run of the process."""
+    if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
+        return False
+    is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
+    return bool(run_silver(ctx, report=report, memory=memory)) or is_first

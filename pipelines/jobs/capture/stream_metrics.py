@@ -33,6 +33,7 @@ class StreamMetrics:
         oldest = parse_event(events[0]).seconds
         SOURCE_TO_BRONZE.observe(max(0.0, now - oldest))
         LAST_EVENT.set(newest.seconds)
+        CAPTURE.unmerged.append((now, oldest))
         CAPTURE.completed_until(newest.seconds)
         CAPTURE.last_event_at = now
         CAPTURE.last_event = {

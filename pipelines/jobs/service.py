@@ -1,0 +1,134 @@
+"""Silver and gold of a running service: each is run when it is due, and retried with back-off when it failed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JNetworkError
+
+from pipelines.errors import QualityGateClosed, StrandlineError, one_line
+from pipelines.gold.publish import GoldResult
+from pipelines.io.live_state import CAPTURE
+from pipelines.io.metrics import LAYER_FAILING, LAYER_FAILURES, SOURCE_TO_GOLD, SOURCE_TO_SILVER, count_failures
+from pipelines.source.retry_policy import RetryPolicy
+
+_log = logging.getLogger("strandline.run")
+
+
+@dataclass
+class Layer:
+    """State of one layer: ``silver`` or ``gold``.
+
+    Args:
+        policy: Delays between attempts. The number of attempts has no limit: capture goes on meanwhile.
+    """
+
+    name: str
+    policy: RetryPolicy
+    failure: Exception | None = field(default=None, init=False)
+    """The failure of the last attempt. None: it succeeded, or there was none."""
+    _failures: int = field(default=0, init=False)
+    _next_at: float = field(default=0.0, init=False)
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if the wait after a failure is over, or nothing failed."""
+        return time.monotonic() >= self._next_at
+
+    @property
+    def is_failing(self) -> bool:
+        return self._failures > 0
+
+    def succeeded(self) -> None:
+        if self.is_failing:
+            _log.info("%s works again", self.name)
+        self._failures, self._next_at, self.failure = 0, 0.0, None
+        LAYER_FAILING.labels(self.name).set(0)
+        CAPTURE.failing.pop(self.name, None)
+
+    def failed(self, failure: Exception) -> None:
+        """Count a failure, log one line, and set the time of the next attempt."""
+        self._failures, self.failure = self._failures + 1, failure
+        why = one_line(failure)
+        delay = self.policy.delay_seconds(self._failures)
+        self._next_at = time.monotonic() + delay
+        count_failures(1, logged=1, retries=1)
+        LAYER_FAILURES.labels(self.name).inc()
+        LAYER_FAILING.labels(self.name).set(self._failures)
+        CAPTURE.failing[self.name] = why
+        _log.error(
+            "%s failed: %s; capture goes on, attempt %d follows in %.0f s", self.name, why, self._failures + 1, delay
+        )
+
+
+@dataclass
+class Transformations:
+    """Silver and gold, one step after the other.
+
+    Args:
+        run_silver: Merges what is new. Returns True if gold may be out of date.
+        run_gold: Runs the quality gate and builds gold.
+    """
+
+    run_silver: Callable[[], bool]
+    run_gold: Callable[[], list[GoldResult]]
+    policy: RetryPolicy
+    silver: Layer = field(init=False)
+    gold: Layer = field(init=False)
+    closed: QualityGateClosed | None = field(default=None, init=False)
+    """The closed quality gate. None: it is open."""
+    _gold_is_stale: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.silver, self.gold = Layer("silver", self.policy), Layer("gold", self.policy)
+
+    def step(self) -> None:
+        """Run silver if it is due; then gold if silver changed something or gold failed before, and it is due.
+
+        Raises:
+            Py4JNetworkError: The JVM is gone. Only a new process helps.
+        """
+        if self.silver.is_due:
+            self._step_silver()
+        if self._gold_is_stale and self.gold.is_due:
+            self._step_gold()
+
+    def _step_silver(self) -> None:
+        began = time.time()
+        try:
+            changed = self.run_silver()
+        except Exception as error:  # noqa: BLE001  # why: a failed table must not end capture
+            self._note(self.silver, error)
+            return
+        self.silver.succeeded()
+        self._gold_is_stale |= changed
+        for age in CAPTURE.merged(began):
+            SOURCE_TO_SILVER.observe(age)
+
+    def _step_gold(self) -> None:
+        try:
+            results = self.run_gold()
+        except QualityGateClosed as closed:
+            _log.error("gold is not refreshed: %s", closed)
+            self.closed, self._gold_is_stale = closed, False  # until silver changes
+            return
+        except Exception as error:  # noqa: BLE001  # why: a failed node must not end capture
+            self._note(self.gold, error)
+            return
+        self.closed = None
+        failed = [f"gold.{result.name}: {result.reason}" for result in results if result.status == "failed"]
+        if failed:
+            self.gold.failed(StrandlineError("; ".join(failed), next_step="strandline gold"))
+            return
+        self.gold.succeeded()
+        self._gold_is_stale = False
+        for age in CAPTURE.built():
+            SOURCE_TO_GOLD.observe(age)
+
+    def _note(self, layer: Layer, error: Exception) -> None:
+        if isinstance(error, Py4JNetworkError):
+            raise error
+        layer.failed(error)

@@ -1,0 +1,83 @@
+"""Silver and gold of a service: what fails is retried with back-off, told, and never ends the service."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from prometheus_client import REGISTRY
+from py4j.protocol import Py4JNetworkError
+
+from pipelines.errors import ContractError, QualityGateClosed
+from pipelines.gold.publish import GoldResult
+from pipelines.io.live_state import CAPTURE
+from pipelines.jobs.service import Transformations
+from pipelines.source.retry_policy import RetryPolicy
+
+QUICK = RetryPolicy(initial_delay_ms=20, max_delay_ms=20)
+BUILT, FAILED = GoldResult("a", "table", "built", 1), GoldResult("a", "table", "failed", reason="no such column")
+
+
+class Work:
+    """What silver and gold do in each of their runs."""
+
+    def __init__(self, silver: list[bool | Exception], gold: list[list[GoldResult] | Exception]) -> None:
+        self.silver, self.gold = silver, gold
+        self.work = Transformations(self._silver, self._gold, QUICK)
+
+    def _silver(self) -> bool:
+        found = self.silver.pop(0) if self.silver else False
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _gold(self) -> list[GoldResult]:
+        found = self.gold.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def failing(layer: str) -> float | None:
+    return REGISTRY.get_sample_value("strandline_layer_failing", {"layer": layer})
+
+
+def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> None:
+    given = Work([ContractError("a column is missing"), True], [[BUILT]])
+    given.work.step()
+    given.work.step()
+    assert (len(given.silver), failing("silver")) == (1, 1), "the second step came before its time"
+    assert CAPTURE.failing == {"silver": "a column is missing"}
+    assert isinstance(given.work.silver.failure, ContractError)
+    time.sleep(0.03)
+    given.work.step()
+    assert (given.silver, given.gold, failing("silver"), CAPTURE.failing) == ([], [], 0, {})
+    assert given.work.silver.failure is None
+
+
+def test_a_failed_node_of_gold_is_retried_although_silver_has_nothing_new() -> None:
+    given = Work([True], [[FAILED], RuntimeError("Spark says 'no'"), [BUILT]])
+    for left in (2, 1, 0):
+        given.work.step()
+        assert len(given.gold) == left
+        if left:
+            assert failing("gold") == 3 - left
+            given.work.step()
+            assert len(given.gold) == left, "too early"
+        time.sleep(0.03)
+    assert (failing("gold"), CAPTURE.failing) == (0, {})
+    given.work.step()
+
+
+def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
+    given = Work([True, False, True], [QualityGateClosed("closed"), [BUILT]])
+    given.work.step()
+    given.work.step()
+    assert (isinstance(given.work.closed, QualityGateClosed), len(given.gold)) == (True, 1)
+    given.work.step()
+    assert (given.work.closed, given.gold) == (None, [])
+
+
+def test_a_dead_jvm_ends_the_service() -> None:
+    with pytest.raises(Py4JNetworkError):
+        Work([Py4JNetworkError("the JVM is gone")], []).work.step()
