@@ -86,7 +86,9 @@ class Transformations:
         self.silver, self.gold = Layer("silver", self.policy), Layer("gold", self.policy)
 
     def step(self) -> None:
-        """Run silver if it is due; then gold if silver changed something or gold failed before, and it is due.
+        """Run silver if it is due; then gold if it is due and may be out of date, or failed before.
+
+        If silver failed, gold is built all the same: the other tables have been merged.
 
         Raises:
             Py4JNetworkError: The JVM is gone. Only a new process helps.
@@ -102,6 +104,7 @@ class Transformations:
             changed = self.run_silver()
         except Exception as error:  # noqa: BLE001  # why: a failed table must not end capture
             self._note(self.silver, error)
+            self._gold_is_stale = True
             return
         self.silver.succeeded()
         self._gold_is_stale |= changed

@@ -43,10 +43,11 @@ def failing(layer: str) -> float | None:
 
 
 def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> None:
-    given = Work([ContractError("a column is missing"), True], [[BUILT]])
+    given = Work([ContractError("a column is missing"), True], [[BUILT], [BUILT]])
     given.work.step()
     given.work.step()
     assert (len(given.silver), failing("silver")) == (1, 1), "the second step came before its time"
+    assert len(given.gold) == 1, "the other tables have been merged"
     assert CAPTURE.failing == {"silver": "a column is missing"}
     assert isinstance(given.work.silver.failure, ContractError)
     time.sleep(0.03)
