@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,19 +25,21 @@ class Layer:
 
     Args:
         policy: Delays between attempts. The number of attempts has no limit: capture goes on meanwhile.
+        clock: Seconds that never go back.
     """
 
     name: str
     policy: RetryPolicy
+    clock: Callable[[], float]
     failure: Exception | None = field(default=None, init=False)
     """The failure of the last attempt. None: it succeeded, or there was none."""
     _failures: int = field(default=0, init=False)
-    _next_at: float = field(default=0.0, init=False)
+    _next_at: float = field(default=-math.inf, init=False)
 
     @property
     def is_due(self) -> bool:
         """Return True if the wait after a failure is over, or nothing failed."""
-        return time.monotonic() >= self._next_at
+        return self.clock() >= self._next_at
 
     @property
     def is_failing(self) -> bool:
@@ -45,7 +48,7 @@ class Layer:
     def succeeded(self) -> None:
         if self.is_failing:
             _log.info("%s works again", self.name)
-        self._failures, self._next_at, self.failure = 0, 0.0, None
+        self._failures, self._next_at, self.failure = 0, -math.inf, None
         LAYER_FAILING.labels(self.name).set(0)
         CAPTURE.failing.pop(self.name, None)
 
@@ -54,7 +57,7 @@ class Layer:
         self._failures, self.failure = self._failures + 1, failure
         why = one_line(failure)
         delay = self.policy.delay_seconds(self._failures)
-        self._next_at = time.monotonic() + delay
+        self._next_at = self.clock() + delay
         count_failures(1, logged=1, retries=1)
         LAYER_FAILURES.labels(self.name).inc()
         LAYER_FAILING.labels(self.name).set(self._failures)
@@ -76,6 +79,7 @@ class Transformations:
     run_silver: Callable[[], bool]
     run_gold: Callable[[], list[GoldResult]]
     policy: RetryPolicy
+    clock: Callable[[], float] = time.monotonic
     silver: Layer = field(init=False)
     gold: Layer = field(init=False)
     closed: QualityGateClosed | None = field(default=None, init=False)
@@ -83,7 +87,7 @@ class Transformations:
     _gold_is_stale: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.silver, self.gold = Layer("silver", self.policy), Layer("gold", self.policy)
+        self.silver, self.gold = (Layer(name, self.policy, self.clock) for name in ("silver", "gold"))
 
     def step(self) -> None:
         """Run silver if it is due; then gold if it is due and may be out of date, or failed before.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from prometheus_client import REGISTRY
 from py4j.protocol import Py4JNetworkError
@@ -14,7 +12,7 @@ from pipelines.io.live_state import CAPTURE
 from pipelines.jobs.service import Transformations
 from pipelines.source.retry_policy import RetryPolicy
 
-QUICK = RetryPolicy(initial_delay_ms=20, max_delay_ms=20)
+POLICY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=1_000)
 BUILT, FAILED = GoldResult("a", "table", "built", 1), GoldResult("a", "table", "failed", reason="no such column")
 
 
@@ -22,8 +20,8 @@ class Work:
     """What silver and gold do in each of their runs."""
 
     def __init__(self, silver: list[bool | Exception], gold: list[list[GoldResult] | Exception]) -> None:
-        self.silver, self.gold = silver, gold
-        self.work = Transformations(self._silver, self._gold, QUICK)
+        self.silver, self.gold, self.now = silver, gold, 0.0
+        self.work = Transformations(self._silver, self._gold, POLICY, clock=lambda: self.now)
 
     def _silver(self) -> bool:
         found = self.silver.pop(0) if self.silver else False
@@ -50,7 +48,7 @@ def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> No
     assert len(given.gold) == 1, "the other tables have been merged"
     assert CAPTURE.failing == {"silver": "a column is missing"}
     assert isinstance(given.work.silver.failure, ContractError)
-    time.sleep(0.03)
+    given.now += 1
     given.work.step()
     assert (given.silver, given.gold, failing("silver"), CAPTURE.failing) == ([], [], 0, {})
     assert given.work.silver.failure is None
@@ -65,7 +63,7 @@ def test_a_failed_node_of_gold_is_retried_although_silver_has_nothing_new() -> N
             assert failing("gold") == 3 - left
             given.work.step()
             assert len(given.gold) == left, "too early"
-        time.sleep(0.03)
+        given.now += 1
     assert (failing("gold"), CAPTURE.failing) == (0, {})
     given.work.step()
 
