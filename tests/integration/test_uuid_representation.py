@@ -24,14 +24,8 @@ def identifier(number: int) -> Binary:
 
 
 # scenario: A09
-@pytest.mark.parametrize(
-    "named",
-    [
-        pytest.param("standard", marks=pytest.mark.long),
-        "javaLegacy",
-        pytest.param("pythonLegacy", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("named", ["standard", "javaLegacy", "pythonLegacy"])
 def test_uuids_are_captured_whatever_representation_the_uri_names(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, named: str
 ) -> None:

@@ -152,6 +152,7 @@ def test_pages_need_no_other_host_and_no_script(pages: list[Path]) -> None:
         assert re.findall(r"\b(?:src|href)=\"(?:https?:)?//", text) == []
 
 
+@pytest.mark.long
 def test_no_section_is_lost_where_a_count_has_no_percentage(pages: list[Path]) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert re.search(rf"{len(PAYLOADS) + 1} unexpected values(?! found)", text), (
