@@ -230,7 +230,7 @@ class DeltaRsTables:
     def set_properties(self, table: TableName, properties: Mapping[str, str]) -> None:
         def change(opened: DeltaTable) -> None:
             opened.alter.set_table_properties(
-                dict(properties), raise_if_not_exists=False, post_commithook_properties=NO_HOOKS
+                dict(properties), raise_if_not_exists=False, post_commithook_properties=_CHECKPOINTS
             )
 
         self._alter(table, change)
