@@ -33,7 +33,7 @@ JVM_CONF: Final = {
     "spark.buffer.pageSize": "1m",  # default 64 MB per sort and aggregation: a full collection after every few MERGEs
 }
 SMALL_JVM: Final = "-XX:+UseSerialGC -Xms3g -Xmn1500m"
-# Early optimization does not pay within a quarter of an hour. Without any, the hour after it takes twice as long.
+# Early optimization does not pay within a quarter of an hour. Code that is never optimized costs more after it.
 _OPTIMIZED_LATE: Final = (
     "-XX:ReservedCodeCacheSize=400m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=8000 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"

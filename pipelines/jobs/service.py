@@ -41,12 +41,8 @@ class Layer:
         """Return True if the wait after a failure is over, or nothing failed."""
         return self.clock() >= self._next_at
 
-    @property
-    def is_failing(self) -> bool:
-        return self._failures > 0
-
     def succeeded(self) -> None:
-        if self.is_failing:
+        if self._failures:
             _log.info("%s works again", self.name)
         self._failures, self._next_at, self.failure = 0, -math.inf, None
         LAYER_FAILING.labels(self.name).set(0)
@@ -74,6 +70,7 @@ class Transformations:
     Args:
         run_silver: Merges what is new. Returns True if gold may be out of date.
         run_gold: Runs the quality gate and builds gold.
+        policy, clock: As of `Layer`.
     """
 
     run_silver: Callable[[], bool]

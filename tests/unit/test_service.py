@@ -17,7 +17,7 @@ BUILT, FAILED = GoldResult("a", "table", "built", 1), GoldResult("a", "table", "
 
 
 class Work:
-    """What silver and gold do in each of their runs."""
+    """Silver and gold with the given results or errors of their runs, and a clock that the test moves."""
 
     def __init__(self, silver: list[bool | Exception], gold: list[list[GoldResult] | Exception]) -> None:
         self.silver, self.gold, self.now = silver, gold, 0.0

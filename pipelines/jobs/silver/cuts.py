@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -30,7 +30,9 @@ def writer_of(ctx: JobContext) -> TableStore:
     return writer_of_cuts(ctx.tables, tables_here(ctx.settings))
 
 
-def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> ProgressIndex:
+def publish_cut(
+    ctx: JobContext, bronze: BronzeState, index: ProgressIndex, writer: Callable[[], TableStore]
+) -> ProgressIndex:
     """Publish a cut at the end of a silver run over all collections.
 
     I/O: writes one commit to ``control.cuts``; none if no table has changed since the last cut. None either if bronze
@@ -40,6 +42,7 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> P
         ctx: The pipeline.
         bronze: The state of bronze that the run has merged.
         index: The progress index at the end of the run.
+        writer: Returns the tables through which ``control.cuts`` is written. Called if there is a cut.
 
     Returns:
         *index* with the new cut; *index* itself if none was published.
@@ -75,7 +78,7 @@ def publish_cut(ctx: JobContext, bronze: BronzeState, index: ProgressIndex) -> P
         tables=index.versions,
         published_at=datetime.now(UTC),
     )
-    publish(writer_of(ctx), cut)
+    publish(writer(), cut)
     return replace(index, cut=LastCut(cut.number, cut.bronze_version, cut.position, cut.read_position))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 
 from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
@@ -180,7 +181,8 @@ def _publish(
     if ProgressIndex.read(ctx.tables, index.bronze_id) != stored:
         return
     now = datetime.now(UTC)
-    index = publish_cut(ctx, bronze, index)
+    writer = cache(lambda: writer_of(ctx))  # opens the table; most runs write twice or not at all
+    index = publish_cut(ctx, bronze, index, writer)
     if not bronze.increment.is_empty or index.is_worth_a_commit(stored, now):
-        index = stored = index.store(writer_of(ctx), now)
+        index = stored = index.store(writer(), now)
     memory.keep(stored, index, bronze.through)
