@@ -28,7 +28,7 @@ from pipelines.settings.configuration import Settings
 Where = Literal["recent", "scattered"]
 WHERE: Final[tuple[Where, ...]] = get_args(Where)
 
-ORDERS = TableName("silver", "orders")
+ORDERS = TableName("silver", "shop__orders")
 _SOURCE, _START = "bench", 1_700_000_000
 _ROWS_OF_A_FILE = 250_000
 
