@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import capture, commands, recovery, report, silver, snapshot, trickle
+from bench import capture, commands, open_tables, recovery, report, silver, snapshot, trickle
 from bench.documents import LARGE, large_documents
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, insert, insert_all, now
@@ -44,6 +44,8 @@ def main() -> None:
             for shown in report.silver_tables(compared):
                 console.print(shown)
             record["silver"] = [asdict(one) for one in compared]
+        if options.open_tables:
+            record |= of_open_tables(options, spark, Path(name), console)
     if options.json:
         Console().print_json(json.dumps(record))
 
@@ -67,6 +69,12 @@ def arguments() -> argparse.Namespace:
         "--recovery", type=int, default=10_000_000, help="rows of the large bronze table in the recovery test; 0: skip"
     )
     parser.add_argument("--silver", type=int, default=4_000_000, help="rows of the largest silver table; 0: skip")
+    parser.add_argument(
+        "--open-tables",
+        type=int,
+        default=4_000_000,
+        help="rows of portable and native silver tables, and two fifths of the rows in the test of layouts; 0: skip",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and silver; the median is reported")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
@@ -87,6 +95,17 @@ def whole_commands(options: argparse.Namespace, folder: Path, console: Console) 
         )
     console.print(report.commands_table(found))
     return [asdict(one) for one in found]
+
+
+def of_open_tables(options: argparse.Namespace, spark: SparkSession, folder: Path, console: Console) -> dict[str, Any]:
+    """Measure portable and native tables, and layouts. Return the measurements."""
+    rows = options.open_tables
+    console.print(f"open tables: {rows:,} rows …")
+    kinds = list(open_tables.compare_kinds(spark, folder, rows=rows, rounds=options.rounds))
+    console.print(report.kinds_table(kinds))
+    layouts = list(open_tables.compare_layouts(spark, folder, rows=rows * 5 // 2))
+    console.print(report.layouts_table(layouts))
+    return {"kinds": [asdict(one) for one in kinds], "layouts": [asdict(one) for one in layouts]}
 
 
 def session(folder: Path, console: Console) -> SparkSession:

@@ -21,6 +21,7 @@ from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.position import snapshot_position
+from pipelines.model.shape import Compatibility
 from pipelines.model.table_schemas import CHANGE_OPS, bronze_table
 from pipelines.model.tables import TableName
 from pipelines.settings.configuration import Settings
@@ -69,12 +70,13 @@ class Orders:
         return Path(self.ctx.tables.lake.path(ORDERS))
 
     @staticmethod
-    def built(spark: SparkSession, root: Path, rows: int) -> Orders:
+    def built(spark: SparkSession, root: Path, rows: int, *, compatibility: Compatibility = "portable") -> Orders:
         """Create a lake. A real run creates the table with one order; the others are appended.
 
         Their files are sorted by key, as after ``strandline maintain``.
         """
-        settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)})
+        silver = {"compatibility": compatibility}
+        settings = Settings(source={"name": _SOURCE}, lake={"root": str(root)}, silver=silver)
         orders = Orders(JobContext(settings, spark, Tables(spark, settings.lake_location)), rows)
         orders.change([0], "insert")
         run_silver(orders.ctx)

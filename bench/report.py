@@ -10,6 +10,7 @@ from rich.table import Table
 
 from bench.commands import CommandCost
 from bench.measure import Measurement
+from bench.open_tables import KindCost, LayoutCost
 from bench.recovery import Recovered
 from bench.silver import Compared
 from bench.trickle import Trickle
@@ -41,6 +42,18 @@ _RECOVERY = (
     "data files read",
     "log files read",
 )
+_KINDS = (
+    "kind",
+    "table rows",
+    "changed",
+    "silver s",
+    "by hand s",
+    "silver / by hand",
+    "MB written",
+    "read s",
+    "MB",
+)
+_LAYOUTS = ("layout", "files", "date range s", "files read", "look-up s", "files read", "silver s")
 _SILVER = (
     "table rows",
     "changed",
@@ -86,6 +99,40 @@ def commands_table(found: Sequence[CommandCost]) -> Table:
     for one in found:
         beside = (f"{one.limit:.1f}", f"{one.limit / one.seconds:.2f}") if one.limit else ("", "")
         result.add_row(one.name, f"{one.seconds:.2f}", f"{one.cpu_seconds:.1f}", f"{one.memory / 1e6:,.0f}", *beside)
+    return result
+
+
+def kinds_table(found: Sequence[KindCost]) -> Table:
+    """One row per kind of silver table."""
+    result = _table("Silver tables of each kind, scattered changes", _KINDS)
+    for one in found:
+        result.add_row(
+            one.compatibility,
+            f"{one.rows:,}",
+            f"{one.changed:,}",
+            f"{one.silver.seconds:.1f}",
+            f"{one.by_hand.seconds:.1f}",
+            f"{one.silver.seconds / one.by_hand.seconds:.2f}",
+            f"{one.silver.written / 1e6:,.0f}",
+            f"{one.read_seconds:.1f}",
+            f"{one.megabytes:,.0f}",
+        )
+    return result
+
+
+def layouts_table(found: Sequence[LayoutCost]) -> Table:
+    """One row per layout of the same rows."""
+    result = _table("A silver table without and with a layout", _LAYOUTS)
+    for one in found:
+        result.add_row(
+            one.layout,
+            str(one.files),
+            f"{one.date_range.seconds:.2f}",
+            str(one.date_range.files),
+            f"{one.look_up.seconds:.2f}",
+            str(one.look_up.files),
+            f"{one.silver.seconds:.1f}",
+        )
     return result
 
 

@@ -93,13 +93,8 @@ class _Bench:
 
     def __init__(self, orders: Orders, folder: Path) -> None:
         self._orders, self._turn = orders, 0
-        self._by_hand, self._copy = (self._copied(folder / f"{name}-{orders.rows}") for name in ("by-hand", "copy"))
+        self._by_hand, self._copy = (copied(orders, folder / f"{name}-{orders.rows}") for name in ("by-hand", "copy"))
         self._rows = str(folder / f"rows-{orders.rows}")
-
-    def _copied(self, root: Path) -> Tables:
-        copy = Tables(self._orders.ctx.spark, Lake(root=str(root)))
-        shutil.copytree(self._orders.folder, copy.lake.path(ORDERS), copy_function=_linked)
-        return copy
 
     def run(self, case: Case, *, rounds: int, rewrites: bool = False) -> Compared:
         """Measure *rounds* changes. Scattered changes hit other documents in each round, recent ones the same.
@@ -117,15 +112,15 @@ class _Bench:
             )
             self._keep_changed()
             merge.append(self._updating(case, self._copy, self._merge))
-        rewrite = self._cost(self._copy, self._rewrite) if rewrites else None
-        return Compared(case, _typical(silver), _typical(by_hand), _typical(merge), rewrite)
+        rewrite = cost(self._copy, self._rewrite) if rewrites else None
+        return Compared(case, typical(silver), typical(by_hand), typical(merge), rewrite)
 
     def _updating(self, case: Case, tables: Tables, run: Callable[[], int]) -> Cost:
         updated: list[int] = []
-        cost = self._cost(tables, lambda: updated.append(run()))
+        used = cost(tables, lambda: updated.append(run()))
         if updated != [case.changed]:
             raise RuntimeError(f"{case}: {updated} documents of {tables.lake.root} were updated")
-        return cost
+        return used
 
     def _silver(self) -> int:
         (result,) = run_silver(self._orders.ctx)
@@ -147,21 +142,31 @@ class _Bench:
         everything = others.unionByName(self._changed())
         everything.write.format("delta").mode("overwrite").save(self._copy.lake.path(ORDERS))
 
-    def _cost(self, tables: Tables, run: Callable[[], None]) -> Cost:
-        table = Path(tables.lake.path(ORDERS))
-        jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
-        folders = {file.parent for file in table.rglob("*.parquet")} - {table / "_delta_log"}
-        before = jvm.io_counters()
-        with ReadWatch(*folders) as reads:
-            started = time.perf_counter()
-            run()
-            seconds = time.perf_counter() - started
-        after = jvm.io_counters()
-        files = sum(file.suffix == ".parquet" for file in reads.files)
-        return Cost(seconds, files, after.read_chars - before.read_chars, after.write_chars - before.write_chars)
+
+def copied(orders: Orders, root: Path) -> Tables:
+    """Return a lake with a copy of the orders table."""
+    copy = Tables(orders.ctx.spark, Lake(root=str(root)))
+    shutil.copytree(orders.folder, copy.lake.path(ORDERS), copy_function=_linked)
+    return copy
 
 
-def _typical(rounds: Sequence[Cost]) -> Cost:
+def cost(tables: Tables, run: Callable[[], object]) -> Cost:
+    """Return the cost of *run*, with the files of the orders table that were opened."""
+    table = Path(tables.lake.path(ORDERS))
+    jvm = next(child for child in psutil.Process().children(recursive=True) if child.name() == "java")
+    folders = {file.parent for file in table.rglob("*.parquet")} - {table / "_delta_log"}
+    before = jvm.io_counters()
+    with ReadWatch(*folders) as reads:
+        started = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - started
+    after = jvm.io_counters()
+    files = sum(file.suffix == ".parquet" for file in reads.files)
+    return Cost(seconds, files, after.read_chars - before.read_chars, after.write_chars - before.write_chars)
+
+
+def typical(rounds: Sequence[Cost]) -> Cost:
+    """Return the median seconds of *rounds*, and the other figures of the last one."""
     last = rounds[-1]
     return Cost(statistics.median(cost.seconds for cost in rounds), last.files, last.read, last.written)
 
