@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lakehouse import QUICK_JVM, assert_equal_to_source
+from lakehouse import assert_equal_to_source
+from processes import QUICK_JVM
 from pymongo import MongoClient
 from pymongo.database import Database
 

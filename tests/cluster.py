@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import psutil
 import pyspark
+from processes import environment
 
-from pipelines.io.session import SHORT_LIVED
 from pipelines.source.mongod import free_ports
 
 ROOT: Final = Path(__file__).parents[1]
@@ -145,17 +145,12 @@ class Cluster:
 
     def environment(self, uri: str, database: str, lake: Path, **conf: str) -> dict[str, str]:
         """Environment of a driver process."""
-        return os.environ | {
-            "STRANDLINE_SOURCE__URI": uri,
-            "STRANDLINE_SOURCE__NAME": "test",
-            "STRANDLINE_CAPTURE__SCOPE": "database",
-            "STRANDLINE_CAPTURE__TARGET": database,
+        return environment(uri, database) | {
             "STRANDLINE_CAPTURE__ENGINE": "spark",
             "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
             "STRANDLINE_LAKE__ROOT": str(lake),
             "STRANDLINE_SPARK__MASTER": self.master,
             "STRANDLINE_SPARK__CONF": json.dumps(self.conf(**conf)),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED,
             "PYTHONPATH": str(ROOT),
         }
 

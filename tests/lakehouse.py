@@ -24,7 +24,6 @@ from pipelines.bronze.writer import BronzeWriter
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.local_folder import LocalFolder
-from pipelines.io.session import SHORT_LIVED
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
@@ -45,9 +44,6 @@ class Demo:
     lake: Path
     shown: str
 
-
-QUICK_JVM = {"JDK_JAVA_OPTIONS": SHORT_LIVED}
-"""Environment of a process with a JVM of its own."""
 
 COMPATIBILITY: Compatibility = "native" if os.environ.get("TEST_COMPATIBILITY") == "native" else "portable"
 """Compatibility of silver tables in tests that do not choose one."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from processes import source_settings
 from pymongo.database import Database
 
 COMMAND = Path(sys.executable).with_name("strandline")
@@ -38,11 +39,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def source_of(uri: str, database: Database[dict[str, Any]]) -> dict[str, str]:
     """Settings that name the source, as environment variables."""
-    return {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database.name,
-    }
+    return source_settings(uri, database.name)
 
 
 def output_of(folder: Path, *arguments: str, **source: str) -> str:

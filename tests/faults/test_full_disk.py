@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from lakehouse import QUICK_JVM
+from processes import environment
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
 from s3_server import free_port
@@ -37,18 +37,12 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(uri: str, database: str, root: Path, engine: str, said: Path, **more: str) -> subprocess.Popen[bytes]:
-    env = os.environ | {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_SOURCE__NAME": "test",
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database,
+    env = environment(uri, database) | {
         "STRANDLINE_CAPTURE__ENGINE": engine,
         "STRANDLINE_CAPTURE__CONNECT_BACKOFF_INITIAL_DELAY_MS": "500",
         "STRANDLINE_CAPTURE__ERRORS_RETRY_DELAY_MAX_MS": "1000",
         "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "1000",
         "STRANDLINE_LAKE__ROOT": str(root),
-        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
-        **QUICK_JVM,
         **more,
     }
     with said.open("wb") as out:

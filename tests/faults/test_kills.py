@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from lake_place import NATIVE_PLACES, PLACE, lake_environment
-from lakehouse import QUICK_JVM, assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
+from processes import environment
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
@@ -38,18 +39,12 @@ _FIRST = "native" if PLACE in NATIVE_PLACES else "spark"
 _TOKEN = '{"_data": "8200"}'
 
 
-def environment(uri: str, database: str, root: Path) -> dict[str, str]:
-    return os.environ | {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_SOURCE__NAME": "test",
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database,
+def capture_environment(uri: str, database: str, root: Path) -> dict[str, str]:
+    return environment(uri, database) | {
         "STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE": "500",
         "STRANDLINE_CAPTURE__MAX_BATCH_SIZE": "300",
         "STRANDLINE_CAPTURE__HEARTBEAT_INTERVAL_MS": "100",
         **lake_environment(root),
-        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
-        **QUICK_JVM,
     }
 
 
@@ -90,7 +85,7 @@ def changing(database: Db) -> Iterator[None]:
 def killed_again_and_again(spark: SparkSession, uri: str, database: Db, root: Path, kills: int) -> None:
     chance = random.Random(kills)
     database.a.insert_many([{"_id": number, "text": "x" * 50} for number in range(2000)])
-    env = environment(uri, database.name, root)
+    env = capture_environment(uri, database.name, root)
     with changing(database):
         for number in range(kills):
             engine = "spark" if number % 2 else _FIRST
@@ -126,7 +121,7 @@ def test_of_two_captures_one_wins_and_the_other_exits_6(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     database.a.insert_many([{"_id": number} for number in range(2000)])
-    env = environment(mongo_uri, database.name, tmp_path)
+    env = capture_environment(mongo_uri, database.name, tmp_path)
     with changing(database):
         rivals = [capture(env), capture(env)]
         try:

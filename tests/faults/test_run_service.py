@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from lakehouse import QUICK_JVM
+from processes import environment
 from pymongo.database import Database
 from s3_server import free_port
 
@@ -24,17 +23,11 @@ Db = Database[dict[str, Any]]
 
 
 def started(uri: str, database: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    env = os.environ | {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_SOURCE__NAME": "test",
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database,
+    env = environment(uri, database) | {
         "STRANDLINE_CAPTURE__CONNECT_BACKOFF_INITIAL_DELAY_MS": "200",
         "STRANDLINE_CAPTURE__ERRORS_RETRY_DELAY_MAX_MS": "1000",
         "STRANDLINE_GOLD__SQL_DIR": str(folder / "gold"),
         "STRANDLINE_LAKE__ROOT": str(folder / "lake"),
-        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
-        **QUICK_JVM,
     }
     command = [sys.executable, "-m", "pipelines.cli", "run", "--health-port", str(port)]
     with (folder / "said").open("wb") as said:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from lakehouse import QUICK_JVM, assert_equal_to_source, bronze, documents_in_silver, pipeline
+from lakehouse import assert_equal_to_source, bronze, documents_in_silver, pipeline
+from processes import environment
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -27,15 +28,9 @@ Mongo = MongoClient[dict[str, Any]]
 
 def capture(uri: str, database: str, root: Path, engine: str) -> subprocess.Popen[str]:
     """Start a capture in its own process group, together with its JVM and workers."""
-    env = os.environ | {
-        "STRANDLINE_SOURCE__URI": uri,
-        "STRANDLINE_SOURCE__NAME": "test",
-        "STRANDLINE_CAPTURE__SCOPE": "database",
-        "STRANDLINE_CAPTURE__TARGET": database,
+    env = environment(uri, database) | {
         "STRANDLINE_CAPTURE__ENGINE": engine,
         "STRANDLINE_LAKE__ROOT": str(root),
-        "STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}',
-        **QUICK_JVM,
     }
     command = [sys.executable, "-m", "pipelines.cli", "capture"]
     return subprocess.Popen(

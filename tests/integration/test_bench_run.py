@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lakehouse import QUICK_JVM
+from processes import QUICK_JVM
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,8 @@ import psutil
 import pytest
 import yaml
 from documents import ROOT
-from lakehouse import QUICK_JVM, all_in_silver, documents_in_source, pipeline
+from lakehouse import all_in_silver, documents_in_source, pipeline
+from processes import QUICK_JVM
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 

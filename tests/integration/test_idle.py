@@ -6,11 +6,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -30,13 +30,6 @@ from tests.lakehouse import assert_equal_to_source, bronze, land, pipeline, silv
 
 Db = Database[dict[str, Any]]
 BRONZE = bronze_table("test")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def progress_index_of(ctx: JobContext) -> ProgressIndex:

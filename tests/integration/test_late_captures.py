@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
+from processes import wait_until
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -60,13 +59,6 @@ class Sleepers:
             if is_chunk:
                 self.have_read[number].set()
             assert (self.may_land_chunk if is_chunk else self.may_land_rest)[number].wait(_PATIENCE)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def landed_chunks(ctx: JobContext) -> int:

@@ -6,19 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_until
 from pymongo import MongoClient
 from pymongo import errors as mongo
 
 from pipelines.errors import ConfigurationError
 from pipelines.source.mongod import EmbeddedMongod
-
-_WAIT_SECONDS = 60
 
 _PARENT = """
 import sys, time
@@ -37,13 +34,6 @@ def running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] not in ("Z", "X")
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def test_it_starts_streams_and_stops() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import vl_convert
-from lakehouse import QUICK_JVM, Demo, bronze_writer
+from lakehouse import Demo, bronze_writer
 from nbformat import NotebookNode
+from processes import QUICK_JVM
 from pyspark.sql import SparkSession
 
 from pipelines.bronze.gaps import commit_gap

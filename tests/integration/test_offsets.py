@@ -21,6 +21,7 @@ from lakehouse import (
     silver,
     with_silver,
 )
+from processes import wait_until
 from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -330,13 +331,6 @@ def test_a_running_capture_whose_source_is_away_ends_when_it_is_told_to(
         running.join(timeout=20)
         assert not running.is_alive()
         assert offset_history(ctx, 1)[0].batch == batch
-
-
-def wait_until(holds: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 # scenario: O11, G11

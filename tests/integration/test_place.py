@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lakehouse import QUICK_JVM
+from processes import QUICK_JVM
 from pyspark.sql import SparkSession
 
 from pipelines.io.filesystem_check import as_spark_sees_it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, pipeline
+from processes import wait_until
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -29,13 +30,6 @@ from pipelines.model.table_schemas import bronze_table
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]
 _DELAY = 5
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def control_rows(ctx: JobContext, kind: str) -> int:

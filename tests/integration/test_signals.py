@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from lakehouse import (
     pipeline,
     spark_pipeline,
 )
+from processes import wait_until
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -71,13 +72,6 @@ def acted(ctx: JobContext) -> Counter[str]:
 
 def read(ctx: JobContext) -> Counter[str]:
     return Counter(row["collection"] for row in bronze(ctx).where("op = 'r'").select("collection").collect())
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.4)
 
 
 @contextmanager
@@ -288,7 +282,7 @@ def test_nothing_lands_after_a_pause_is_told_and_its_duration_is_kept(
         resumed = ask(ctx, "resume-snapshot")
         waited = time.monotonic() - began
         wait_until(lambda: acted(ctx)[resumed])
-        wait_until(lambda: list_snapshots(ctx)[0].state == "completed", seconds=180)
+        wait_until(lambda: list_snapshots(ctx)[0].state == "completed")
     longest = time.monotonic() - began + 60
     ends = {kind: more for _, _, kind, more in told(ctx) if kind in ("RESUMED", "COMPLETED")}
     for seconds in (

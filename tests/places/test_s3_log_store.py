@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from lakehouse import QUICK_JVM
+from processes import QUICK_JVM
 from s3_proxy import S3Proxy, s3_proxy
 from s3_server import BUCKET, REGION, S3Server, free_port
 

@@ -39,23 +39,29 @@ class BronzeState:
     """The progress index at the start of the run."""
     through: Progress
     """Id of the bronze table, and the last version that the run reads."""
-    increment: BronzeIncrement
-    """Changes since the version that every silver table has reached."""
     updates: frozenset[str]
     """Every `UpdateKind` that bronze has ever received."""
-    _rows: dict[int, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @staticmethod
     def read(ctx: JobContext, progress_index: ProgressIndex, through: Progress) -> BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
-        table, after = bronze_table(ctx.settings.source.name), progress_index.complete_through
-        rows, increment = {}, BronzeIncrement(after)
-        if after < through.version:
-            rows[after] = inserted(ctx.tables, table, after + 1, through.version)
-            increment = BronzeIncrement.of(rows[after], ctx.tables, table, after)
+        table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        return BronzeState(ctx.tables, table, progress_index, through, increment, updates, rows)
+        state = BronzeState(ctx.tables, table, progress_index, through, updates)
+        _ = state.increment  # read here, before the collections share it between threads
+        return state
+
+    @cached_property
+    def increment(self) -> BronzeIncrement:
+        """Changes since the version that every silver table has reached."""
+        return self._increment(self.progress_index.complete_through)
+
+    def _increment(self, after: int) -> BronzeIncrement:
+        if after >= self.through.version:
+            return BronzeIncrement(after)
+        return BronzeIncrement.of(self._inserted(after), self.tables, self.table, after)
 
     @cached_property
     def current_names(self) -> Mapping[str, Namespace]:
@@ -79,7 +85,7 @@ class BronzeState:
         is_new = self.progress_index.own_progress(progress) < 0 <= after
         if after >= self.increment.after and not (is_new and namespace in self.ended_names):
             return after, self.increment
-        return -1, BronzeIncrement.read(self.tables, self.table, -1, self.through.version)
+        return -1, self._increment(-1)
 
     @cached_property
     def ended_names(self) -> frozenset[Namespace]:
@@ -110,10 +116,13 @@ class BronzeState:
 
         I/O: once per *after* for all tables, because `inserted` opens every file.
         """
+        return as_changes(self._inserted(after), exact_updates=self._exact_updates)
+
+    def _inserted(self, after: int) -> DataFrame:
         with self._rows_lock:
             if after not in self._rows:
                 self._rows[after] = inserted(self.tables, self.table, after + 1, self.through.version)
-            return as_changes(self._rows[after], exact_updates=self._exact_updates)
+            return self._rows[after]
 
 
 def sweeps_of(

@@ -1,0 +1,36 @@
+"""Processes of the program under test: their environment, and a wait for what they do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from pipelines.io.session import SHORT_LIVED
+
+QUICK_JVM = {"JDK_JAVA_OPTIONS": SHORT_LIVED}
+"""Environment of a process whose JVM lives for seconds."""
+
+
+def source_settings(uri: str, database: str) -> dict[str, str]:
+    """Settings that name the source, as environment variables."""
+    return {
+        "STRANDLINE_SOURCE__URI": uri,
+        "STRANDLINE_SOURCE__NAME": "test",
+        "STRANDLINE_CAPTURE__SCOPE": "database",
+        "STRANDLINE_CAPTURE__TARGET": database,
+    }
+
+
+def environment(uri: str, database: str) -> dict[str, str]:
+    """Environment of a process of the program, with a small and quick JVM."""
+    spark = {"STRANDLINE_SPARK__CONF": '{"spark.driver.memory": "1g"}'}
+    return os.environ | source_settings(uri, database) | spark | QUICK_JVM
+
+
+def wait_until(holds: Callable[[], object], what: str = "", *, seconds: float = 300) -> None:
+    """Ask again and again until *holds* returns something true. Fail with *what* after *seconds*."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
