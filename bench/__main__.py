@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from bench import capture, commands, open_tables, recovery, report, silver, snapshot, trickle
+from bench import capture, commands, open_tables, recovery, report, service, silver, snapshot, trickle
 from bench.documents import LARGE, large_documents
 from bench.landing import ENGINES, Landing
 from bench.limits import Client, insert, insert_all, now
@@ -28,6 +28,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         if options.commands:
             record["commands"] = whole_commands(options, Path(name), console)
+        if options.service:
+            record["service"] = running_service(options, Path(name), console)
         spark = session(Path(name), console)
         if options.events or options.documents:
             record |= throughput(options, Path(name), console)
@@ -65,6 +67,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, to measure peak memory; 0: skip")
     parser.add_argument("--trickle", type=int, default=60, help="seconds with 100 changes per second; 0: skip")
+    parser.add_argument("--service", type=int, default=60, help="seconds of an idle and of a busy service; 0: skip")
     parser.add_argument(
         "--recovery", type=int, default=10_000_000, help="rows of the large bronze table in the recovery test; 0: skip"
     )
@@ -95,6 +98,16 @@ def whole_commands(options: argparse.Namespace, folder: Path, console: Console) 
         )
     console.print(report.commands_table(found))
     return [asdict(one) for one in found]
+
+
+def running_service(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
+    """Measure ``strandline run`` in a process of its own. Return the measurements."""
+    console.print(f"service: {options.service} s idle, then as long with {trickle.RATE} changes a second …")
+    with EmbeddedMongod(oplog_size_mb=1000) as server, Client(server.uri) as client:
+        found = service.measure(client, server.uri, folder, seconds=options.service)
+    console.print(report.service_table(found))
+    shares = {"median": found.median, "p95": found.within(0.95), "p99": found.within(0.99)}
+    return {name: value for name, value in asdict(found).items() if name != "to_silver"} | shares
 
 
 def of_open_tables(options: argparse.Namespace, spark: SparkSession, folder: Path, console: Console) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from bench.commands import CommandCost
 from bench.measure import Measurement
 from bench.open_tables import KindCost, LayoutCost
 from bench.recovery import Recovered
+from bench.service import ServiceCost
 from bench.silver import Compared
 from bench.trickle import Trickle
 
@@ -88,6 +89,25 @@ def trickle_table(found: Sequence[Trickle]) -> Table:
     for one in found:
         waits = (f"{wait:.2f}" for wait in (one.median, one.within(0.9), one.within(0.99), max(one.waits)))
         result.add_row(one.engine, f"{len(one.waits):,}", f"{one.commits:,}", *waits)
+    return result
+
+
+def service_table(one: ServiceCost) -> Table:
+    """One row per figure."""
+    result = _table("strandline run: ten tables, a hundred changes a second", ("figure", "seen"))
+    commits = ", ".join(f"{layer} {count}" for layer, count in sorted(one.idle_commits.items()) if count) or "none"
+    for figure, seen in (
+        ("idle: share of a core", f"{one.idle_cores:.1%}"),
+        (f"idle: commits in {one.idle_seconds} s", commits),
+        ("busy: cores", f"{one.busy_cores:.2f}"),
+        ("source to silver: median", f"{one.median:.1f} s"),
+        ("source to silver: 95 % within", f"{one.within(0.95):.1f} s"),
+        ("source to silver: 99 % within", f"{one.within(0.99):.1f} s"),
+        ("source to incremental gold: 95 % within", f"{one.to_gold_p95:.0f} s"),
+        ("memory of all processes (PSS)", f"{one.memory / 1e6:,.0f} MB"),
+        ("SIGTERM to exit", f"{one.stop_seconds:.1f} s"),
+    ):
+        result.add_row(figure, seen)
     return result
 
 

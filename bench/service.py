@@ -1,0 +1,199 @@
+"""``strandline run`` as a service: idle cost, latency to bronze, silver and gold, memory, and the time to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+from deltalake import DeltaTable
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.limits import Client
+from bench.trickle import RATE
+from pipelines.io.table_folder import commit_name
+from pipelines.source.mongod import free_ports
+
+_DATABASE: Final = "service"
+_TABLES: Final = tuple(f"orders_{number}" for number in range(10))
+_GOLD: Final = (
+    "-- materialized: incremental\n-- keys: customer\n"
+    "SELECT customer, count(*) AS orders FROM silver.orders_0 WHERE NOT _deleted GROUP BY customer"
+)
+_SETTLE_SECONDS: Final = 20
+_PATIENCE_SECONDS: Final = 300
+
+
+@dataclass(frozen=True)
+class ServiceCost:
+    """Cost of a service over ten tables.
+
+    Args:
+        idle_cores: CPU seconds per second while nothing changes, mongod left out.
+        idle_commits: Commits of all tables in that time. Heartbeats are commits of bronze.
+        to_silver: Seconds from an insert to the commit of silver that has it, per document.
+        to_gold_p95: 95 % of the batches were in gold within these seconds: upper bound of a bucket of the histogram.
+        memory: Bytes (PSS) of all processes at the end.
+        stop_seconds: From SIGTERM to exit.
+    """
+
+    idle_seconds: int
+    idle_cores: float
+    idle_commits: dict[str, int]
+    to_silver: tuple[float, ...]
+    to_gold_p95: float
+    busy_cores: float
+    memory: int
+    stop_seconds: float
+
+    def within(self, share: float) -> float:
+        """Return the seconds within which *share* of the documents were in silver."""
+        return sorted(self.to_silver)[int(share * (len(self.to_silver) - 1))]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.to_silver)
+
+
+def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceCost:
+    """Start the service, let it be idle for *seconds*, then insert a hundred documents a second for *seconds*.
+
+    Raises:
+        RuntimeError: The service ended, or did not do its work within five minutes.
+    """
+    for name in _TABLES:
+        client[_DATABASE][name].insert_one({"_id": -1, "customer": 0, "at": time.time()})
+    service = _Service(uri, folder)
+    try:
+        service.wait_for(lambda: all((service.lake / "silver" / name / "_delta_log").is_dir() for name in _TABLES))
+        _insert(client, seconds=5, first=-10_000)  # the first runs of a JVM are slow
+        service.wait_for(lambda: service.rows() >= 5 * RATE)
+        time.sleep(_SETTLE_SECONDS)
+        commits, cpu = service.commits(), service.cpu_seconds()
+        time.sleep(seconds)
+        idle = {layer: count - commits.get(layer, 0) for layer, count in service.commits().items()}
+        idle_cores = (service.cpu_seconds() - cpu) / seconds
+        cpu, before = service.cpu_seconds(), service.buckets()
+        _insert(client, seconds=seconds, first=0)
+        service.wait_for(lambda: service.rows(least=0) >= seconds * RATE)
+        busy = (service.cpu_seconds() - cpu) / seconds
+        time.sleep(_SETTLE_SECONDS)
+        gold, memory = _quantile(before, service.buckets(), 0.95), service.memory()
+        return ServiceCost(seconds, idle_cores, idle, service.waits(), gold, busy, memory, service.stop())
+    finally:
+        service.process.kill()
+
+
+def _insert(client: Client, *, seconds: int, first: int) -> None:
+    """Insert a hundred documents a second, in turn into each collection."""
+    started = time.time()
+    for number in range(seconds * RATE):
+        row = {"_id": first + number, "customer": number % 1_000, "at": time.time()}
+        client[_DATABASE][_TABLES[number % len(_TABLES)]].insert_one(row)
+        time.sleep(max(0.0, started + (number + 1) / RATE - time.time()))
+
+
+class _Service:
+    """A process of ``strandline run``."""
+
+    def __init__(self, uri: str, folder: Path) -> None:
+        self.lake, (self._port,) = folder / "service", free_ports(1)
+        sql = folder / "service-gold"
+        sql.mkdir()
+        (sql / "customers.sql").write_text(_GOLD, encoding="utf-8")
+        settings = {
+            "STRANDLINE_SOURCE__URI": uri,
+            "STRANDLINE_SOURCE__NAME": "bench",
+            "STRANDLINE_CAPTURE__SCOPE": "database",
+            "STRANDLINE_CAPTURE__TARGET": _DATABASE,
+            "STRANDLINE_GOLD__SQL_DIR": str(sql),
+            "STRANDLINE_LAKE__ROOT": str(self.lake),
+        }
+        command = [sys.executable, "-m", "pipelines.cli", "run", "--health-port", str(self._port)]
+        self._said = folder / "service.log"
+        with self._said.open("wb") as out:
+            self.process = subprocess.Popen(command, env=os.environ | settings, stdout=out, stderr=out)
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the service did not do its work:\n{self._said.read_text()}")
+            time.sleep(1)
+
+    def rows(self, *, least: int = -1_000_000) -> int:
+        """Number of documents in silver whose ``_id`` is at least *least*."""
+        found = 0
+        for table in self._tables():
+            if "_id" not in {one.name for one in table.schema().fields}:
+                continue  # created, and not merged yet
+            found += sum(one >= least for one in table.to_pyarrow_table(columns=["_id"])["_id"].to_pylist())
+        return found
+
+    def waits(self) -> tuple[float, ...]:
+        """Seconds from each insert to the commit of silver: the time at which its file got its name."""
+        found = []
+        for table in self._tables():
+            folder = self.lake / "silver" / Path(table.table_uri.rstrip("/")).name
+            changes = table.load_cdf(columns=["_id", "at", "_change_type", "_commit_version"]).read_all()
+            for row in changes.to_pylist():
+                if row["_id"] >= 0 and row["_change_type"] == "insert":
+                    written = (folder / commit_name(row["_commit_version"])).stat().st_mtime
+                    found.append(written - row["at"])
+        return tuple(found)
+
+    def _tables(self) -> Sequence[DeltaTable]:
+        return [DeltaTable(str(self.lake / "silver" / name)) for name in _TABLES]
+
+    def commits(self) -> dict[str, int]:
+        """Number of commits by layer."""
+        found: dict[str, int] = {}
+        for log in self.lake.rglob("_delta_log"):
+            layer = log.relative_to(self.lake).parts[0]
+            found[layer] = found.get(layer, 0) + sum(1 for _ in log.glob("*.json"))
+        return found
+
+    def buckets(self) -> dict[float, float]:
+        """The histogram of seconds from the source to gold."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics") as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            samples = (sample for family in families for sample in family.samples)
+            return {
+                float(sample.labels["le"]): sample.value
+                for sample in samples
+                if sample.name == "strandline_source_to_gold_seconds_bucket"
+            }
+
+    def _processes(self) -> list[psutil.Process]:
+        main = psutil.Process(self.process.pid)
+        return [main, *main.children(recursive=True)]
+
+    def cpu_seconds(self) -> float:
+        return sum(sum(each.cpu_times()[:2]) for each in self._processes())
+
+    def memory(self) -> int:
+        return sum(each.memory_full_info().pss for each in self._processes())
+
+    def stop(self) -> float:
+        """Stop the service as a supervisor does. Return the seconds until it ended."""
+        began = time.perf_counter()
+        self.process.send_signal(signal.SIGTERM)
+        if self.process.wait(120) != 0:
+            raise RuntimeError(f"exit code {self.process.returncode}:\n{self._said.read_text()}")
+        return time.perf_counter() - began
+
+
+def _quantile(before: dict[float, float], after: dict[float, float], share: float) -> float:
+    """Return the upper bound of the bucket in which *share* of the new observations is reached."""
+    new = {bound: count - before.get(bound, 0) for bound, count in sorted(after.items())}
+    wanted = share * max(new.values(), default=0)
+    return next((bound for bound, count in new.items() if count >= wanted), float("inf"))
