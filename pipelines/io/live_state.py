@@ -32,6 +32,12 @@ class SnapshotNow:
     """The chunk that was begun last. None: no chunk was begun."""
     last_commit_at: float | None
     """Unix time of the last commit of a chunk in this process. None: no commit yet."""
+    rate_limit: int | None = None
+    """Maximum documents per second. None: no limit."""
+    slowed_by: Mapping[str, str] = field(default_factory=dict)
+    """By kind: reasons why the source is loaded, and the snapshot slowed. Empty: it is not."""
+    held_at: float | None = None
+    """Unix time at which the snapshot last held a chunk back: for the rate limit or a loaded source. None: never."""
 
 
 @dataclass
