@@ -1,4 +1,4 @@
-"""A snapshot that is slower than it could be: by its rate limit, and because the source is loaded. No JVM."""
+"""A snapshot that is slower than it could be: by its rate limit, and because the source is loaded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from lakehouse import settings_for
+from lakehouse import settings_for, spark_pipeline
 from prometheus_client import REGISTRY
 from pymongo import MongoClient
 from pymongo.database import Database
+from pyspark.sql import SparkSession
 
 from pipelines.io.live_state import CAPTURE, SnapshotNow
 from pipelines.jobs.capture.job import run_capture
@@ -62,6 +63,21 @@ def test_a_rate_limit_holds_for_all_lanes_together(mongo_uri: str, database: Db,
     assert sum(documents for _, documents in chunks) == 1_200
     assert CAPTURE.snapshot is not None
     assert CAPTURE.snapshot().rate_limit == 300
+
+
+def test_the_executors_of_spark_keep_the_limit_too(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """One chunk, so that no wait between chunks has a part in it."""
+    database.a.insert_many([{"_id": number} for number in range(400)])
+    limits = {"snapshot_max_documents_per_second": 200, "snapshot_max_threads": 1}
+    began = time.monotonic()
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path / "lake", **limits)
+    assert run_capture(ctx, once=True).documents == 400
+    assert time.monotonic() - began >= 400 / 200 - 1
+    assert CAPTURE.snapshot is not None
+    seen = CAPTURE.snapshot()
+    assert (seen.chunks, seen.held_at) == (1, None)
 
 
 @contextmanager
