@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 HUNG_SECONDS: Final = 600.0
-"""Time without a beat after which the loop counts as hung: longer than a commit, and than the plan of a snapshot."""
+"""Time without a beat after which the loop counts as hung: longer than any commit."""
 _BEAT_SECONDS: Final = 1.0
 
 
@@ -86,7 +86,7 @@ class CaptureState:
     on_beat: Callable[[CaptureState], None] = lambda _: None
     """Called in the loop's thread by each `beat`."""
     beat_at: float | None = None
-    """Time of the last beat, on the monotonic clock. None: the loop does not run."""
+    """Time of the last beat, on the monotonic clock. None: the loop does not run, or a step has no time limit."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def committed(self) -> None:
@@ -110,6 +110,16 @@ class CaptureState:
                 return True
             if left <= _BEAT_SECONDS:
                 return False
+
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        """Expect no beat in the block. A restart would not shorten it: for example, the source plans a snapshot."""
+        self.beat()
+        self.beat_at = None
+        try:
+            yield
+        finally:
+            self.beat()
 
     def ended(self) -> None:
         """Note that the loop has ended. It needs no further beat."""

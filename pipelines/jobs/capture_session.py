@@ -49,7 +49,7 @@ class CaptureSession:
     def retry(self, operation: Callable[[], T]) -> T:
         """Return the result of *operation*. Retry it while the source does not answer, with the back-off of the stream.
 
-        For the loop's thread: each attempt is a beat.
+        For the loop's thread: an attempt has no time limit.
 
         I/O: that of *operation*.
 
@@ -58,7 +58,7 @@ class CaptureSession:
         """
 
         def attempt() -> T:
-            CAPTURE.beat()
-            return operation()
+            with CAPTURE.without_limit():
+                return operation()
 
         return self.retry_policy.call(attempt, self.stop)

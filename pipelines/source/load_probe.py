@@ -25,7 +25,7 @@ _DECODED: Final = CodecOptions[dict[str, Any]]()
 class LoadProbe:
     """Reads the load of the member that snapshots read from, and of the primary.
 
-    A mongos knows neither tickets nor lag of its shards: behind it no load is seen.
+    A mongos knows neither tickets nor lag of its shards: behind it no load is seen, and nothing is asked.
 
     Args:
         client: Client whose ``readPreference`` chooses the member.
@@ -44,7 +44,7 @@ class LoadProbe:
         known = set(self._refused)
         try:
             with pymongo.timeout(_SECONDS):
-                load = SourceLoad.of(self._statuses(), self._ask("replSetGetStatus"), self._ask("replSetGetConfig"))
+                load = SourceLoad() if self._client.is_mongos else self._load()
         except mongo.PyMongoError as error:
             _log.info("the load of the source is not known at this moment: %s", type(error).__name__)
             load = SourceLoad()
@@ -55,9 +55,13 @@ class LoadProbe:
             )
         return load
 
+    def _load(self) -> SourceLoad:
+        return SourceLoad.of(self._statuses(), self._ask("replSetGetStatus"), self._ask("replSetGetConfig"))
+
     def _statuses(self) -> list[Mapping[str, Any]]:
-        members = {str(each): each for each in (ReadPreference.PRIMARY, self._client.read_preference)}
-        replies = [self._ask("serverStatus", preference) for preference in members.values()]
+        chosen = self._client.read_preference
+        members = [ReadPreference.PRIMARY, *([chosen] if chosen != ReadPreference.PRIMARY else [])]
+        replies = [self._ask("serverStatus", member) for member in members]
         return [reply for reply in replies if reply is not None]
 
     def _ask(self, command: str, preference: Any = ReadPreference.PRIMARY) -> Mapping[str, Any] | None:

@@ -74,6 +74,13 @@ def test_a_wait_of_the_loop_has_beats_and_a_stop_ends_it() -> None:
     assert capture.wait(stop, 3600)
 
 
+def test_a_step_without_a_time_limit_is_no_hang() -> None:
+    capture = CaptureState()
+    with capture.without_limit():
+        assert (capture.beat_at, capture.not_live()) == (None, [])
+    assert capture.beat_at is not None
+
+
 def test_the_environment_names_the_service_manager(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     of, capture = ServiceManager.from_environment, CaptureState(connected=True)
     assert of({}) is None
