@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,7 @@ HealthPort = Annotated[
 
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
-    stop = stop_on_signal()  # before the imports, which take a second
+    stop = _stop_of_service()  # before the imports, which take a second
     from pipelines.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port)
@@ -47,7 +48,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
-    stop = stop_on_signal()
+    stop = _stop_of_service()
     from pipelines.jobs.capture.job import run_capture
 
     settings = _served_settings(context, health_port)
@@ -83,6 +84,20 @@ def silver(
 def named(collections: Sequence[str] | None) -> list[str]:
     """Return the collections that are named. A job's parameter that nobody has set is an empty text."""
     return [each for each in collections or () if each]
+
+
+def _stop_of_service() -> threading.Event:
+    """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
+
+    That is a unit of ``Type=notify``.
+    """
+    from pipelines.io.live_state import CAPTURE
+    from pipelines.io.service_manager import ServiceManager
+
+    if (manager := ServiceManager.from_environment()) is None:
+        return stop_on_signal()
+    CAPTURE.on_beat = manager.beat
+    return stop_on_signal(manager.stopping)
 
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:

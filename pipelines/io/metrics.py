@@ -80,6 +80,12 @@ TRANSACTIONS = _counter(
 DOCUMENTS = _counter(
     "snapshot_documents", "Documents of snapshots committed to bronze.", origin="snapshot.TotalNumberOfEventsSeen"
 )
+SNAPSHOT_SLOWED = _counter(
+    "snapshot_slowed_seconds",
+    "Time that threads of snapshots waited before a chunk because the source was loaded, by reason: tickets, "
+    "replication_lag, flow_control.",
+    "reason",
+)
 COMMIT_SECONDS = _histogram("commit_seconds", "Duration of a commit of the stream to bronze, with its proof.")
 LAST_EVENT = _gauge("last_event_timestamp_seconds", "Cluster time of the newest event in bronze.")
 SOURCE_TO_BRONZE = _histogram(

@@ -62,11 +62,8 @@ def _routes(registry: CollectorRegistry, labels: Mapping[str, str]) -> _App:
             case "/state":
                 start_response("200 OK", list(_JSON))  # the server adds to the list
                 return [printable_json({**labels, **CAPTURE.document()}).encode()]
-            case "/livez":
-                start_response("200 OK", list(_TEXT))
-                return [b"ok\n"]
-            case "/readyz":
-                reasons = CAPTURE.not_ready()
+            case "/livez" | "/readyz" as path:
+                reasons = CAPTURE.not_live() if path == "/livez" else CAPTURE.not_ready()
                 start_response("503 Service Unavailable" if reasons else "200 OK", list(_TEXT))
                 return ["".join(f"{reason}\n" for reason in reasons or ["ok"]).encode()]
         return metrics(environ, start_response)

@@ -8,7 +8,6 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from pipelines.bronze.lineage import BronzeRestored
@@ -83,6 +82,8 @@ def run_capture(
         if outages.begun and not isinstance(error, LakeUnavailable):
             record_failure(_notifications(opened), error)
         raise
+    finally:
+        CAPTURE.ended()
     return replace(result, events=landed["events"], documents=landed["documents"])
 
 
@@ -193,7 +194,11 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         resources.callback(close_client, each)
     policy = replace(retry_policy(settings), before_retry=run.connections.before_retry)
     # Connections that follow others in one run wait for MongoDB, as the stream does.
-    looking = partial(inspect_deployment, client)
+
+    def looking() -> Deployment:
+        CAPTURE.beat()
+        return inspect_deployment(client)
+
     deployment = policy.call(looking, run.stop) if run.connections.connected else looking()
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)
