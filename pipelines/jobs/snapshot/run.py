@@ -210,7 +210,7 @@ class SnapshotRun:
             if self._wait_and_claim(chunk):
                 try:
                     documents += retry_chunk(
-                        partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
+                        chunk, partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
                     )
                 except RetriableError:
                     if self._stop.is_set():  # the next run reads it
