@@ -30,6 +30,6 @@ class Deliveries:
             _log.warning(
                 "delivery of %s failed: %s; until it works again, failures are only counted",
                 self.kind,
-                " ".join(reason.split()),
+                " ".join(reason.split()).rstrip("."),
             )
         self._is_down = True

@@ -38,7 +38,8 @@ class OtlpTracer:
         named = {"service.name": "strandline", "service.version": __version__, "strandline.source": source}
         resource = Resource(named).merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # its own wait has no limit
-        self._provider.add_span_processor(BatchSpanProcessor(_Exporter(url)))
+        self._exporter = _Exporter(url)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("strandline", __version__)
         self._show_keys = show_keys
 
@@ -64,6 +65,10 @@ class OtlpTracer:
         closing = threading.Thread(target=self._provider.shutdown, name="strandline-traces", daemon=True)
         closing.start()
         closing.join(FLUSH_SECONDS)
+        if closing.is_alive():
+            self._exporter.shutdown()  # ends the retries of the library, so that the failure is told
+            closing.join(1.0)
+        self._exporter.release_log()
 
 
 def _named(attributes: Mapping[str, Value]) -> dict[str, str | int | float | bool]:
@@ -76,7 +81,7 @@ class _Exporter(OTLPSpanExporter):
     def __init__(self, url: str | None) -> None:
         super().__init__(endpoint=url)
         self._deliveries = Deliveries("traces")
-        self._said = _Said()
+        self._said, self._ended = _Said(), False
         _LIBRARY.addHandler(self._said)
         _LIBRARY.propagate = False
 
@@ -90,7 +95,13 @@ class _Exporter(OTLPSpanExporter):
         return result
 
     def shutdown(self) -> None:
+        if self._ended:  # the library would warn
+            return
+        self._ended = True
         super().shutdown()  # type: ignore[no-untyped-call]  # why: the library has no types there
+
+    def release_log(self) -> None:
+        """Let the library write to the log again."""
         _LIBRARY.removeHandler(self._said)
         _LIBRARY.propagate = True
 
