@@ -52,11 +52,11 @@ def test_a_capture_sends_its_batches_chunks_and_lineage(mongo_uri: str, database
         database["orders"].update_one({"_id": f"{SECRET}-1"}, {"$set": {"v": SECRET * 2}})
         output_of(tmp_path, "capture", "--once", **source, **sends_to(got.url))
 
-    (chunk,) = got.spans("snapshot.chunk")
+    (chunk,) = got.spans("snapshot chunk")
     seen = attributes(chunk)
     assert (seen["collection"], seen["chunk"], seen["documents"]) == (f"{database.name}.orders", 0, 5)
     assert seen["version"] > 0
-    (batch,) = [found for found in got.spans("capture.batch") if attributes(found)["events"]]
+    (batch,) = [found for found in got.spans("capture batch") if attributes(found)["events"]]
     seen = attributes(batch)
     assert (seen["source"], seen["table"], seen["events"]) == ("test", "bronze.test", 1)
     assert seen["bytes"] > len(SECRET)
@@ -144,20 +144,20 @@ def test_silver_gold_and_the_gate_are_traced_and_told(
 
 
 def assert_spans(got: Collector) -> None:
-    first, _ = got.spans("silver.run")
-    table = got.spans("silver.table")[0]
+    first, _ = got.spans("silver run")
+    table = got.spans("silver table")[0]
     assert (table.trace_id, table.parent_span_id) == (first.trace_id, first.span_id)
     seen = attributes(table)
     assert (seen["table"], seen["rows_in"], seen["inserted"], seen["updated"]) == ("silver.orders", 4, 4, 0)
-    gold = {attributes(found)["table"]: found for found in got.spans("gold.node")}
-    assert len(got.spans("gold.node")) == 3
+    gold = {attributes(found)["table"]: found for found in got.spans("gold node")}
+    assert len(got.spans("gold node")) == 3
     assert (attributes(gold["gold.by_city"])["rows"], attributes(gold["gold.by_city"])["mode"]) == (2, "full")
     assert gold["gold.broken"].status.code == Status.STATUS_CODE_ERROR
     assert "nothing" in gold["gold.broken"].status.message
-    runs = {found.span_id: found for found in got.spans("gold.run")}
+    runs = {found.span_id: found for found in got.spans("gold run")}
     assert len(runs) == 3
-    assert {found.parent_span_id for found in (*gold.values(), *got.spans("quality.run"))} <= runs.keys()
-    passed, _, closed = got.spans("quality.run")
+    assert {found.parent_span_id for found in (*gold.values(), *got.spans("quality run"))} <= runs.keys()
+    passed, _, closed = got.spans("quality run")
     assert (attributes(passed)["checks"], attributes(passed)["failed"]) == (1, 0)
     assert (attributes(closed)["failed"], closed.status.message) == (1, "QualityGateClosed")
 

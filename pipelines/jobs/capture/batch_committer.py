@@ -66,4 +66,4 @@ class BatchCommitter:
 
     def _span(self, **attributes: Value) -> AbstractContextManager[None]:
         table = str(self._writer.table)
-        return span("capture.batch", source=self._writer.source, table=table, batch=self.last.batch + 1, **attributes)
+        return span("capture batch", source=self._writer.source, table=table, batch=self.last.batch + 1, **attributes)

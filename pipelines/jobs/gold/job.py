@@ -37,7 +37,7 @@ def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]
         QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
         ConfigurationError, VersionGone: As `run_gold`.
     """
-    with span("gold.run"):
+    with span("gold run"):
         return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
 
 
@@ -61,7 +61,7 @@ def run_gold(
         ConfigurationError: The SQL files are invalid (lists all problems), or a name has no file. Nothing was built.
         VersionGone: One of *versions* can no longer be read. The nodes that do not read it are built.
     """
-    with span("gold.run"):
+    with span("gold run"):
         return with_fresh_versions(lambda: _build(ctx, names, versions))
 
 

@@ -21,7 +21,7 @@ def observed_builds(tables: TableStore, graph: Graph) -> Around:
 
     def around(node: Node, build: Callable[[], Built]) -> Built:
         with (
-            span("gold.node", table=str(node.table), materialized=node.materialized),
+            span("gold node", table=str(node.table), materialized=node.materialized),
             _told(tables, node) as run,
         ):
             rows, how = build()
@@ -73,7 +73,7 @@ def observed_checks(tables: TableStore, suites: Sequence[Suite]) -> Iterator[Cal
         if is_told():
             run.inputs = _checked_inputs(tables, report)
 
-    with span("quality.run", suites=len(suites)), told(run):
+    with span("quality run", suites=len(suites)), told(run):
         yield checked
 
 

@@ -94,7 +94,7 @@ def _run_silver(
     through = Progress(ctx.tables.id(table), ctx.tables.version(table))
     if memory.merged_through == through:
         return []
-    with span("silver.run", bronze_version=through.version):
+    with span("silver run", bronze_version=through.version):
         return _merge_through(ctx, through, collections, report, memory)
 
 
@@ -151,7 +151,7 @@ def _observed(ctx: JobContext, namespace: Namespace, table: TableName) -> Iterat
     """Trace and tell the merge of one collection. Call the yielded function with its result."""
     bronze = bronze_table(ctx.settings.source.name)
     with (
-        span("silver.table", table=str(table), collection=str(namespace)),
+        span("silver table", table=str(table), collection=str(namespace)),
         merge_told(ctx.tables, bronze, table) as wrote,
     ):
 

@@ -44,7 +44,7 @@ def retry_chunk(chunk: Chunk, read_chunk: Callable[[], int], retry_policy: Retry
         sleep=sleep_using_event(stop),
         retry_error_callback=_failed,
     )
-    with span("snapshot.chunk", collection=str(chunk.collection), chunk=chunk.number):
+    with span("snapshot chunk", collection=str(chunk.collection), chunk=chunk.number):
         documents: int = attempts(retry_policy.call, read_chunk, stop)
         annotate(documents=documents)
     return documents
