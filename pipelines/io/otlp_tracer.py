@@ -87,7 +87,11 @@ class _Exporter(OTLPSpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._said.lines.clear()
-        result = super().export(spans)
+        try:
+            result = super().export(spans)
+        except Exception as error:  # noqa: BLE001  # why: some releases (1.38) raise if nobody listens
+            self._deliveries.failed(f"{type(error).__name__}: {error}")
+            return SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             self._deliveries.succeeded()
         else:
