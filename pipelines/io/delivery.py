@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from pipelines.io.metrics import TELEMETRY_FAILURES
 
+_CREDENTIALS: Final = re.compile(r"://[^/@\s]+@")
+"""User and password in a URL: libraries quote URLs."""
 _log = logging.getLogger("strandline.telemetry")
 
 
@@ -30,6 +33,6 @@ class Deliveries:
             _log.warning(
                 "delivery of %s failed: %s; until it works again, failures are only counted",
                 self.kind,
-                " ".join(reason.split()).rstrip("."),
+                _CREDENTIALS.sub("://", " ".join(reason.split()).rstrip(".")),
             )
         self._is_down = True

@@ -21,7 +21,7 @@ from pipelines.io.tracing import Value
 
 FLUSH_SECONDS: Final = 5.0
 """Maximum wait for the last spans when the process ends."""
-_LIBRARY: Final = logging.getLogger("opentelemetry.exporter")
+_LIBRARY: Final = logging.getLogger("opentelemetry")
 
 
 class OtlpTracer:
@@ -42,6 +42,7 @@ class OtlpTracer:
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("strandline", __version__)
         self._show_keys = show_keys
+        self._exporter.hold_log()  # last: what the library says of its configuration belongs in the log
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Value]) -> Iterator[None]:
@@ -82,8 +83,6 @@ class _Exporter(OTLPSpanExporter):
         super().__init__(endpoint=url)
         self._deliveries = Deliveries("traces")
         self._said, self._ended = _Said(), False
-        _LIBRARY.addHandler(self._said)
-        _LIBRARY.propagate = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._said.lines.clear()
@@ -103,6 +102,11 @@ class _Exporter(OTLPSpanExporter):
             return
         self._ended = True
         super().shutdown()  # type: ignore[no-untyped-call]  # why: the library has no types there
+
+    def hold_log(self) -> None:
+        """Keep the lines of the library from the log: `export` tells an outage in one line."""
+        _LIBRARY.addHandler(self._said)
+        _LIBRARY.propagate = False
 
     def release_log(self) -> None:
         """Let the library write to the log again."""

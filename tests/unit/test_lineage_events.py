@@ -111,11 +111,8 @@ def heard() -> Any:
 
 
 def capture_lineage(heartbeat_ms: int) -> CaptureLineage:
-    settings = Settings(
-        capture={"heartbeat_interval_ms": heartbeat_ms},  # type: ignore[arg-type]  # why: pydantic builds the section
-        lake={"root": "/lake"},  # type: ignore[arg-type]  # why: as above
-    )
-    return CaptureLineage(settings)
+    capture = Settings().capture.model_copy(update={"heartbeat_interval_ms": heartbeat_ms})
+    return CaptureLineage(Settings(capture=capture), Lake(root="/lake"))
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,7 @@ def run_capture(
     """
     stop, opened, landed = stop or threading.Event(), ctx.for_capture(patient=False), Counter[str]()
     outages = LakeOutages(retry_policy(ctx.settings.capture), stop)
-
-    lineage = CaptureLineage(ctx.settings)
+    lineage = CaptureLineage(ctx.settings, opened.tables.lake)
 
     def count(what: str, rows: int) -> None:
         landed[what] += rows

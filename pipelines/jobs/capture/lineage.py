@@ -10,6 +10,7 @@ from dataclasses import replace
 from pipelines.io.lineage import LineageRun, is_told
 from pipelines.model.lineage import Dataset, Input, Job, Output
 from pipelines.model.table_schemas import bronze_table
+from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
 from pipelines.source.uri import hosts_of
 
@@ -17,9 +18,9 @@ from pipelines.source.uri import hosts_of
 class CaptureLineage:
     """The run of one capture. Snapshot lanes and the stream call it from several threads."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, lake: Lake) -> None:
         source = settings.source.name
-        self._bronze = Output(Dataset.of_table(settings.lake_location, bronze_table(source)), 0)
+        self._bronze = Output(Dataset.of_table(lake, bronze_table(source)), 0)
         self._run = LineageRun(Job(f"capture.{source}", "CAPTURE", streams=True), outputs=(self._bronze,))
         self._interval = settings.capture.heartbeat_interval_ms / 1000
         self._rows, self._told_at, self._begun = 0, 0.0, False
