@@ -120,6 +120,7 @@ def with_gold(ctx: JobContext, folder: Path) -> JobContext:
     return replace(ctx, settings=ctx.settings.model_copy(update={"gold": gold, "quality": quality}))
 
 
+@pytest.mark.long  # why: two silver runs, two gates and a build of gold
 def test_silver_gold_and_the_gate_are_traced_and_told(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
@@ -132,7 +133,6 @@ def test_silver_gold_and_the_gate_are_traced_and_told(
         with telemetry(ctx.settings.model_copy(update={"telemetry": on, "lineage": told})):
             run_silver(ctx)
             refresh_gold(ctx)
-            refresh_gold(ctx)  # only the broken node is built again
             database["orders"].insert_one({"_id": 9, "city": None})
             run_capture(ctx, once=True)
             run_silver(ctx)
@@ -150,14 +150,14 @@ def assert_spans(got: Collector) -> None:
     seen = attributes(table)
     assert (seen["table"], seen["rows_in"], seen["inserted"], seen["updated"]) == ("silver.orders", 4, 4, 0)
     gold = {attributes(found)["table"]: found for found in got.spans("gold node")}
-    assert len(got.spans("gold node")) == 3
+    assert len(got.spans("gold node")) == 2
     assert (attributes(gold["gold.by_city"])["rows"], attributes(gold["gold.by_city"])["mode"]) == (2, "full")
     assert gold["gold.broken"].status.code == Status.STATUS_CODE_ERROR
     assert "nothing" in gold["gold.broken"].status.message
     runs = {found.span_id: found for found in got.spans("gold run")}
-    assert len(runs) == 3
+    assert len(runs) == 2
     assert {found.parent_span_id for found in (*gold.values(), *got.spans("quality run"))} <= runs.keys()
-    passed, _, closed = got.spans("quality run")
+    passed, closed = got.spans("quality run")
     assert (attributes(passed)["checks"], attributes(passed)["failed"]) == (1, 0)
     assert (attributes(closed)["failed"], closed.status.message) == (1, "QualityGateClosed")
 
@@ -171,9 +171,7 @@ def assert_lineage(got: Collector, ctx: JobContext) -> None:
     (written,) = merged["outputs"]
     assert written["name"] == f"{root}/silver/orders"
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 4
-    assert {"city": "string", "_id": "int"}.items() <= {
-        field["name"]: field["type"] for field in written["facets"]["schema"]["fields"]
-    }.items()
+    assert {field["name"]: field["type"] for field in written["facets"]["schema"]["fields"]}["city"] == "string"
     _, built = got.events("gold.by_city")
     (written,) = built["outputs"]
     assert "upper(city)" in built["job"]["facets"]["sql"]["query"]
@@ -182,9 +180,9 @@ def assert_lineage(got: Collector, ctx: JobContext) -> None:
     (source,) = fields["city"]["inputFields"]
     assert (source["name"], source["field"]) == (f"{root}/silver/orders", "city")
     assert source["transformations"][0]["subtype"] == "TRANSFORMATION"
-    assert [event["eventType"] for event in got.events("gold.broken")] == ["START", "FAIL"] * 2
+    assert [event["eventType"] for event in got.events("gold.broken")] == ["START", "FAIL"]
     checks = [event for event in got.events("quality") if event["eventType"] != "START"]
-    assert [event["eventType"] for event in checks] == ["COMPLETE", "COMPLETE", "FAIL"]
+    assert [event["eventType"] for event in checks] == ["COMPLETE", "FAIL"]
     assert checks[0]["inputs"][0]["name"] == f"{root}/silver/orders"
     outcomes = [event["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"][0] for event in checks]
-    assert [(each["column"], each["success"]) for each in outcomes] == [("city", True), ("city", True), ("city", False)]
+    assert [(each["column"], each["success"]) for each in outcomes] == [("city", True), ("city", False)]
