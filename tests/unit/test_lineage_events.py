@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +11,16 @@ from openlineage.client.event_v2 import RunEvent
 from openlineage.client.naming.dataset import ABFSS, GCS, HDFS, S3, DatasetNaming, LocalFileSystem
 from openlineage.client.serde import Serde
 
-from pipelines.errors import ContractError
+from pipelines.errors import ContractError, QualityGateClosed
+from pipelines.gold.graph import parse
 from pipelines.io.lineage import tell_lineage_to
 from pipelines.io.lineage_events import run_event
 from pipelines.jobs.capture.lineage import CaptureLineage
+from pipelines.jobs.gold.observed import observed_builds, observed_checks
 from pipelines.jobs.silver.lineage import merge_told
 from pipelines.model.lineage import Assertion, Dataset, Input, Job, Output, RunReport
 from pipelines.model.tables import Lake, TableName
+from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed
 from pipelines.settings.configuration import Settings
 
 ORDERS = TableName("silver", "orders")
@@ -170,3 +173,74 @@ def test_a_schema_that_cannot_be_read_is_one_line_and_no_failure(
     assert [report.state for report in heard.reports] == ["START", "COMPLETE"]
     assert heard.reports[-1].outputs == (Output(Dataset("file", "/lake/silver/orders"), 5, {}),)
     assert caplog.messages == ["a lineage event lacks the columns of silver.orders: silver.orders is gone"]
+
+
+class _Stored:
+    """Tables of a lake: their columns."""
+
+    lake = Lake(root="/lake")
+
+    def column_types(self, table: TableName) -> dict[str, str]:
+        return {"late": {"City": "string", "n": "bigint"}, "orders": {"city": "string", "_deleted": "boolean"}}[
+            table.name
+        ]
+
+    def columns(self, table: TableName) -> list[str]:
+        return list(self.column_types(table))
+
+
+def test_a_gold_node_tells_its_inputs_its_query_and_where_its_columns_come_from(heard: Heard) -> None:
+    sql = "-- materialized: table\nSELECT upper(city) AS City, count(*) AS n FROM silver.orders GROUP BY city"
+    graph = parse({"late.sql": sql})
+    around = observed_builds(_Stored(), graph)  # type: ignore[arg-type]  # why: the part that it uses
+    assert around(graph.nodes["late"], lambda: (2, "full: first build")) == (2, "full: first build")
+    start, end = map(as_sent, heard.reports)
+    assert (start["eventType"], end["eventType"], end["job"]["name"]) == ("START", "COMPLETE", "gold.late")
+    assert end["job"]["facets"]["sql"]["query"].startswith("SELECT upper(city)")
+    assert [each["name"] for each in end["inputs"]] == ["/lake/silver/orders"]
+    facets = end["outputs"][0]["facets"]
+    assert [each["name"] for each in facets["schema"]["fields"]] == ["City", "n"]
+    fields = facets["columnLineage"]["fields"]
+    assert fields.keys() == {"City", "n"}, "named as the table names them"
+    assert [(each["name"], each["field"]) for each in fields["City"]["inputFields"]] == [
+        ("/lake/silver/orders", "city")
+    ]
+    assert fields["n"]["inputFields"] == []
+    assert end["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
+
+
+def test_a_gold_node_that_fails_is_told(heard: Heard) -> None:
+    graph = parse({"late.sql": "SELECT city FROM silver.orders"})
+
+    def fail() -> tuple[None, str]:
+        raise ContractError("no such column")
+
+    with pytest.raises(ContractError):
+        observed_builds(_Stored(), graph)(graph.nodes["late"], fail)  # type: ignore[arg-type]  # why: the part that it uses
+    assert [(report.state, report.error) for report in heard.reports] == [("START", None), ("FAIL", "no such column")]
+
+
+def test_a_quality_run_tells_the_outcome_of_each_expectation_and_no_value(heard: Heard) -> None:
+    kept = Check(ORDERS, "orders", "expect_a", "city", "{}", "passed", "{}", None, "warn")
+    closing = replace(
+        kept, expectation="expect_b", outcome="failed", observed='{"rows": ["s3cret"]}', on_failure="block"
+    )
+    report = QualityReport("run", AT, (kept, closing), show_keys=True)
+
+    def check() -> None:
+        with observed_checks(_Stored(), ()) as checked:  # type: ignore[arg-type]  # why: the part that it uses
+            checked(report)
+            raise_if_gate_closed(report)
+
+    with pytest.raises(QualityGateClosed, match="s3cret"):
+        check()
+    sent = as_sent(heard.reports[-1])
+    assert (sent["eventType"], sent["run"]["facets"]["errorMessage"]["message"]) == ("FAIL", "QualityGateClosed")
+    (read,) = sent["inputs"]
+    assert read["name"] == "/lake/silver/orders"
+    assertions = read["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert [(each["assertion"], each["success"], each["severity"]) for each in assertions] == [
+        ("expect_a", True, "warn"),
+        ("expect_b", False, "error"),
+    ]
+    assert "s3cret" not in str(sent)
