@@ -31,6 +31,8 @@ the OpenMetrics format.
 transaction, the captured collections, the chunk of a snapshot. It holds no value of a document; the bounds of a chunk,
 which are `_id`s, only with `logging.show_keys`.
 
+[Traces and lineage](telemetry.md) are sent by other means, and are off by default.
+
 `make docs` generates this page from the table of metrics in the code.
 """
 _LAG: Final = """

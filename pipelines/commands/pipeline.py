@@ -11,6 +11,7 @@ import typer
 
 from pipelines.commands.alarms import alarms
 from pipelines.commands.gold import exit_where_failed
+from pipelines.commands.telemetry import telemetry
 from pipelines.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
     from pipelines.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port)
-    with alarms(settings):
+    with telemetry(settings), alarms(settings):
         lake = open_capture(settings, briefly=once)
         open_pipeline = _opening(lake, once=once)
         if not once:
@@ -52,7 +53,7 @@ def capture(context: typer.Context, once: Once = False, health_port: HealthPort 
     from pipelines.jobs.capture.job import run_capture
 
     settings = _served_settings(context, health_port)
-    with alarms(settings):
+    with telemetry(settings), alarms(settings):
         result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
@@ -73,7 +74,10 @@ def silver(
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from pipelines.jobs.silver.job import run_silver
 
-    for result in run_silver(open_briefly(context), collections=named(collection)):
+    ctx = open_briefly(context)
+    with telemetry(ctx.settings):
+        results = run_silver(ctx, collections=named(collection))
+    for result in results:
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"

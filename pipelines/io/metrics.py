@@ -110,6 +110,12 @@ _SILVER_SECONDS = _histogram("silver_seconds", "Duration of one table's part of 
 LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
 LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
 
+TELEMETRY_FAILURES = _counter(
+    "telemetry_failures",
+    "Deliveries of traces or lineage that failed: of a batch of spans, or of one lineage event.",
+    "kind",
+)
+
 
 class _BoundedNames:
     """The first tables keep their names; all further ones share `OTHERS`. So the number of series is bounded."""

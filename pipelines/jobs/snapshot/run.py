@@ -213,7 +213,9 @@ class SnapshotRun:
             if self._wait_and_claim(chunk, ready_at):
                 began = time.monotonic()
                 try:
-                    read = retry_chunk(partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop)
+                    read = retry_chunk(
+                        chunk, partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
+                    )
                 except RetriableError:
                     if self._stop.is_set():  # the next run reads it
                         break
