@@ -264,16 +264,16 @@ def test_filters_that_select_nothing_are_loud(
         collection_include_list=f"{database.name}.people,{database.name}.poeple",
         field_mask_list="*.persons.ssn",
     )
-    assert [warning.split(" (")[0] for warning in inspect_selection(typo, mongo, deployment).warnings] == [
+    assert [warning.split(" (")[0] for warning in inspect_selection(typo, mongo).warnings] == [
         "capture.collection_include_list entry 2",
         "the capture rule for field *.persons.ssn",
     ]
     skipping = selection(**scope, skipped_operations="u")
-    assert inspect_selection(skipping, mongo, deployment).warnings == (
+    assert inspect_selection(skipping, mongo).warnings == (
         "silver is stale on purpose: capture.skipped_operations leaves out update, replace",
     )
     fine = selection(**scope, collection_include_list=f"{database.name}.people", field_mask_list="*.people.ssn")
-    assert inspect_selection(fine, mongo, deployment).warnings == ()
+    assert inspect_selection(fine, mongo).warnings == ()
 
 
 def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], database: Db) -> None:
@@ -281,7 +281,7 @@ def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], d
         database[name].insert_one({"_id": 1})
     scope: dict[str, Any] = {"scope": "database", "target": database.name, "database_exclude_list": "nowhere"}
     excluding = selection(**scope, collection_exclude_list=[rf"{database.name}\.salaries", rf"{database.name}\.salary"])
-    found = inspect_selection(excluding, mongo, inspect_deployment(mongo))
+    found = inspect_selection(excluding, mongo)
     assert [each.name for each in found.collections] == ["people"]
     assert found.warnings == (
         "capture.database_exclude_list entry 1 (nowhere) leaves out no collection that exists now",

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipelines.errors import ConfigurationError
 from pipelines.settings.ui import UiSettings
-from pipelines.web.guard import is_loopback
+from pipelines.model.network import is_loopback
 from pipelines.web.looks import Looks
 from pipelines.web.server import Access
 
