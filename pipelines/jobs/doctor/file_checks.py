@@ -42,6 +42,10 @@ def _gold(notes: Notes, settings: GoldSettings) -> dict[str, tuple[TableName, ..
 
 def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     check = CHECKS["quality.files"]
+    if settings.suites_dir is None:
+        advice = "write some into conf/quality, or set quality.suites_dir (conf/quality/README.md)"
+        notes.add(check.info("no suites", fix=advice))
+        return []
     try:
         from pipelines.jobs.gold.quality import suites_of
     except ModuleNotFoundError as error:  # the wheel does not require PySpark
@@ -52,11 +56,7 @@ def _quality(notes: Notes, settings: QualitySettings) -> list[Suite]:
     suites = notes.attempt(check, lambda: suites_of(settings))
     if suites is None:
         return []
-    if suites:
-        notes.add(check.ok(f"{len(suites)} suites, {settings.suites_dir}"))
-    else:
-        advice = "write some into conf/quality, or set quality.suites_dir (conf/quality/README.md)"
-        notes.add(check.info("no suites", fix=advice))
+    notes.add(check.ok(f"{len(suites)} suites, {settings.suites_dir}"))
     return suites
 
 
