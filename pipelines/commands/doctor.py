@@ -81,7 +81,7 @@ def _show(findings: Sequence[Finding]) -> None:
             typer.echo(as_line(finding))
         return
     for area, found in groupby(findings, key=lambda finding: finding.area):
-        out.print(_table(area, list(found)))
+        out.print(area_table(area, list(found)))
 
 
 def as_line(finding: Finding) -> str:
@@ -91,7 +91,7 @@ def as_line(finding: Finding) -> str:
     return printable(f"{finding.severity:<8} {finding.check:<26} {finding.found}{reason}{cure}")
 
 
-def _table(area: str, findings: Sequence[Finding]) -> Table:
+def area_table(area: str, findings: Sequence[Finding]) -> Table:
     """Return the table of one area."""
     table = Table(title=area, title_justify="left", expand=True)
     for name, ratio in (("severity", None), ("check", None), ("found", 3), ("why, and how to mend it", 3)):

@@ -124,18 +124,34 @@ def test_the_command_prints_json_and_ends_with_the_code_of_the_first_error(
     assert "MongoDB answers" in wrong.stdout, "the findings before the line on standard error"
 
 
-def test_a_user_who_may_write_is_told(tmp_path: Path) -> None:
-    with EmbeddedMongod() as server, Client(server.uri) as client:
-        settings = settings_for(server.uri, "shop", tmp_path / "lake")
-        assert told(examine(settings, with_spark=False))["source.privileges"] == "warning"
-        client.admin.command("createUser", "reader", pwd="p", roles=[{"role": "read", "db": "shop"}])
-        client.admin.command("createUser", "writer", pwd="p", roles=[{"role": "readWrite", "db": "shop"}])
-        for user, severity in (("reader", "ok"), ("writer", "warning")):
+def test_what_a_user_may_and_may_not_do(tmp_path: Path) -> None:
+    (key := tmp_path / "key").write_text("k" * 32, encoding="ascii")
+    key.chmod(0o600)
+    roles = {
+        "reader": [{"role": "read", "db": "shop"}],
+        "writer": [{"role": "readWrite", "db": "shop"}, {"role": "clusterMonitor", "db": "admin"}],
+        "stranger": [{"role": "read", "db": "other"}],
+    }
+    found: dict[str, dict[str, Finding]] = {}
+    with EmbeddedMongod(extra_args=["--auth", "--keyFile", str(key)]) as server:
+        with Client(server.uri) as first:
+            first.admin.command("createUser", "root", pwd="p", roles=["root"])
+        with Client(server.uri, username="root", password="p") as administrator:
+            administrator.shop.orders.insert_one({"_id": 1})
+            for user, given in roles.items():
+                administrator.admin.command("createUser", user, pwd="p", roles=given)
+        for user in roles:
             uri = server.uri.replace("mongodb://", f"mongodb://{user}:p@") + "&authSource=admin"
-            found = examine(settings_for(uri, "shop", tmp_path / "lake"), with_spark=False)
-            (privileges,) = (finding for finding in found if finding.check == "source.privileges")
-            assert (privileges.severity, privileges.found.startswith(f"{user}@admin may")) == (severity, True)
-            assert not any(":p@" in str(finding) for finding in found)
+            findings = examine(settings_for(uri, "shop", tmp_path / "lake"), with_spark=False)
+            found[user] = {finding.check: finding for finding in findings}
+            assert not any(":p@" in str(finding) for finding in findings)
+    assert [found[user]["source.privileges"].severity for user in roles] == ["ok", "warning", "ok"]
+    assert found["writer"]["source.privileges"].found.startswith("writer@admin may write: ")
+    assert [found[user]["source.identity"].severity for user in roles] == ["info", "ok", "info"]
+    assert {finding.severity for finding in found["reader"].values()} <= {"ok", "info", "warning"}
+    refused = found["stranger"]["source.change_stream"]
+    assert (refused.severity, refused.exit_code) == ("error", 2)
+    assert found["stranger"]["lake.bronze"].severity == "ok"
 
 
 def test_it_asks_the_workers(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:

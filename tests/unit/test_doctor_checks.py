@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import asdict, replace
@@ -15,7 +16,8 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from pipelines.cli import app
-from pipelines.commands.doctor import as_line
+from pipelines.commands.doctor import area_table, as_line
+from pipelines.commands.terminal import Terminal
 from pipelines.control.sources import SourceState
 from pipelines.errors import FencedError, ResumePointLost, RetriableError
 from pipelines.io.spark_versions import SUPPORTED
@@ -297,6 +299,19 @@ def test_a_line_holds_no_control_character() -> None:
     assert hostile.isprintable()
     assert hostile.endswith("→ strandline maintain")
     assert as_line(CHECKS["lake.files"].ok("fine")) == "ok       lake.files                 fine"
+
+
+def test_a_terminal_gets_a_table_for_each_area() -> None:
+    shown = io.StringIO()
+    check = CHECKS["lake.files"]
+    Terminal(width=120, file=shown).print(area_table("lake", [check.ok("fine"), check.warning("[bold]many")]))
+    lines = shown.getvalue().splitlines()
+    assert lines[0].strip() == "lake"
+    (warned,) = (line for line in lines if "warning" in line)
+    assert "[bold]many" in warned
+    assert check.why[:20] in warned
+    (sound,) = (line for line in lines if "fine" in line)
+    assert check.why[:20] not in sound
 
 
 def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

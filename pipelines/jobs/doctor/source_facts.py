@@ -124,7 +124,10 @@ def _history(
 ) -> OplogWindow | None:
     """Note the change stream, the oplog, and the place of the committed position in it."""
     stream = CHECKS["source.change_stream"]
-    with closing(open_client(options, raw=True)) as client:
+    raw_client = notes.attempt(stream, lambda: open_client(options, raw=True))
+    if raw_client is None:
+        return None
+    with closing(raw_client) as client:
         oplog = Oplog(client, selection, expanded_events=deployment.shows_expanded_events)
         if notes.attempt(stream, oplog.token_at) is None:
             return None

@@ -109,9 +109,12 @@ def examine_spark(notes: Notes, settings: Settings, spark: SparkSession | None, 
     notes.add(version(found, today))
     jars = cached_jars()
     notes.look(CHECKS["spark.delta"], lambda: delta(require_delta(master, conf), [jar.name for jar in jars]))
+
+    def heap() -> str | None:
+        return session_conf(master, conf, jars=jars)[_MEMORY] if spark is None else setting(spark.conf, _MEMORY)
+
     if is_local(master):
-        wanted = session_conf(master, conf, jars=jars).get(_MEMORY)
-        notes.add(memory(wanted if spark is None else setting(spark.conf, _MEMORY), machine_bytes()))
+        notes.look(CHECKS["spark.memory"], lambda: memory(heap(), machine_bytes()), severity="warning")
 
 
 def examine_workers(notes: Notes, ctx: JobContext) -> None:
