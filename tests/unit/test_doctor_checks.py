@@ -23,11 +23,12 @@ from pipelines.errors import FencedError, ResumePointLost, RetriableError
 from pipelines.io.spark_versions import SUPPORTED
 from pipelines.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
 from pipelines.jobs.doctor.catalogue import CHECKS
-from pipelines.jobs.doctor.file_checks import gold_names
+from pipelines.jobs.doctor.file_checks import gold_names, quality_names
 from pipelines.jobs.doctor.findings import Finding, Notes, refusal
 from pipelines.jobs.doctor.source_checks import Position, Transport
 from pipelines.model.support_dates import MONGODB, SPARK
 from pipelines.model.tables import TableName
+from pipelines.quality.rules import Expectation, Suite
 from pipelines.settings.configuration import Settings
 from pipelines.settings.maintenance import MaintenanceSettings
 from pipelines.source.deployment import Deployment
@@ -256,6 +257,11 @@ def test_names_that_do_not_exist() -> None:
     known = [TableName("silver", "orders")]
     assert gold_names(reads, known).found == "not there: gold.b reads silver.x"
     assert gold_names(reads, [*known, TableName("silver", "x")]).severity == "ok"
+    expectation = Expectation("expect_column_values_to_not_be_null", {"column": "Total.net"})
+    suites = [Suite("s", "s.yml", table, "warn", (expectation,)) for table in (*known, TableName("gold", "b"))]
+    assert quality_names(suites, {known[0]: ["_id", "total"]}, {"gold.b"}).severity == "ok"
+    told = quality_names(suites, {known[0]: ["_id"]}, set())
+    assert told.found == "not there: s.yml checks gold.b, s.yml checks the column Total.net of silver.orders"
 
 
 def test_a_failure_is_a_finding_and_the_next_check_goes_on() -> None:

@@ -8,7 +8,6 @@ from typing import Final
 
 from pipelines.jobs.doctor.findings import Check
 
-_READ_AGAIN: Final = "strandline doctor"
 _CONFIGURATION: Final = (
     Check(
         "configuration.settings",
@@ -82,7 +81,7 @@ _SOURCE: Final = (
         "source.change_stream",
         "A change stream of the selection can be opened",
         "it is what capture reads",
-        _READ_AGAIN,
+        "correct capture.cursor_pipeline, or the privileges of the user (docs/start.md)",
     ),
     Check(
         "source.selection",

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.doctor.catalogue import CHECKS
 from pipelines.jobs.doctor.file_checks import examine_files, gold_names, quality_names
 from pipelines.jobs.doctor.findings import Finding, Notes
-from pipelines.jobs.doctor.lake_facts import (
-    committed_end,
-    examine_place,
-    examine_tables,
-    known_tables,
-    opened_lake,
-)
+from pipelines.jobs.doctor.lake_facts import committed_end, examine_place, examine_tables, opened_lake
 from pipelines.jobs.doctor.setting_checks import settings as setting_findings
 from pipelines.jobs.doctor.source_facts import examine_source
 from pipelines.jobs.doctor.spark_checks import examine_spark, examine_workers, started
 from pipelines.jobs.lake_context import LakeContext
+from pipelines.model.tables import TableName
+from pipelines.quality.rules import Suite
 from pipelines.settings.configuration import Settings
 
 
@@ -58,15 +55,15 @@ def examine_context(notes: Notes, settings: Settings, ctx: LakeContext | None, n
     if ctx is not None:
         examine_tables(notes, ctx, window, now)
     reads, suites = examine_files(notes, settings)
-    known = None if ctx is None else known_tables(notes, ctx)
-    if ctx is None or known is None or not (reads or suites):
-        return
-    if not known["silver"]:
-        notes.add(CHECKS["gold.names"].info("not looked at: silver has no table yet"))
-        return
-    tables = [table for tables in known.values() for table in tables]
-    if reads:
-        notes.add(gold_names(reads, tables))
-    if suites:
-        check = CHECKS["quality.names"]
-        notes.look(check, lambda: quality_names(suites, tables, ctx.tables.columns), severity="warning")
+    if ctx is not None and (reads or suites):
+        notes.look(CHECKS["gold.names"], lambda: _names(ctx, reads, suites), severity="warning")
+
+
+def _names(ctx: LakeContext, reads: Mapping[str, Collection[TableName]], suites: Collection[Suite]) -> list[Finding]:
+    """Return the findings for the tables and columns that files of gold and quality name. I/O: looks for the tables."""
+    if not ctx.tables.names("silver"):
+        return [CHECKS["gold.names"].info("not looked at: silver has no table yet")]
+    named = {table for tables in reads.values() for table in tables} | {suite.table for suite in suites}
+    columns = {table: ctx.tables.columns(table) for table in named if ctx.tables.exists(table)}
+    found = [gold_names(reads, columns)] if reads else []
+    return [*found, quality_names(suites, columns, set(reads))] if suites else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from pipelines.gold.cases import load_cases
@@ -14,7 +14,6 @@ from pipelines.quality.rules import Suite
 from pipelines.settings.configuration import Settings
 from pipelines.settings.output import GoldSettings, QualitySettings
 
-Columns = Callable[[TableName], Collection[str]]
 _LISTED: Final = 5
 
 
@@ -65,7 +64,7 @@ def gold_names(reads: Mapping[str, Collection[TableName]], known: Collection[Tab
 
     Args:
         reads: Tables by the name of the node.
-        known: Tables of the lake. Nodes of gold count as there.
+        known: Tables and views that exist. Nodes of gold count as there.
     """
     check = CHECKS["gold.names"]
     there = {str(table) for table in known} | set(reads)
@@ -73,24 +72,30 @@ def gold_names(reads: Mapping[str, Collection[TableName]], known: Collection[Tab
     return _missing(check, missing) or check.ok("all of them exist")
 
 
-def quality_names(suites: Collection[Suite], known: Collection[TableName], columns: Columns) -> Finding:
-    """Return the finding for the tables and columns that suites check.
+def quality_names(
+    suites: Collection[Suite], columns: Mapping[TableName, Collection[str]], nodes: Collection[str]
+) -> Finding:
+    """Return the finding for the tables and columns that suites check. Pure.
 
     Args:
-        known: Tables and views of the lake, and nodes of gold.
-        columns: Names of the columns of a table.
+        columns: Names of the columns of each table that exists.
+        nodes: Names of the nodes of gold. They count as there, also before they are built.
     """
     check = CHECKS["quality.names"]
-    there = {str(table) for table in known}
-    missing = [f"{each.file} checks {each.table}" for each in suites if str(each.table) not in there]
+    missing = [
+        f"{each.file} checks {each.table}"
+        for each in suites
+        if each.table not in columns and str(each.table) not in nodes
+    ]
     for suite in suites:
-        if str(suite.table) in there:
-            missing += _missing_columns(suite, columns)
+        missing += _missing_columns(suite, columns.get(suite.table))
     return _missing(check, missing) or check.ok("all of them exist")
 
 
-def _missing_columns(suite: Suite, columns: Columns) -> Iterator[str]:
-    present = {name.lower() for name in columns(suite.table)}
+def _missing_columns(suite: Suite, columns: Collection[str] | None) -> Iterator[str]:
+    if columns is None:
+        return
+    present = {name.lower() for name in columns}
     for name in dict.fromkeys(each.column for each in suite.expectations if each.column is not None):
         if name.lower() not in present and name.partition(".")[0].strip("`").lower() not in present:
             yield f"{suite.file} checks the column {name} of {suite.table}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -23,12 +24,11 @@ from pipelines.jobs.lake_context import LakeContext, folder_here, open_without_s
 from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
 from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
 from pipelines.settings.configuration import Settings
 from pipelines.silver.column_mapping import mapping_note
 from pipelines.source.oplog import OplogWindow
 
-_LAYERS = ("bronze", "silver", "gold", "control")
+_LAYERS: Final = ("bronze", "silver", "gold", "control")
 
 
 def opened_lake(
@@ -143,8 +143,3 @@ def _catalog(tables: Tables) -> Finding:
     there = [layer for layer in _LAYERS if tables.spark.catalog.databaseExists(lake.sql_schema(layer))]
     has_views = tables.catalog.views(there[0]) is not None if there else None
     return judge.catalog(str(lake.catalog), there, has_views=has_views)
-
-
-def known_tables(notes: Notes, ctx: LakeContext) -> dict[str, list[TableName]] | None:
-    """Return the tables of each layer. None: they cannot be listed; a finding says why."""
-    return notes.attempt(CHECKS["gold.names"], lambda: {layer: ctx.tables.names(layer) for layer in _LAYERS})
