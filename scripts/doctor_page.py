@@ -65,7 +65,7 @@ def doctor_page() -> str:
     for area, checks in groupby(CHECKS.values(), key=lambda check: check.area):
         page += f"\n## {area.capitalize()}\n\n| check | looks at | why | what mends it |\n|---|---|---|---|\n"
         page += "".join(
-            f"| `{each.name}` | {_cell(each.subject)} | {_cell(each.why)} | {_cell(each.fix)} |\n" for each in checks
+            f"| {each.name} | {_cell(each.subject)} | {_cell(each.why)} | {_cell(each.fix)} |\n" for each in checks
         )
     page += _DATES_HEAD.format(day=READ_ON)
     for product, dates in (("MongoDB", MONGODB), ("Spark", SPARK)):
