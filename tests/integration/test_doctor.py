@@ -65,6 +65,7 @@ def test_it_opens_the_stream_and_holds_the_position_against_it(
     assert refused["lake.bronze"].found == "there", "the other checks went on"
 
 
+@pytest.mark.long
 def test_it_reads_the_files_of_gold_and_quality(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
