@@ -27,7 +27,7 @@ Once = Annotated[
 
 HealthPort = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics and /state, beside metrics.port."),
+    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics, /state, /log, beside metrics.port."),
 ]
 
 
