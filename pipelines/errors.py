@@ -125,6 +125,16 @@ def one_line(error: Exception) -> str:
     return str(told) if (told := strandline_error(error)) is not None else without_values(error)
 
 
+def shown_error(error: Exception, *, show_keys: bool) -> str:
+    """Return *error* as one line for another system, without values of documents.
+
+    Args:
+        show_keys: Errors name documents by their key (``logging.show_keys``). The line is only the error's kind then.
+            So it is for a closed gate, whose text shows what the expectations saw.
+    """
+    return type(error).__name__ if show_keys or isinstance(error, QualityGateClosed) else one_line(error)
+
+
 def strandline_error(error: BaseException) -> StrandlineError | None:
     """Return the error of Strandline behind *error*. None: there is none.
 

@@ -27,9 +27,13 @@ process; what the tables tell is of all time. A value that is not known has no s
 `metrics.max_tables` are summed under `(others)`. With `Accept: application/openmetrics-text` the endpoint answers in
 the OpenMetrics format.
 
+`GET /log` on the same port answers in JSON the newest 200 log lines, which the web page shows.
+
 `GET /state` on the same port answers in JSON what a number cannot say: the newest event, the position, the last
 transaction, the captured collections, the chunk of a snapshot. It holds no value of a document; the bounds of a chunk,
 which are `_id`s, only with `logging.show_keys`.
+
+[Traces and lineage](telemetry.md) are sent by other means, and are off by default.
 
 `make docs` generates this page from the table of metrics in the code.
 """

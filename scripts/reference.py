@@ -19,6 +19,7 @@ from pipelines.model import table_schemas as columns
 from pipelines.model.quarantine import QUARANTINE_DDL
 from pipelines.settings.configuration import Settings
 from scripts.dashboard import dashboard_page
+from scripts.doctor_page import doctor_page
 from scripts.metrics_page import metrics_page
 from scripts.places import places_page
 from scripts.readers import readers_page
@@ -127,7 +128,8 @@ The exit code tells scripts the kind of failure. `make docs` generates this page
 """
 
 _ERRORS_TAIL = """
-`reconcile` and `snapshot verify` also end with exit code 4 when they find a difference.
+`reconcile` and `snapshot verify` also end with exit code 4 when they find a difference. `doctor` ends with the code of
+the first error that it finds ([doctor](doctor.md)).
 
 Under systemd, do not restart after the exit codes 2, 3, 4 and 6 ([tutorial](start.md#6-as-a-service)). The
 [runbook](runbook.md) lists problems by symptom.
@@ -147,7 +149,7 @@ _WITHOUT_CLASS: Final = (
 _NEXT_STEP: Final = {
     errors.ConfigurationError: (
         _SAME_AGAIN,
-        "Correct the setting that the line names. `strandline doctor` checks all settings.",
+        "Correct the setting that the line names. `strandline doctor` lists everything that is wrong.",
     ),
     errors.ResumePointLost: (
         _SAME_AGAIN,
@@ -290,6 +292,7 @@ def main() -> None:
     (ROOT / "docs" / "tables.md").write_text(tables_page(), encoding="utf-8")
     (ROOT / "docs" / "commands.md").write_text(commands_page(), encoding="utf-8")
     (ROOT / "docs" / "errors.md").write_text(errors_page(), encoding="utf-8")
+    (ROOT / "docs" / "doctor.md").write_text(doctor_page(), encoding="utf-8")
     (ROOT / "docs" / "places.md").write_text(places_page(), encoding="utf-8")
     (ROOT / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (ROOT / "ops" / "grafana" / "strandline.json").write_text(dashboard_page(), encoding="utf-8")

@@ -22,6 +22,7 @@ from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
 from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import COMMIT_SECONDS
+from pipelines.io.tracing import annotate
 from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
@@ -284,7 +285,9 @@ class BronzeWriter(BronzeAppender):
         sequence: int,
     ) -> Appended | AlreadyAppended:
         transaction = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
-        return self._opened.guarded(lambda: append(rows, transaction))
+        landed = self._opened.guarded(lambda: append(rows, transaction))
+        annotate(version=landed.version if isinstance(landed, Appended) else None)
+        return landed
 
     def refusal(self, what: str, *, batch: int | None = None) -> StrandlineError:
         """I/O: returns the error for a commit that Delta skipped. *batch* is None for a commit outside the stream."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
+from pipelines.commands.telemetry import telemetry
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def build(
         else:
             _say(NO_GOLD)
         return
-    results = (run_gold if no_quality else refresh_gold)(ctx, names or ())
+    with telemetry(ctx.settings):
+        results = (run_gold if no_quality else refresh_gold)(ctx, names or ())
     if as_json:
         print_rows([asdict(result) for result in results], as_json=True)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from pipelines.commands.alarms import alarms
 from pipelines.commands.gold import exit_where_failed
+from pipelines.commands.telemetry import telemetry
 from pipelines.commands.terminal import lake_settings, open_briefly, open_capture, open_spark, out, stop_on_signal
 
 if TYPE_CHECKING:
@@ -25,17 +27,17 @@ Once = Annotated[
 
 HealthPort = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics and /state, beside metrics.port."),
+    typer.Option(min=1, max=65_535, help="TCP port of /livez, /readyz, /metrics, /state, /log, beside metrics.port."),
 ]
 
 
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
-    stop = stop_on_signal()  # before the imports, which take a second
+    stop = _stop_of_service()  # before the imports, which take a second
     from pipelines.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port)
-    with alarms(settings):
+    with telemetry(settings), alarms(settings):
         lake = open_capture(settings, briefly=once)
         open_pipeline = _opening(lake, once=once)
         if not once:
@@ -47,11 +49,11 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
-    stop = stop_on_signal()
+    stop = _stop_of_service()
     from pipelines.jobs.capture.job import run_capture
 
     settings = _served_settings(context, health_port)
-    with alarms(settings):
+    with telemetry(settings), alarms(settings):
         result = run_capture(open_capture(settings, briefly=once), once=once, stop=stop, report=_log_landed)
     out.print(
         f"bronze: {result.events:,} events and {result.documents:,} snapshot documents landed,"
@@ -72,7 +74,10 @@ def silver(
     """Merge new rows of bronze into silver, then stop. `strandline run` repeats this."""
     from pipelines.jobs.silver.job import run_silver
 
-    for result in run_silver(open_briefly(context), collections=named(collection)):
+    ctx = open_briefly(context)
+    with telemetry(ctx.settings):
+        results = run_silver(ctx, collections=named(collection))
+    for result in results:
         versions = f", {result.versions:,} versions" if result.versions else ""
         out.print(
             f"{result.table}: {result.inserted:,} inserted, {result.updated:,} updated{versions}"
@@ -83,6 +88,20 @@ def silver(
 def named(collections: Sequence[str] | None) -> list[str]:
     """Return the collections that are named. A job's parameter that nobody has set is an empty text."""
     return [each for each in collections or () if each]
+
+
+def _stop_of_service() -> threading.Event:
+    """Return the event of `stop_on_signal`. Tell systemd how the capture is, if systemd started this process for that.
+
+    That is a unit of ``Type=notify``.
+    """
+    from pipelines.io.live_state import CAPTURE
+    from pipelines.io.service_manager import ServiceManager
+
+    if (manager := ServiceManager.from_environment()) is None:
+        return stop_on_signal()
+    CAPTURE.on_beat = manager.beat
+    return stop_on_signal(manager.stopping)
 
 
 def _served_settings(context: typer.Context, health_port: int | None) -> Settings:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.commands.telemetry import telemetry
 from pipelines.commands.terminal import AsJson, open_pipeline, out, print_rows, settings_of
 from pipelines.errors import ConfigurationError
 
@@ -19,7 +20,9 @@ def run(context: typer.Context, names: Names = None) -> None:
     """Check the suites. Store results in control.quality and Data Docs, and quarantine rows if a suite says so."""
     from pipelines.jobs.gold.quality import NO_SUITES, run_quality
 
-    report = run_quality(open_pipeline(context), names or ())
+    ctx = open_pipeline(context)
+    with telemetry(ctx.settings):
+        report = run_quality(ctx, names or ())
     out.print(report.summary() if report.checks else NO_SUITES, soft_wrap=True, markup=False)
 
 
@@ -31,7 +34,8 @@ def replay(context: typer.Context, names: Names = None) -> None:
 
     ctx = open_pipeline(context)
     before = sum(quarantined_rows(ctx).values())
-    replay_quarantine(ctx, names or ())
+    with telemetry(ctx.settings):
+        replay_quarantine(ctx, names or ())
     held = sum(quarantined_rows(ctx).values())
     out.print(f"{before - held:,} rows released, {held:,} still in quarantine")
 
@@ -41,7 +45,10 @@ def accept(context: typer.Context, names: Annotated[list[str], typer.Argument(he
     """Check again, and make today's volume and columns the new baseline."""
     from pipelines.jobs.gold.quality import run_quality
 
-    out.print(run_quality(open_pipeline(context), names, accept=True).summary(), soft_wrap=True, markup=False)
+    ctx = open_pipeline(context)
+    with telemetry(ctx.settings):
+        report = run_quality(ctx, names, accept=True)
+    out.print(report.summary(), soft_wrap=True, markup=False)
 
 
 @quality.command("held")

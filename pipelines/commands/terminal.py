@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -160,14 +160,22 @@ def as_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def stop_on_signal() -> threading.Event:
+def stop_on_signal(stopping: Callable[[], None] = lambda: None) -> threading.Event:
     """Return an event that Ctrl-C and SIGTERM set. The command then finishes its batch and ends.
 
     Outside the main thread, where a platform may run a command, Python can set no handler. A kill loses nothing.
+
+    Args:
+        stopping: Called by the handler.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         return stop
+
+    def handle(*_: object) -> None:
+        stop.set()
+        stopping()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, handle)
     return stop

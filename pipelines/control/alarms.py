@@ -51,7 +51,8 @@ def states_of(capture: CaptureState, limits: AlarmLimits, now: float) -> dict[st
         found["source"] = f"the change stream has been down for {now - since:.0f} s"
     snapshot = None if capture.snapshot is None else capture.snapshot()
     if snapshot is not None and snapshot.state == "running" and limits.snapshot_seconds is not None:
-        idle = snapshot.seconds if snapshot.last_commit_at is None else now - snapshot.last_commit_at
+        moments = (snapshot.last_commit_at, snapshot.held_at)
+        idle = min([snapshot.seconds, *(now - moment for moment in moments if moment is not None)])
         if idle > limits.snapshot_seconds:
             found["snapshot"] = f"no chunk was committed for {idle:.0f} s ({snapshot.chunks_done} of {snapshot.chunks})"
     return found

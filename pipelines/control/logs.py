@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pipelines.io.live_log import LOG
 from pipelines.plain_text import printable, printable_json, stack_trace
 
 
@@ -49,8 +50,11 @@ def _trace(record: logging.LogRecord) -> list[str]:
 
 
 def set_up_logging(log_format: Literal["text", "json"]) -> None:
-    """Send the log to standard error: Strandline from level INFO, libraries from level WARNING."""
+    """Send the log to standard error: Strandline from level INFO, libraries from level WARNING.
+
+    The newest lines are kept for the web page, too (`RecentLog`).
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler, LOG], force=True)
     logging.getLogger("strandline").setLevel(logging.INFO)

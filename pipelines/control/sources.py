@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,6 +14,8 @@ from pipelines.model.query import Query
 from pipelines.model.table_schemas import SOURCES, SOURCES_DDL
 
 State = Literal["running", "paused", "stopped", "deleted"]
+Wait = Callable[[threading.Event, float], bool]
+"""Waits for an event, at most so many seconds. Returns True if the event is set."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,11 @@ class SourceStateMonitor:
                 self._read_at = time.monotonic()
             return self._state
 
-    def wait_until_running(self, stop: threading.Event) -> bool:
+    def wait_until_running(self, stop: threading.Event, wait: Wait = threading.Event.wait) -> bool:
         """Wait while the source is paused. Return True if it runs, False if it is stopped or *stop* is set."""
         while not stop.is_set():
             state = self.state()
             if state != "paused":
                 return state == "running"
-            stop.wait(self._seconds)
+            wait(stop, self._seconds)
         return False

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pipelines.errors import one_line
 from pipelines.gold.build import build_rows, build_view
-from pipelines.gold.build_decision import decide
+from pipelines.gold.build_decision import Decision, decide
 from pipelines.gold.build_plan import pin_inputs
 from pipelines.gold.graph import Graph, Node
 from pipelines.gold.pinned_inputs import PinnedInputs
@@ -42,6 +44,16 @@ class GoldResult:
         return self.status in ("skipped", "failed")
 
 
+Built = tuple[int | None, str]
+"""Number of rows written, None for a view; and how and why it was built."""
+Around = Callable[[Node, Callable[[], Built]], Built]
+"""Called with a node and its build. It returns the result of the build, or raises its error."""
+
+
+def _only_build(_node: Node, build: Callable[[], Built]) -> Built:
+    return build()
+
+
 def publish(
     tables: Tables,
     graph: Graph,
@@ -49,6 +61,7 @@ def publish(
     *,
     versions: Mapping[TableName, int] | None = None,
     max_threads: int = 1,
+    around: Around = _only_build,
 ) -> list[GoldResult]:
     """Build the gold nodes whose inputs or SQL changed.
 
@@ -61,6 +74,7 @@ def publish(
         names: Nodes to build, together with the gold nodes that they read. Empty: all.
         versions: Versions to read. Other tables are read at their newest version.
         max_threads: Maximum nodes built at the same time.
+        around: Called for each build, in the thread of the build. Not for a node that needs none.
 
     Returns:
         One result per node, in dependency order. A failed node blocks its descendants only; so does a missing input.
@@ -80,12 +94,12 @@ def publish(
     def build(node: Node) -> GoldResult:
         upstream = [futures[name].result() for name in node.gold_references()]
         blocking = next((result for result in upstream if result.blocks), None)
-        return _build(pinned, graph, node) if blocking is None else _blocked(node, blocking)
+        return _build(pinned, graph, node, around) if blocking is None else _blocked(node, blocking)
 
     # A node waits in its thread for its inputs. No deadlock: its inputs were submitted first, so they start first.
     with ThreadPoolExecutor(max_threads, thread_name_prefix="strandline-gold") as pool:
         for node in order:
-            futures[node.name] = pool.submit(build, node)
+            futures[node.name] = pool.submit(copy_context().run, build, node)
         return [futures[node.name].result() for node in order]
 
 
@@ -94,7 +108,7 @@ def _blocked(node: Node, by: GoldResult) -> GoldResult:
     return GoldResult(node.name, node.materialized, "skipped", reason=f"blocked by gold.{root}", blocked_by=root)
 
 
-def _build(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> GoldResult:
+def _build(pinned: PinnedInputs[Tables], graph: Graph, node: Node, around: Around) -> GoldResult:
     started = time.monotonic()
     rows: int | None = None
     try:
@@ -105,12 +119,16 @@ def _build(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> GoldResult
                 node.name, node.materialized, "skipped" if decision.action == "missing" else "unchanged", reason=reason
             )
         with reading_version(f"what gold.{node.name} reads"):
-            if decision.action == "view":
-                build_view(pinned, graph, node)
-            else:
-                rows, reason = build_rows(pinned, graph, node, decision)
+            rows, reason = around(node, partial(_built, pinned, graph, node, decision))
     except VersionGone:  # the caller runs again with newer versions
         raise
     except Exception as error:  # noqa: BLE001  # why: the error of one node must not stop the others
         return GoldResult(node.name, node.materialized, "failed", None, one_line(error), time.monotonic() - started)
     return GoldResult(node.name, node.materialized, "built", rows, reason, time.monotonic() - started)
+
+
+def _built(pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision) -> Built:
+    if decision.action == "view":
+        build_view(pinned, graph, node)
+        return None, decision.reason
+    return build_rows(pinned, graph, node, decision)

@@ -50,6 +50,8 @@ class _Transaction:
     sequence: int
     proof: str | None
     rows: int
+    version: int
+    """Version of its commit."""
 
 
 @dataclass
@@ -155,7 +157,7 @@ class FollowedTable:
             return None if taken is None or taken < sequence else AlreadyAppended()
         if seen.sequence != sequence or seen.proof != proof:
             return AlreadyAppended()
-        return Appended(seen.rows, self._restored_at)
+        return Appended(seen.rows, self._restored_at, version=seen.version)
 
     def _commit(self, files: Sequence[DataFile], app_id: str, sequence: int, proof: str) -> None:
         adds = [AddAction(file.name, file.size, {}, file.modified_ms, True, file.statistics) for file in files]
@@ -239,10 +241,8 @@ class FollowedTable:
             self._restored_at = version
         for action in actions:
             if (taken := action.get("txn")) is not None:
-                transaction = _Transaction(
-                    taken["version"], commit.user_metadata, int(commit.metrics.get("numOutputRows", 0))
-                )
-                self._newest[taken["appId"]] = transaction
+                rows = int(commit.metrics.get("numOutputRows", 0))
+                self._newest[taken["appId"]] = _Transaction(taken["version"], commit.user_metadata, rows, version)
         if self._proof is not None and commit.user_metadata == self._proof:
             self._own.append((version, text))
         self.version, self._newest_text = version, text

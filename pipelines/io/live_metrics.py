@@ -119,6 +119,18 @@ _SNAPSHOT: Final[list[tuple[str, str, str, _ReadSnapshot]]] = [
         "MilliSecondsSinceLastEvent",
         lambda now: now.last_commit_at,
     ),
+    (
+        "snapshot_held_timestamp_seconds",
+        "Time at which it last held a chunk back: for the rate limit, or because the source was loaded.",
+        "",
+        lambda now: now.held_at,
+    ),
+    (
+        "snapshot_rate_limit_documents_per_second",
+        "Its rate limit (`capture.snapshot_max_documents_per_second`). Absent without a limit.",
+        "",
+        lambda now: now.rate_limit,
+    ),
 ]
 _STATE_TEXT: Final = "1 for the state of the newest snapshot of this process: running, paused, aborted, completed."
 _ROWS_TEXT: Final = "Documents of the newest snapshot that are committed, by collection."

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+HUNG_SECONDS: Final = 600.0
+"""Time without a beat after which the loop counts as hung: longer than any commit."""
+_BEAT_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True)
 class SnapshotNow:
@@ -32,6 +36,12 @@ class SnapshotNow:
     """The chunk that was begun last. None: no chunk was begun."""
     last_commit_at: float | None
     """Unix time of the last commit of a chunk in this process. None: no commit yet."""
+    rate_limit: int | None = None
+    """Maximum documents per second. None: no limit."""
+    slowed_by: Mapping[str, str] = field(default_factory=dict)
+    """By kind: reasons why the source is loaded, and the snapshot slowed. Empty: it is not."""
+    held_at: float | None = None
+    """Unix time at which the snapshot last held a chunk back: for the rate limit or a loaded source. None: never."""
 
 
 @dataclass
@@ -73,6 +83,10 @@ class CaptureState:
     """Reason why the lake, silver or gold failed the last time. What works has no entry."""
     snapshot: Callable[[], SnapshotNow] | None = None
     """Describes the newest snapshot. None: there was no snapshot since the start."""
+    on_beat: Callable[[CaptureState], None] = lambda _: None
+    """Called in the loop's thread by each `beat`."""
+    beat_at: float | None = None
+    """Time of the last beat, on the monotonic clock. None: the loop does not run, or a step has no time limit."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def committed(self) -> None:
@@ -80,6 +94,36 @@ class CaptureState:
         with self._lock:
             self.commits += 1
         self.failing.pop("lake", None)
+
+    def beat(self) -> None:
+        """Note that the loop of the capture runs. Called by its own thread only: a loop that hangs has no beat."""
+        self.beat_at = time.monotonic()
+        self.on_beat(self)
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait in the loop's thread, as `stop.wait` does, with beats meanwhile."""
+        until = time.monotonic() + seconds
+        while True:
+            self.beat()
+            left = until - time.monotonic()
+            if stop.wait(max(0.0, min(left, _BEAT_SECONDS))):
+                return True
+            if left <= _BEAT_SECONDS:
+                return False
+
+    @contextmanager
+    def without_limit(self) -> Iterator[None]:
+        """Expect no beat in the block. A restart would not shorten it: for example, the source plans a snapshot."""
+        self.beat()
+        self.beat_at = None
+        try:
+            yield
+        finally:
+            self.beat()
+
+    def ended(self) -> None:
+        """Note that the loop has ended. It needs no further beat."""
+        self.beat_at = None
 
     def elected(self) -> None:
         """Count an election of a new primary."""
@@ -139,6 +183,22 @@ class CaptureState:
         reasons = [] if self.opened else ["bronze is not open yet"]
         reasons += [f"lake: {self.failing['lake']}"] if "lake" in self.failing else []
         return reasons + ([] if self.connected else ["the change stream is not open"])
+
+    def not_live(self) -> list[str]:
+        """Return the reason why only a new process helps: the loop hangs. Empty: it runs, or does not run yet."""
+        since = 0.0 if self.beat_at is None else time.monotonic() - self.beat_at
+        return [f"the loop of the capture has hung for {since:.0f} s"] if since > HUNG_SECONDS else []
+
+    def summary(self) -> str:
+        """Return one line for people."""
+        behind = self.behind_seconds
+        told = self.not_ready() or ["capturing" + ("" if behind is None else f", {behind:.0f} s behind the source")]
+        told += [f"{layer} fails" for layer in self.failing if layer != "lake"]
+        snapshot = None if self.snapshot is None else self.snapshot()
+        if snapshot is not None and snapshot.state in ("running", "paused"):
+            slowed = f", slowed by {', '.join(snapshot.slowed_by)}" if snapshot.slowed_by else ""
+            told.append(f"snapshot {snapshot.state}: {snapshot.chunks_done} of {snapshot.chunks} chunks{slowed}")
+        return "; ".join(told)
 
     def document(self) -> dict[str, Any]:
         """Return what a number cannot say, for JSON. It holds no value of a document."""

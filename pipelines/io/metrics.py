@@ -80,6 +80,12 @@ TRANSACTIONS = _counter(
 DOCUMENTS = _counter(
     "snapshot_documents", "Documents of snapshots committed to bronze.", origin="snapshot.TotalNumberOfEventsSeen"
 )
+SNAPSHOT_SLOWED = _counter(
+    "snapshot_slowed_seconds",
+    "Time that threads of snapshots waited before a chunk because the source was loaded, by reason: tickets, "
+    "replication_lag, flow_control.",
+    "reason",
+)
 COMMIT_SECONDS = _histogram("commit_seconds", "Duration of a commit of the stream to bronze, with its proof.")
 LAST_EVENT = _gauge("last_event_timestamp_seconds", "Cluster time of the newest event in bronze.")
 SOURCE_TO_BRONZE = _histogram(
@@ -103,6 +109,12 @@ _SILVER_SECONDS = _histogram("silver_seconds", "Duration of one table's part of 
 
 LAYER_FAILURES = _counter("layer_failures", "Failed runs of silver or gold in `strandline run`.", "layer")
 LAYER_FAILING = _gauge("layer_failing", "Failed runs of silver or gold in a row; 0: it works.", "layer")
+
+TELEMETRY_FAILURES = _counter(
+    "telemetry_failures",
+    "Deliveries of traces or lineage that failed: of a batch of spans, or of one lineage event.",
+    "kind",
+)
 
 
 class _BoundedNames:

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of `capture` and `run`: ``/metrics``, ``/state`` (JSON), ``/livez`` and ``/readyz``."""
+"""The HTTP endpoint of `capture` and `run`: ``/metrics``, ``/state`` and ``/log`` (JSON), ``/livez``, ``/readyz``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 import pipelines.io.live_metrics  # noqa: F401  # why: the import registers the metrics
 from pipelines.errors import ConfigurationError
+from pipelines.io.live_log import LOG
 from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import TABLE_NAMES, Labelled
 from pipelines.plain_text import printable_json
@@ -33,7 +34,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def serve(port: int, address: str, labels: Mapping[str, str], *, max_tables: int = 50) -> None:
-    """I/O: serves ``/metrics``, ``/state``, ``/livez`` and ``/readyz`` in a thread until the process ends.
+    """I/O: serves ``/metrics``, ``/state``, ``/log``, ``/livez`` and ``/readyz`` in a thread until the process ends.
 
     Args:
         labels: Labels of every series: the source, and the user's own.
@@ -62,11 +63,11 @@ def _routes(registry: CollectorRegistry, labels: Mapping[str, str]) -> _App:
             case "/state":
                 start_response("200 OK", list(_JSON))  # the server adds to the list
                 return [printable_json({**labels, **CAPTURE.document()}).encode()]
-            case "/livez":
-                start_response("200 OK", list(_TEXT))
-                return [b"ok\n"]
-            case "/readyz":
-                reasons = CAPTURE.not_ready()
+            case "/log":
+                start_response("200 OK", list(_JSON))
+                return [printable_json({**labels, "lines": LOG.newest_first()}).encode()]
+            case "/livez" | "/readyz" as path:
+                reasons = CAPTURE.not_live() if path == "/livez" else CAPTURE.not_ready()
                 start_response("503 Service Unavailable" if reasons else "200 OK", list(_TEXT))
                 return ["".join(f"{reason}\n" for reason in reasons or ["ok"]).encode()]
         return metrics(environ, start_response)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pipelines.bronze.writer import BronzeWriter
 from pipelines.control.notifications import Notifications
 from pipelines.control.sources import SourceStateMonitor
+from pipelines.io.live_state import CAPTURE
 from pipelines.settings.capture import CaptureSettings
 from pipelines.source.client import AnyClient, ConnectionOptions
 from pipelines.source.retry_policy import RetryPolicy
@@ -48,9 +49,16 @@ class CaptureSession:
     def retry(self, operation: Callable[[], T]) -> T:
         """Return the result of *operation*. Retry it while the source does not answer, with the back-off of the stream.
 
+        For the loop's thread: an attempt has no time limit.
+
         I/O: that of *operation*.
 
         Raises:
             RetriableError: The retries are used up, or `stop` was set before a failure.
         """
-        return self.retry_policy.call(operation, self.stop)
+
+        def attempt() -> T:
+            with CAPTURE.without_limit():
+                return operation()
+
+        return self.retry_policy.call(attempt, self.stop)

@@ -58,25 +58,45 @@ class JobContext:
 def open_context(settings: Settings, *, java_options: str = "") -> JobContext:
     """Open the context of a process.
 
-    I/O: starts a Spark session or uses the running one; creates the lake's folder.
+    I/O, raises: as `start_spark` and `open_lake`.
+
+    Args:
+        java_options: Options of a JVM that this call starts.
+    """
+    return open_lake(start_spark(settings, java_options=java_options), settings)
+
+
+def start_spark(settings: Settings, *, java_options: str = "") -> SparkSession:
+    """Start a Spark session, or return the running one.
+
+    I/O: as `build_session`; creates the lake's folder if Spark runs on this machine.
 
     Args:
         java_options: Options of a JVM that this call starts.
 
     Raises:
-        ConfigurationError: The folder cannot be created or written, a newer release has written the lake, or as
-            `require_delta`, `build_session` and `refuse_unfenced`.
+        ConfigurationError: The folder cannot be created or written, or as `require_delta` and `build_session`.
     """
     require_delta(settings.spark.master, settings.spark.conf)
     if is_local(settings.spark.master):
         _require_writable(settings.lake_location)
-    spark = build_session(
+    return build_session(
         "strandline",
         master=settings.spark.master,
         conf=settings.spark.conf,
         java_options=java_options,
         s3=_s3(settings),
     )
+
+
+def open_lake(spark: SparkSession, settings: Settings) -> JobContext:
+    """Open the lake in a session.
+
+    I/O: as `as_spark_sees_it` and `refuse_unfenced`; reads the properties of two tables.
+
+    Raises:
+        ConfigurationError: A newer release has written the lake, or as `as_spark_sees_it` and `refuse_unfenced`.
+    """
     lake = as_spark_sees_it(spark, settings.lake_location)
     refuse_unfenced(spark, lake)
     tables = Tables(spark, lake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -35,7 +36,8 @@ def parallel_map(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> 
         except Exception as error:  # noqa: BLE001  # why: an error of one item must not stop the others; it is raised below
             return _Failed(item, error)
 
-    outcomes = list(pool.map(try_item, items))
+    # a copy of the context for each: a span of the caller is the parent of spans in the threads
+    outcomes = list(pool.map(lambda item, context: context.run(try_item, item), items, [copy_context() for _ in items]))
     failed = [each for each in outcomes if isinstance(each, _Failed)]
     for each in failed[1:]:
         _log.error("%s failed, too: %s", each.item, one_line(each.error))

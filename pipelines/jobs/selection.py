@@ -65,19 +65,20 @@ def checked_selection(capture: CaptureSettings, client: AnyClient, deployment: D
     cluster.
 
     Raises:
-        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `inspect_selection` and
+        ConfigurationError: See `selection_of`, `check_ids`, `check_snapshot_reads`, `require_images` and
             `check_collection_limit`.
     """
     selection = selection_of(capture)
     check_ids(capture, selection, client, deployment)
     check_snapshot_reads(selection, deployment)
+    require_images(selection, client, deployment)
     limited = capture.guardrail_collections_max > 0
     if (
         limited
         or selection.images.recorded
         or selection != Selection(selection.scope, selection.database, selection.collection)
     ):
-        found = inspect_selection(selection, client, deployment)
+        found = inspect_selection(selection, client)
         for warning in (*found.warnings, *check_collection_limit(capture, found)):
             log.warning("%s", warning)
     return selection
@@ -132,16 +133,8 @@ def check_collection_limit(capture: CaptureSettings, found: SelectionReport) -> 
     return [problem]
 
 
-def inspect_selection(selection: Selection, client: AnyClient, deployment: Deployment) -> SelectionReport:
-    """Return the collections that *selection* captures now, and warnings.
-
-    I/O: lists the source's collections.
-
-    Raises:
-        ConfigurationError: The mode needs images that the server or a captured collection does not record.
-    """
-    if selection.images.recorded:
-        _require_images(selection, client, deployment)
+def inspect_selection(selection: Selection, client: AnyClient) -> SelectionReport:
+    """Return the collections that *selection* captures now, and warnings. I/O: lists the source's collections."""
     found = captured_collections(client, selection)
     warnings = _warnings(selection, found)
     if found and (selection.excluded_databases or selection.excluded_collections):
@@ -150,7 +143,16 @@ def inspect_selection(selection: Selection, client: AnyClient, deployment: Deplo
     return SelectionReport(tuple(found), tuple(warnings))
 
 
-def _require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
+def require_images(selection: Selection, client: AnyClient, deployment: Deployment) -> None:
+    """Check that every captured collection records the images that *selection* asks for.
+
+    I/O: if it asks for images, opens a change stream and lists the source's collections.
+
+    Raises:
+        ConfigurationError: The server or a captured collection records none.
+    """
+    if not selection.images.recorded:
+        return
     if not deployment.records_images:
         raise ConfigurationError(
             f"capture.mode asks for pre- or post-images, and MongoDB {deployment.version} records none (6.0 does)",

@@ -44,6 +44,10 @@ class Layer:
     def succeeded(self) -> None:
         if self._failures:
             _log.info("%s works again", self.name)
+        self.forget_failures()
+
+    def forget_failures(self) -> None:
+        """Make the layer due at once, and show no failure of it any more."""
         self._failures, self._next_at, self.failure = 0, -math.inf, None
         LAYER_FAILING.labels(self.name).set(0)
         CAPTURE.failing.pop(self.name, None)
@@ -118,6 +122,7 @@ class Transformations:
         except QualityGateClosed as closed:
             _log.error("gold is not refreshed: %s", closed)
             self.closed, self._gold_is_stale = closed, False  # until silver changes
+            self.gold.forget_failures()  # gold is not built now: the gate is the reason, and not the failure before
             return
         except Exception as error:  # noqa: BLE001  # why: a failed node must not end capture
             self._note(self.gold, error)

@@ -1,11 +1,11 @@
-"""Snapshot policy of Debezium's ``snapshot.mode``, snapshot filters and chunk sizes."""
+"""Snapshot policy of Debezium's ``snapshot.mode``, snapshot filters, chunk sizes and pace."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from bson import json_util
 
@@ -17,6 +17,13 @@ _CODE = ("$where", "$function", "$accumulator")
 _OUTSIDE = ("$out", "$merge", "$expr")
 """Operators that a signal's filter may not use. An ``$expr`` may fail at any document and would stop the snapshot."""
 
+PACED_SECONDS: Final = 30.0
+"""Maximum time by which a pace lengthens the read of one chunk.
+
+The server keeps the state that a chunk reads for five minutes. A capture that ends waits for its chunks in progress.
+"""
+_MIN_PACED_DOCUMENTS: Final = 1_000
+"""For smaller chunks the planner's sample is so large that the server scans the collection."""
 
 SnapshotHook = Literal["snapshot_completed", "snapshot_aborted"]
 
@@ -51,6 +58,27 @@ class ChunkSize:
 
     documents: int
     bytes: int = sys.maxsize
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Pace of one reader of chunks: at most so many documents per second, on average."""
+
+    documents_per_second: float
+
+    @property
+    def chunk_documents(self) -> int:
+        """Documents of a chunk that is read in about `PACED_SECONDS`. The wait for a larger one follows its commit."""
+        return max(_MIN_PACED_DOCUMENTS, int(self.documents_per_second * PACED_SECONDS))
+
+    @property
+    def reply_documents(self) -> int:
+        """Documents of one second, at least one: so that the server sends about one reply per second."""
+        return max(1, int(self.documents_per_second))
+
+    def seconds_for(self, documents: int) -> float:
+        """Return the time that so many documents take."""
+        return documents / self.documents_per_second
 
 
 @dataclass(frozen=True)

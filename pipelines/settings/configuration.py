@@ -34,6 +34,7 @@ from pipelines.settings.output import GoldSettings, LoggingSettings, MetricsSett
 from pipelines.settings.project_folder import with_project_folders
 from pipelines.settings.selection import Section
 from pipelines.settings.silver import SilverSettings
+from pipelines.settings.telemetry import LineageSettings, TelemetrySettings
 from pipelines.settings.ui import UiSettings
 
 _PASSWORD = re.compile(r"://[^/?@]*:[^/?@]+@|[?&;]\w*password=", re.IGNORECASE)
@@ -176,6 +177,8 @@ class Settings(BaseSettings):
     quality: QualitySettings = QualitySettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     metrics: MetricsSettings = MetricsSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    lineage: LineageSettings = LineageSettings()
     notifications: NotificationSettings = NotificationSettings()
     logging: LoggingSettings = LoggingSettings()
     ui: UiSettings = UiSettings()
@@ -189,9 +192,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # why: the caller names it
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (
-            init_settings,
-        )  # load_settings merges files, environment and options itself: options override the environment
+        return (init_settings,)  # load_settings merges files, environment and options: options override the environment
 
     @property
     def lake_location(self) -> Lake:

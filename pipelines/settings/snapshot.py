@@ -16,7 +16,7 @@ from pydantic_settings import NoDecode
 
 from pipelines.errors import ConfigurationError
 from pipelines.model.namespaces import Namespace
-from pipelines.model.snapshot_policy import ChunkSize, SnapshotMode, SnapshotPolicy, Snapshotter, query_problems
+from pipelines.model.snapshot_policy import ChunkSize, Pace, SnapshotMode, SnapshotPolicy, Snapshotter, query_problems
 from pipelines.settings.selection import Names, Section, is_namespace, key_problems, split_names
 
 _SNAPSHOTTERS = "strandline.snapshotters"
@@ -63,6 +63,17 @@ class SnapshotSettings(Section):
     )
     snapshot_max_threads: int = Field(
         2, ge=1, le=256, description="Maximum snapshot chunks that are read at the same time."
+    )
+    snapshot_max_documents_per_second: int = Field(
+        0,
+        ge=0,
+        description="Maximum documents per second that a snapshot reads, on average. Chunks are then smaller than "
+        "`snapshot_chunk_size`. 0: no limit.",
+    )
+    snapshot_slow_under_load: bool = Field(
+        True,
+        description="While the source is loaded (few free tickets, replication lag, flow control), wait up to a "
+        "minute before each chunk of a snapshot. The user needs the role `clusterMonitor`.",
     )
     snapshot_reader: Literal["executors", "driver"] = Field(
         "executors",
@@ -153,7 +164,14 @@ class SnapshotSettings(Section):
     @property
     def chunk_size(self) -> ChunkSize:
         """Maximum size of a snapshot chunk, in documents and bytes. The limit that is reached first applies."""
-        return ChunkSize(self.snapshot_chunk_size, self.snapshot_chunk_size_in_bytes)
+        pace = self.pace_of(self.snapshot_max_threads)
+        documents = self.snapshot_chunk_size if pace is None else min(self.snapshot_chunk_size, pace.chunk_documents)
+        return ChunkSize(documents, self.snapshot_chunk_size_in_bytes)
+
+    def pace_of(self, readers: int) -> Pace | None:
+        """Return the pace of one of so many readers of a snapshot. None: no limit."""
+        limit = self.snapshot_max_documents_per_second
+        return Pace(limit / readers) if limit else None
 
     @cached_property
     def snapshotter(self) -> Snapshotter | None:

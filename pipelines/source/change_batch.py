@@ -28,12 +28,21 @@ class ChangeBatch:
     """Unix time at which the stream had no event after this batch. None: it may have had more."""
 
     @property
+    def first_event(self) -> str | None:
+        """Return the cluster time of the first event in hex; None without events."""
+        return _cluster_time(self.events[0]) if self.events else None
+
+    @property
     def last_event(self) -> str | None:
         """Return the cluster time of the last event in hex; None without events."""
-        found = field(self.events[-1], b"clusterTime") if self.events else None
-        return None if found is None else cluster_time_hex(*timestamp_at(self.events[-1], found[1]))
+        return _cluster_time(self.events[-1]) if self.events else None
 
     @property
     def token_data(self) -> str:
         """Return ``_data`` of the resume token."""
         return token_data(self.resume_token)
+
+
+def _cluster_time(event: bytes) -> str | None:
+    found = field(event, b"clusterTime")
+    return None if found is None else cluster_time_hex(*timestamp_at(event, found[1]))

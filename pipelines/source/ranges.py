@@ -20,9 +20,11 @@ from bson.raw_bson import RawBSONDocument
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.model.bson.merge_key import document_merge_key
 from pipelines.model.field_rules import FieldPolicy
+from pipelines.model.snapshot_policy import Pace
 from pipelines.source.client import AnyClient, Collection, find_collection, read_concern, translate_errors
 from pipelines.source.field_stages import exclusion_projection
 from pipelines.source.fields import FieldRewriter
+from pipelines.source.pacing import paced
 from pipelines.source.raw_reply import read_replies
 
 _TYPE = 4
@@ -91,6 +93,8 @@ class ReadOptions:
     """Filter for documents. Empty: all documents."""
     fetch_size: int = _LIST_ROWS
     """Maximum documents in one reply of the server."""
+    pace: Pace | None = None
+    """Pace of the read. None: as fast as possible."""
 
 
 def read_range(
@@ -114,7 +118,8 @@ def read_range(
     with _read_errors(client, collection):
         documents: list[bytes] = []
         size = 0
-        for reply in _replies(client, collection, chunk, at, options):
+        replies = _replies(client, collection, chunk, at, options)
+        for reply in replies if options.pace is None else paced(replies, options.pace):
             for start in range(0, len(reply), _LIST_ROWS):
                 some = reply[start : start + _LIST_ROWS]
                 if rules is not None:

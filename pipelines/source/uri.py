@@ -12,6 +12,8 @@ from pipelines.errors import ConfigurationError, install_command
 _PACKAGES: Final = {"MONGODB-AWS": ("aws", ("pymongo_auth_aws",)), "GSSAPI": ("kerberos", ("kerberos", "winkerberos"))}
 """Mechanism: Strandline's extra, and modules of which the driver needs one."""
 _TLS_FILES: Final = ("tlscafile", "tlscertificatekeyfile", "tlscrlfile")
+_TLS: Final = ("tls", "ssl")
+_UNVERIFIED: Final = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
 
 
 def hosts_of(uri: str) -> str:
@@ -23,6 +25,17 @@ def hosts_of(uri: str) -> str:
 def tls_files(uri: str) -> list[str]:
     """Return the paths of certificate files in *uri*. Every machine that opens a client needs these files."""
     return [value for name, value in _options(uri) if name.lower() in _TLS_FILES]
+
+
+def uses_tls(uri: str) -> bool:
+    """Return True if a connection by *uri* is encrypted. With ``mongodb+srv`` it is, unless the URI says otherwise."""
+    said = [value for name, value in _options(uri) if name.lower() in _TLS]
+    return said[-1].lower() == "true" if said else uri.startswith("mongodb+srv://")
+
+
+def verifies_tls(uri: str) -> bool:
+    """Return False if *uri* turns off a check of the server's certificate."""
+    return not any(name.lower() in _UNVERIFIED and value.lower() == "true" for name, value in _options(uri))
 
 
 def client_certificate(uri: str) -> str | None:

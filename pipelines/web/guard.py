@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,6 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipelines.model.network import is_loopback
 
 _COOKIE: Final = "strandline_token"
 _HEADERS: Final = {
@@ -29,14 +30,6 @@ _HEADERS: Final = {
 def host_in_url(address: str) -> str:
     """Return *address* as a URL holds it: an IPv6 address is in brackets."""
     return f"[{address}]" if ":" in address else address
-
-
-def is_loopback(address: str) -> bool:
-    """Return True if only processes of this machine reach *address*."""
-    try:
-        return address == "localhost" or ip_address(address.strip("[]")).is_loopback
-    except ValueError:  # another name
-        return False
 
 
 @dataclass

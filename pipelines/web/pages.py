@@ -53,6 +53,7 @@ PAGES: Final = (
     Page("/quality", "Quality", ("quality",)),
     Page("/dead-letters", "Dead letters", ("dead_letters",)),
     Page("/reconcile", "Reconcile", ("reconcile",)),
+    Page("/log", "Log", ("log", "notifications")),
     Page("/maintenance", "Maintenance", ("maintenance",)),
 )
 

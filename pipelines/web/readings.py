@@ -6,8 +6,10 @@ import json
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from html import escape
 from typing import Any, Final
 
 from pipelines.control.notifications import MAINTENANCE, newest_notification
@@ -35,6 +37,9 @@ _ROWS: Final = 100
 _MAX_COUNTED_ROWS: Final = 2_000_000
 """Rows of a table up to which its rows are counted by kind. A larger table shows what its log says."""
 _STATE_TIMEOUT: Final = 0.5
+_LOG_CHARACTERS: Final = 12_000
+"""Characters of the log on a page, as HTML. With the markup of its lines and the static files it stays below 100 KB."""
+_MARKUP_CHARACTERS: Final = 100
 _WITHOUT_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -70,12 +75,23 @@ class Readings:
 
     def live(self) -> dict[str, Any] | None:
         """Return ``/state`` of the running capture. None: ``metrics.port`` is not set, or nothing answers there."""
+        return self._from_capture("state")
+
+    def log(self) -> list[dict[str, Any]] | None:
+        """Return the newest log lines of the running capture, newest first. None: as `live`."""
+        found = self._from_capture("log")
+        if found is None:
+            return None
+        lines = [{**line, "at": datetime.fromisoformat(line["at"])} for line in found["lines"]]
+        return list(_up_to(lines, _LOG_CHARACTERS))
+
+    def _from_capture(self, name: str) -> dict[str, Any] | None:
         metrics = self.settings.metrics
         if metrics.port is None:
             return None
         host = "127.0.0.1" if metrics.address in ("0.0.0.0", "::") else metrics.address
         try:
-            url = f"http://{host_in_url(host)}:{metrics.port}/state"
+            url = f"http://{host_in_url(host)}:{metrics.port}/{name}"
             with _WITHOUT_PROXY.open(url, timeout=_STATE_TIMEOUT) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError):
@@ -189,3 +205,12 @@ class Readings:
         total = {name: sum(size[name] for size in sizes) for name in ("files", "bytes")}
         ended = newest_notification(self.tables, self.source, MAINTENANCE)
         return {"ended": ended, "tables": sizes[:_ROWS], "count": len(sizes), "total": total}
+
+
+def _up_to(lines: list[dict[str, Any]], characters: int) -> Iterator[dict[str, Any]]:
+    """Yield *lines* until their HTML has more than *characters*."""
+    for line in lines:
+        characters -= _MARKUP_CHARACTERS + len(escape(line["text"]).encode())
+        if characters < 0:
+            return
+        yield line

@@ -18,10 +18,11 @@ from starlette.staticfiles import StaticFiles
 from pipelines.errors import ConfigurationError
 from pipelines.io.cached_tables import CachedTables
 from pipelines.jobs.lake_context import open_without_spark
+from pipelines.model.network import is_loopback
 from pipelines.settings.configuration import Settings
 from pipelines.web import api
 from pipelines.web.calls import Calls
-from pipelines.web.guard import Guard, host_in_url, is_loopback
+from pipelines.web.guard import Guard, host_in_url
 from pipelines.web.pages import STATIC, Site
 from pipelines.web.readings import Readings
 

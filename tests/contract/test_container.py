@@ -78,7 +78,7 @@ def test_the_image_runs_as_nobody_special_and_has_no_secret() -> None:
     (variables,) = [line.removeprefix("ENV ") for line in lines if line.startswith("ENV ")]
     assert unknown_variables([each.partition("=")[0] for each in variables.split()], Settings) == []
     assert "STRANDLINE_METRICS__PORT=9400" in variables
-    assert any(line.startswith("HEALTHCHECK") and "http://127.0.0.1:9400/metrics" in line for line in lines)
+    assert any(line.startswith("HEALTHCHECK") and "http://127.0.0.1:9400/livez" in line for line in lines)
     (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
     assert parsed(command)[0] == ["run"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examined import examined
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import last_offset, oplog_reach, set_desired_state
 from pipelines.jobs.offsets.position import show_offset
-from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import bronze_table
 from pipelines.source.mongod import EmbeddedMongod
@@ -84,11 +84,12 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
             ResumePointLost, match=r"no longer has the history .*strandline offsets reset.*on_history_lost"
         ):
             run_capture(ctx, once=True)
-        with pytest.raises(ResumePointLost, match="no longer has the history"):
-            diagnose(ctx)
-        assert diagnose(going_on)["position"].endswith(
-            "the next capture goes on by capture.on_history_lost (restart_at_oldest)"
-        )
+        lost = examined(ctx)["source.position"]
+        assert (lost.severity, lost.exit_code) == ("error", ResumePointLost.exit_code)
+        assert "no longer has the history" in lost.found
+        warned = examined(going_on)["source.position"]
+        assert warned.severity == "warning"
+        assert warned.found.endswith("the next capture goes on by capture.on_history_lost (restart_at_oldest)")
         assert show_offset(ctx).batch == batch
         set_desired_state(ctx, "stopped", by="ops", why=None)
         with pytest.raises(ConfigurationError, match="its oplog does not hold it"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examined import examined
 from lakehouse import assert_equal_to_source, bronze, bronze_writer, pipeline
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -16,7 +17,6 @@ from pipelines.jobs.context import JobContext
 from pipelines.jobs.offsets.job import alter_offset, reset_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.offsets.position import offset_history, show_offset
-from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.operations.metrics import exposition
 from pipelines.jobs.reconcile.job import run_reconcile
 from pipelines.jobs.silver.job import run_silver
@@ -56,8 +56,7 @@ def test_a_position_that_cannot_be_used_stops_a_capture_in_one_line_and_no_verb_
         assert "offsets reset" in (shown.warning or "")
         if damaged in UNREADABLE:
             assert "cannot be read" in (shown.warning or "")
-        with pytest.raises(ResumePointLost):
-            diagnose(ctx)
+        assert examined(ctx)["source.position"].exit_code == ResumePointLost.exit_code
 
     for damaged in ("garbage", IN_THE_FUTURE):
         commit_position(ctx, damaged)

@@ -14,6 +14,7 @@ from typing import Any
 
 import bson
 import pytest
+from examined import examined
 from lakehouse import assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -22,7 +23,6 @@ from stream_reading import failing
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.operations.doctor import diagnose
 from pipelines.jobs.selection import checked_selection, inspect_selection, selection_of
 from pipelines.jobs.silver.job import run_silver
 from pipelines.settings.capture import CaptureSettings
@@ -231,17 +231,18 @@ def test_images_that_are_off_are_refused_with_the_command_that_enables_them(
     for name in ("off1", "off2"):
         database[name].insert_one({"_id": 1})
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path, mode="change_streams_with_pre_image")
-    for refuse in (lambda: run_capture(ctx, once=True), lambda: diagnose(ctx)):
-        with pytest.raises(ConfigurationError, match="collMod") as caught:
-            refuse()
-        assert f"{database.name}.off1, {database.name}.off2" in str(caught.value)
-        assert ".on" not in caught.value.message
+    with pytest.raises(ConfigurationError, match="collMod") as caught:
+        run_capture(ctx, once=True)
+    told = examined(ctx)["source.images"]
+    assert (told.severity, told.found, told.fix) == ("error", caught.value.message, caught.value.next_step)
+    assert f"{database.name}.off1, {database.name}.off2" in told.found
+    assert ".on" not in told.found
     assert not any(
         "changeStreamPreAndPostImages" in info["options"] for info in database.list_collections(filter={"name": "off1"})
     )
     for name in ("off1", "off2"):
         database.command("collMod", name, **IMAGES)
-    assert diagnose(ctx)["images"].startswith("recorded by every")
+    assert examined(ctx)["source.images"].found.startswith("recorded by every")
     checked_selection(
         CaptureSettings(mode="change_streams", scope="database", target=database.name), mongo, inspect_deployment(mongo)
     )
@@ -264,16 +265,16 @@ def test_filters_that_select_nothing_are_loud(
         collection_include_list=f"{database.name}.people,{database.name}.poeple",
         field_mask_list="*.persons.ssn",
     )
-    assert [warning.split(" (")[0] for warning in inspect_selection(typo, mongo, deployment).warnings] == [
+    assert [warning.split(" (")[0] for warning in inspect_selection(typo, mongo).warnings] == [
         "capture.collection_include_list entry 2",
         "the capture rule for field *.persons.ssn",
     ]
     skipping = selection(**scope, skipped_operations="u")
-    assert inspect_selection(skipping, mongo, deployment).warnings == (
+    assert inspect_selection(skipping, mongo).warnings == (
         "silver is stale on purpose: capture.skipped_operations leaves out update, replace",
     )
     fine = selection(**scope, collection_include_list=f"{database.name}.people", field_mask_list="*.people.ssn")
-    assert inspect_selection(fine, mongo, deployment).warnings == ()
+    assert inspect_selection(fine, mongo).warnings == ()
 
 
 def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], database: Db) -> None:
@@ -281,7 +282,7 @@ def test_an_exclusion_that_leaves_out_nothing_is_told(mongo: MongoClient[Any], d
         database[name].insert_one({"_id": 1})
     scope: dict[str, Any] = {"scope": "database", "target": database.name, "database_exclude_list": "nowhere"}
     excluding = selection(**scope, collection_exclude_list=[rf"{database.name}\.salaries", rf"{database.name}\.salary"])
-    found = inspect_selection(excluding, mongo, inspect_deployment(mongo))
+    found = inspect_selection(excluding, mongo)
     assert [each.name for each in found.collections] == ["people"]
     assert found.warnings == (
         "capture.database_exclude_list entry 1 (nowhere) leaves out no collection that exists now",

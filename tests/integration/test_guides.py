@@ -26,6 +26,7 @@ SUITE = "{table: silver.orders, expectations: [{type: expect_column_values_to_no
 _GUIDES = (
     "README.md",
     "docs/coming-from.md",
+    "docs/doctor.md",
     "docs/columns.md",
     "docs/debezium.md",
     "docs/capture.md",

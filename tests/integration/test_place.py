@@ -17,11 +17,13 @@ from pipelines.model.tables import Lake
 # Opens a lake at {here}/lake, which Spark looks for in {here}/elsewhere.
 _OPEN = """
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from pipelines.io.ddl import schema_of
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import open_context
-from pipelines.jobs.operations.doctor import _lake
+from pipelines.jobs.doctor.findings import Notes
+from pipelines.jobs.doctor.lake_facts import examine_tables
 from pipelines.model.tables import Lake, TableName
 from pipelines.settings.configuration import Settings
 here = sys.argv[1]
@@ -33,7 +35,10 @@ for _ in range(2):  # the first time there is nothing yet
     for tables in (ctx.tables, Tables(ctx.spark, Lake(root=f"{here}/lake"))):  # the second one was told nothing of it
         tables.create(table, schema_of("a INT"))
     assert ctx.tables.exists(table)
-    print([ctx.tables.lake.root, _lake(ctx)["bronze"], list(map(str, ctx.tables.names("bronze")))])
+    notes = Notes()
+    examine_tables(notes, ctx, None, datetime.now(UTC))
+    (told,) = [finding.found for finding in notes.sorted() if finding.check == "lake.bronze"]
+    print([ctx.tables.lake.root, told, list(map(str, ctx.tables.names("bronze")))])
     assert not Path(here, "lake").exists(), "no folder is left that Spark does not look at"
 by_uri = open_context(Settings(lake={"root": f"file://{here}/elsewhere"}, spark={"master": "local[1]", "conf": conf}))
 print([by_uri.tables.lake.root, by_uri.tables.exists(table)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from examined import examined
 from lakehouse import settings_for
 from mongos_stand_in import Answers, mongos_before
 from pymongo import MongoClient
@@ -17,7 +18,6 @@ from pymongo.database import Database
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
-from pipelines.jobs.operations.doctor import diagnose
 from pipelines.model.deployment import IDENTITY_PROPERTY
 from pipelines.model.table_schemas import bronze_table
 from pipelines.source.client import ConnectionOptions, open_client
@@ -62,7 +62,7 @@ def test_capture_through_a_mongos(mongo_uri: str, database: Db, tmp_path: Path, 
         database.a.update_one({"_id": 1}, {"$set": {"x": 1}})
         assert run_capture(ctx, once=True).events == 1
         assert ctx.tables.properties(bronze_table("test"))[IDENTITY_PROPERTY] == f"sharded/{cluster_id}"
-        assert diagnose(ctx)["MongoDB"].endswith("sharded cluster")
+        assert examined(ctx)["source.topology"].found == "sharded cluster"
     # a user with fewer privileges, of the same cluster
     with mongos_before(mongo_uri, Answers(refused=("replSetGetConfig", "version"))) as uri:
         database.a.delete_one({"_id": 1})

@@ -52,8 +52,9 @@ def test_an_operator_needs_no_java(spark: SparkSession, mongo_uri: str, database
     assert len(json.loads(told("cuts", "list", "--json"))) == 1
     assert [change["path"] for change in json.loads(told("schema", "history", "--json"))] == ["_id"]
     checked = told("doctor", "--no-spark")
-    assert f"position  of batch {shown['batch']}: the source still has the history behind it" in checked
-    assert f"format  {FORMAT}" in checked
+    assert f"of batch {shown['batch']}: the source still has the history behind it" in checked
+    (form,) = (each for each in json.loads(told("doctor", "--no-spark", "--json")) if each["check"] == "lake.format")
+    assert (form["severity"], form["found"]) == ("ok", str(FORMAT))
     assert "is paused" in told("pause", "--by", "it's me", "--why", "a 'reason'")
     assert "is stopped" in told("stop")
     assert json.loads(told("offsets", "show", "--json"))["state"] == "stopped"
@@ -138,4 +139,4 @@ def test_a_refusal_is_one_line(tmp_path: Path, arguments: tuple[str, ...], code:
 def test_a_lake_in_a_catalog_is_not_looked_at_without_spark(tmp_path: Path) -> None:
     done = strandline(tmp_path, "doctor", "--no-spark", STRANDLINE_LAKE__CATALOG="main")
     assert done.returncode == 2
-    assert "strandline: --no-spark needs a lake in a folder of this machine" in done.stderr
+    assert "error    lake.open                  --no-spark needs a lake in a folder of this machine" in done.stdout

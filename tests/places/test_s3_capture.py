@@ -99,7 +99,7 @@ def test_the_whole_life_of_a_source(s3: S3Server, mongo_uri: str, database: Db, 
     assert (snapshot["state"], snapshot["documents"]) == ("completed", 50)
     (check,) = json.loads(told("snapshot", "verify", "--json"))
     assert (check["holds"], check["rows"]) == (True, 50)
-    assert f"lake  {root}/bronze/test" in told("doctor", "--no-spark")
+    assert f"{root}/bronze/test" in told("doctor", "--no-spark")
     tables = tables_at(root, s3.endpoint)
     assert TableName("control", "notifications") in tables.names("control")
     rows = tables.query(Query(TableName("bronze", "test")).select("position").where(("op", "=", "u")))

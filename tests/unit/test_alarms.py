@@ -149,6 +149,13 @@ def test_the_states_follow_from_the_capture() -> None:
     assert states_of(CaptureState(), AlarmLimits(), now=100.0) == {}
 
 
+def test_a_snapshot_that_is_held_back_is_not_stalled() -> None:
+    """Its rate limit, or a loaded source, delays the next chunk."""
+    held = SnapshotNow("s", "initial", "running", 9_000.0, 0.0, 1, 1, 9, 3, {}, None, 1_000.0, held_at=9_999.0)
+    assert states_of(CaptureState(snapshot=lambda: held), AlarmLimits(), now=10_000.0) == {}
+    assert set(states_of(CaptureState(snapshot=lambda: held), AlarmLimits(), now=12_000.0)) == {"snapshot"}
+
+
 def test_wrong_settings_are_told() -> None:
     with pytest.raises(ValidationError, match="email_to needs email_from and smtp_host"):
         NotificationSettings(email_to=("ops@a.example",))

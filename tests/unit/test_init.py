@@ -64,7 +64,7 @@ def test_the_project_passes_the_offline_check(
     monkeypatch.delenv("STRANDLINE_SOURCE__URI", raising=False)
     checked = CliRunner().invoke(app, ["doctor", "--offline"])
     assert checked.exit_code == 0, checked.output
-    for line in ("1 views and tables, 1 cases, conf/gold", "1 suites, conf/quality", "no URI"):
+    for line in ("1 views and tables, conf/gold", "1 cases, conf/gold/tests", "1 suites, conf/quality", "no URI"):
         assert line in checked.output
 
 

@@ -15,6 +15,8 @@ from pipelines.control.logs import JsonFormatter
 from pipelines.errors import ConfigurationError, ContractError, ResumePointLost, RetriableError, StrandlineError
 from pipelines.io.append_result import WriterEnded
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
+from pipelines.jobs.snapshot.plan import Chunk
+from pipelines.source.client import Collection
 from pipelines.source.errors import (
     CODES,
     CredentialsRefused,
@@ -24,6 +26,7 @@ from pipelines.source.errors import (
     as_strandline_error,
     classify,
 )
+from pipelines.source.ranges import Range
 from pipelines.source.retry_policy import Failures, RetryPolicy
 
 
@@ -144,6 +147,9 @@ def test_other_errors_are_not_retried_and_stop_ends_a_delay() -> None:
         RetryPolicy().call(attempt, stop)
 
 
+_CHUNK = Chunk(0, Collection("shop", "orders", None), Range())
+
+
 def run_chunk(
     *outcomes: Exception | None, retry_policy: RetryPolicy = RetryPolicy(), clock: Clock | None = None
 ) -> tuple[list[float], Exception | None]:
@@ -157,7 +163,7 @@ def run_chunk(
         return 7
 
     try:
-        assert retry_chunk(once, retry_policy, clock) == 7
+        assert retry_chunk(_CHUNK, once, retry_policy, clock) == 7
     except StrandlineError as error:
         return clock.waits, error
     return clock.waits, None

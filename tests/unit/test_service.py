@@ -77,6 +77,20 @@ def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
     assert (given.work.closed, given.gold) == (None, [])
 
 
+def test_a_gate_that_closes_after_a_failure_of_gold_is_the_only_reason_that_is_left() -> None:
+    given = Work([True, False, True], [RuntimeError("no disk"), QualityGateClosed("closed"), [FAILED]])
+    given.work.step()
+    assert (failing("gold"), CAPTURE.failing) == (1, {"gold": "no disk"})
+    given.now += 1
+    given.work.step()
+    assert (given.work.gold.failure, failing("gold"), CAPTURE.failing) == (None, 0, {})
+    assert isinstance(given.work.closed, QualityGateClosed)
+    given.work.step()
+    assert (given.gold, failing("gold")) == ([], 1), "the first failure after the gate waits for no earlier one"
+    assert given.work.closed is None
+    given.work.gold.succeeded()
+
+
 def test_a_dead_jvm_ends_the_service() -> None:
     with pytest.raises(Py4JNetworkError):
         Work([Py4JNetworkError("the JVM is gone")], []).work.step()

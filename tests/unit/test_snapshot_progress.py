@@ -114,9 +114,10 @@ class FakeRun(SnapshotRun):
     """A snapshot run whose chunks have three documents each. It needs no source."""
 
     @staticmethod
-    def under(gate: SourceStateMonitor) -> FakeRun:
+    def under(gate: SourceStateMonitor, **capture: Any) -> FakeRun:
         nothing: Any = None
-        notifications, settings = RecordedNotifications(), CaptureSettings()
+        settings = CaptureSettings(snapshot_slow_under_load=False, **capture)
+        notifications = RecordedNotifications()
         session = CaptureSession(
             nothing,
             ConnectionOptions(""),
@@ -138,13 +139,25 @@ class FakeRun(SnapshotRun):
 
 # scenario: R07
 def test_a_stop_and_start_that_only_a_lane_saw_does_not_leave_the_snapshot_undone() -> None:
-    run = FakeRun.under(ScriptedGate("running", "stopped", "stopped", "running"))
+    assert documents_of(FakeRun.under(ScriptedGate("running", "stopped", "stopped", "running"))) == 12
+
+
+def test_lanes_wait_between_chunks_for_their_share_of_the_rate_limit() -> None:
+    """A chunk that was planned without a limit is read at once. Its wait follows: three documents at 12 per second."""
+    run, began = FakeRun.under(ScriptedGate("running"), snapshot_max_documents_per_second=24), time.monotonic()
+    assert documents_of(run) == 12
+    assert time.monotonic() - began >= 3 / 12
+    assert run.governor.held_at is not None
+
+
+def documents_of(run: FakeRun) -> int:
+    """Run to the end."""
     run.start()
     deadline = time.monotonic() + 20
     while not run.is_fully_read:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert run.close() == 12
+    return run.close()
 
 
 def test_lanes_of_a_source_that_stays_stopped_end_with_their_run() -> None:

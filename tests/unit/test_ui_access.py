@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.errors import ConfigurationError
+from pipelines.model.network import is_loopback
 from pipelines.settings.ui import UiSettings
-from pipelines.web.guard import is_loopback
 from pipelines.web.looks import Looks
 from pipelines.web.server import Access
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from pathlib import Path
 import pytest
 from command_line import parsed
 from documents import strandline_commands
+from s3_server import free_port
 from starlette.testclient import TestClient
 from ui_lake import HOSTILE, add_tables, many_tables, write_gold
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.live_log import LOG, RecentLog
+from pipelines.io.metrics_server import serve
 from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
+from pipelines.settings.output import MetricsSettings
 from pipelines.web.pages import PAGES
 from pipelines.web.server import Access, application
 
@@ -110,6 +115,52 @@ def test_reconcile_and_maintenance(browser: TestClient) -> None:
 def test_a_source_without_rows_is_told_with_the_next_command(browser: TestClient) -> None:
     for path in ("/", "/offsets", "/snapshots"):
         assert "strandline capture --once" in read(browser, path)
+
+
+def test_the_log_of_the_running_capture_is_shown_as_text(settings: Settings) -> None:
+    """The capture's endpoint is a real one, in this process."""
+    port = free_port()
+    serve(port, "127.0.0.1", {"source": "test"})
+    live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
+    log = logging.getLogger("strandline.test_ui_pages")
+    log.setLevel(logging.INFO)
+    log.addHandler(LOG)
+    try:
+        log.info("first %s", HOSTILE)
+        log.warning("second line\nforged")
+        log.debug("not shown")
+        with TestClient(application(live, LOCAL, []), base_url="http://localhost") as client:
+            text = read(client, "/log")
+            newest, older = text.index("second line\\nforged"), text.index("first &lt;script&gt;")
+            assert newest < older
+            assert 'class="mark warning">WARNING' in text
+            assert HOSTILE not in text
+            assert "not shown" not in text
+        for number in range(200):
+            log.info("%d %s", number, "<" * 500)
+        with TestClient(application(live, LOCAL, []), base_url="http://localhost") as client:
+            text = read(client, "/log")
+            assert "199 &lt;" in text
+            assert "150 &lt;" not in text, "a page has less than 30 KB"
+    finally:
+        log.removeHandler(LOG)
+
+
+def test_a_log_that_nobody_serves_is_told_with_the_notifications(settings: Settings, browser: TestClient) -> None:
+    text = read(browser, "/log")
+    assert "<code>metrics.port</code> is set" in text
+    assert "<h2>Notifications</h2>" in text
+    silent = settings.model_copy(update={"metrics": MetricsSettings(port=free_port())})
+    with TestClient(application(silent, LOCAL, []), base_url="http://localhost") as client:
+        assert "No capture of this source answers" in read(client, "/log")
+
+
+def test_the_newest_lines_are_kept_and_long_ones_are_cut() -> None:
+    kept = RecentLog(lines=3)
+    for number in range(5):
+        kept.handle(logging.LogRecord("a", logging.INFO, "f", 1, "%d %s", (number, "x" * 600), None))
+    assert [line["text"][:2] for line in kept.newest_first()] == ["4 ", "3 ", "2 "]
+    assert {len(line["text"]) for line in kept.newest_first()} == {500}
 
 
 def test_every_command_that_a_page_shows_is_one(browser: TestClient) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from pipelines.bronze.envelope import HEARTBEAT
 from pipelines.bronze.offsets import Committed
 from pipelines.bronze.writer import BronzeWriter
+from pipelines.io.tracing import Value, annotate, is_traced, span
 from pipelines.source.change_batch import ChangeBatch
 
 
@@ -30,14 +32,18 @@ class BatchCommitter:
         Args:
             snapshot_id: Snapshot under way. None: no snapshot.
         """
-        self.last = self._writer.commit(
-            change.events,
-            batch=self.last.batch + 1,
-            resume_token=change.resume_token,
-            snapshot_id=snapshot_id,
-            last_event=change.last_event or self.last.last_event,
-            ends_outside_transaction=change.ends_outside_transaction,
-        )
+        with self._span(events=len(change.events), snapshot=snapshot_id):
+            if is_traced():
+                size = sum(map(len, change.events))
+                annotate(bytes=size, first_cluster_time=change.first_event, last_cluster_time=change.last_event)
+            self.last = self._writer.commit(
+                change.events,
+                batch=self.last.batch + 1,
+                resume_token=change.resume_token,
+                snapshot_id=snapshot_id,
+                last_event=change.last_event or self.last.last_event,
+                ends_outside_transaction=change.ends_outside_transaction,
+            )
 
     def commit_control_rows(self, rows: Sequence[pa.Table], snapshot_id: str | None) -> None:
         """Commit one batch of control rows. The resume token stays the same.
@@ -48,11 +54,16 @@ class BatchCommitter:
             snapshot_id: Snapshot under way. None: no snapshot.
         """
         last = self.last
-        self.last = self._writer.commit_note(
-            HEARTBEAT,
-            batch=last.batch + 1,
-            resume_token=last.resume_token,
-            snapshot_id=snapshot_id,
-            last_event=last.last_event,
-            extra_rows=rows,
-        )
+        with self._span(events=0, snapshot=snapshot_id):
+            self.last = self._writer.commit_note(
+                HEARTBEAT,
+                batch=last.batch + 1,
+                resume_token=last.resume_token,
+                snapshot_id=snapshot_id,
+                last_event=last.last_event,
+                extra_rows=rows,
+            )
+
+    def _span(self, **attributes: Value) -> AbstractContextManager[None]:
+        table = str(self._writer.table)
+        return span("capture batch", source=self._writer.source, table=table, batch=self.last.batch + 1, **attributes)

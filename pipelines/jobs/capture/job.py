@@ -8,7 +8,6 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from pipelines.bronze.lineage import BronzeRestored
@@ -24,6 +23,7 @@ from pipelines.jobs.capture.beginning import commit_first_batch, commit_new_snap
 from pipelines.jobs.capture.filter_changes import filters_to_json
 from pipelines.jobs.capture.history_loss import HistoryLossHandler
 from pipelines.jobs.capture.lake_outages import LakeOutages
+from pipelines.jobs.capture.lineage import CaptureLineage
 from pipelines.jobs.capture.oversize_events import check_oversize
 from pipelines.jobs.capture.run_failure import record_failure
 from pipelines.jobs.capture.stream_loop import CaptureResult, StreamLoop
@@ -71,18 +71,24 @@ def run_capture(
     """
     stop, opened, landed = stop or threading.Event(), ctx.for_capture(patient=False), Counter[str]()
     outages = LakeOutages(retry_policy(ctx.settings.capture), stop)
+    lineage = CaptureLineage(ctx.settings, opened.tables.lake)
 
     def count(what: str, rows: int) -> None:
         landed[what] += rows
+        lineage.landed(rows)
         report(what, rows)
 
     try:
-        result = outages.retry(_Attempts(opened, once, stop, count, outages))
+        result = outages.retry(_Attempts(opened, once, stop, count, outages, lineage))
     except Exception as error:
         count_failures(1, logged=1)
+        lineage.end(error)
         if outages.begun and not isinstance(error, LakeUnavailable):
             record_failure(_notifications(opened), error)
         raise
+    finally:
+        CAPTURE.ended()
+    lineage.end(stopped=not once or stop.is_set())
     return replace(result, events=landed["events"], documents=landed["documents"])
 
 
@@ -99,13 +105,15 @@ class _Attempts:
     stop: threading.Event
     report: Report
     outages: LakeOutages
+    lineage: CaptureLineage
     connected: bool = False
 
     def __call__(self, *, again: bool) -> CaptureResult:
         restored = False
         while True:
             connections = ConnectionMonitor(credentials_of(self.ctx.settings), connected=self.connected)
-            run = _Run(self.ctx, self.once, self.stop, self.report, self.outages, connections, again, restored)
+            given = (self.ctx, self.once, self.stop, self.report, self.outages, self.lineage)
+            run = _Run(*given, connections, again, restored)
             try:
                 return _capture(run)
             except BronzeRestored as error:
@@ -136,6 +144,7 @@ class _Run:
     stop: threading.Event
     report: Report
     outages: LakeOutages
+    lineage: CaptureLineage
     connections: ConnectionMonitor
     again: bool
     restored: bool
@@ -172,6 +181,7 @@ def _capture(run: _Run) -> CaptureResult:
         history_loss = HistoryLossHandler(source.session, source.oplog)
         last = _open_bronze(source, history_loss, run.restored, resources)
         run.outages.begun = CAPTURE.opened = True
+        run.lineage.begin(source.session.options.uri, CAPTURE.captured)
         run.connections.connected = run.connections.opened = True
         target = source.session.retry(lambda: present_token(source.oplog)) if run.once else None
         while True:
@@ -193,7 +203,11 @@ def _open_source(run: _Run, gate: SourceStateMonitor, resources: ExitStack) -> _
         resources.callback(close_client, each)
     policy = replace(retry_policy(settings), before_retry=run.connections.before_retry)
     # Connections that follow others in one run wait for MongoDB, as the stream does.
-    looking = partial(inspect_deployment, client)
+
+    def looking() -> Deployment:
+        CAPTURE.beat()
+        return inspect_deployment(client)
+
     deployment = policy.call(looking, run.stop) if run.connections.connected else looking()
     check_oversize(settings, deployment)
     selection = checked_selection(settings, client, deployment)

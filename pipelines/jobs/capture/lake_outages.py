@@ -67,7 +67,7 @@ class LakeOutages:
                 CAPTURE.failing["lake"] = str(unavailable)
                 log_retry(unavailable, "write", self._failures, delay)
             again = True
-            if self.stop.wait(delay):
+            if CAPTURE.wait(self.stop, delay):
                 raise unavailable
 
     def _delay_after_failure(self) -> float | None:

@@ -21,6 +21,7 @@ from pipelines.bronze.envelope import signal_table
 from pipelines.bronze.signal_rows import acted_upon
 from pipelines.control.signal_inbox import SignalInbox
 from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError
+from pipelines.io.live_state import CAPTURE
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
 from pipelines.jobs.capture.filter_changes import commit_filter_gaps, filters_to_json, newly_included_collections
@@ -79,7 +80,7 @@ class SignalHandler:
         """
         self._process_signals()
         while self._snapshot.run is not None and self._snapshot.run.holds_stream:
-            if stop.wait(_WAIT_SECONDS) or not self._session.gate.wait_until_running(stop):
+            if CAPTURE.wait(stop, _WAIT_SECONDS) or not self._session.gate.wait_until_running(stop, CAPTURE.wait):
                 return False
             self._session.notifications.flush_due()
             self._process_signals()

@@ -70,11 +70,12 @@ class StreamLoop:
         committed_at = time.monotonic()
         with closing(reader.batches(lambda: self._may_continue(stop))) as batches:
             for batch in batches:
+                CAPTURE.beat()
                 if not self._signals.process(stop):
                     return
                 change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
                 caught_up = not self._streams or (target is not None and change.token_data >= target)
-                ending = (caught_up and self._signals.is_idle) or not self._session.gate.wait_until_running(stop)
+                ending = (caught_up and self._signals.is_idle) or not self._is_running(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
                     self._commit(change)
@@ -86,8 +87,13 @@ class StreamLoop:
 
     def _may_continue(self, stop: threading.Event) -> bool:
         """Return False if the run must end. The reader asks while no event comes. Raises the error of a failed lane."""
+        CAPTURE.beat()
         self._snapshot.raise_failure()
-        return self._session.gate.wait_until_running(stop)
+        return self._is_running(stop)
+
+    def _is_running(self, stop: threading.Event) -> bool:
+        """Wait while the source is paused. Return False if the run must end."""
+        return self._session.gate.wait_until_running(stop, CAPTURE.wait)
 
     def _commit(self, change: ChangeBatch) -> None:
         planned = self._snapshot.plan_renamed(change.events)

@@ -9,8 +9,10 @@ from typing import Final
 from pipelines.gold.case_runner import CaseResult, run_case
 from pipelines.gold.cases import load_cases
 from pipelines.gold.publish import GoldResult, publish
+from pipelines.io.tracing import span
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.observed import observed_builds
 from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import run_gold_gate
 from pipelines.jobs.gold.view_files import write_view_files
@@ -35,7 +37,8 @@ def refresh_gold(ctx: JobContext, names: Sequence[str] = ()) -> list[GoldResult]
         QualityGateClosed: A blocking expectation failed or a check broke. Gold is unchanged.
         ConfigurationError, VersionGone: As `run_gold`.
     """
-    return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
+    with span("gold run"):
+        return with_fresh_versions(lambda: _build(ctx, names, run_gold_gate(ctx).versions))
 
 
 def run_gold(
@@ -58,13 +61,15 @@ def run_gold(
         ConfigurationError: The SQL files are invalid (lists all problems), or a name has no file. Nothing was built.
         VersionGone: One of *versions* can no longer be read. The nodes that do not read it are built.
     """
-    return with_fresh_versions(lambda: _build(ctx, names, versions))
+    with span("gold run"):
+        return with_fresh_versions(lambda: _build(ctx, names, versions))
 
 
 def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, int] | None) -> list[GoldResult]:
     settings = ctx.settings.gold
     graph = graph_of(settings)
-    results = publish(ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads)
+    around = observed_builds(ctx.tables, graph)
+    results = publish(ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around)
     write_view_files(ctx, graph, results)
     for result in results:
         _log.log(

@@ -16,6 +16,7 @@ from pipelines.errors import ConfigurationError
 from pipelines.io.ddl import schema_of
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.observed import observed_checks
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import QualityRun, latest_run, load_suites, record, release_orphans, versions_of
@@ -118,16 +119,18 @@ def _run_suites(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, repla
     checker = Checker(Path(settings.docs_dir), max_failing_rows=settings.max_quarantined_rows)
     versions = versions_of(ctx.tables, [suite.table for suite in suites])
     run = QualityRun(ctx.tables, checker, run_id, now, versions, accept, replay)
-    report = QualityReport(
-        run_id,
-        now,
-        tuple(check for suite in suites for check in run.check(suite)),
-        show_keys=ctx.settings.logging.show_keys,
-    )
-    record(ctx.tables, report)
-    held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
-    report = replace(report, docs=_write_pages(checker, settings), held=held)
-    raise_if_gate_closed(report)
+    with observed_checks(ctx.tables, suites) as checked:
+        report = QualityReport(
+            run_id,
+            now,
+            tuple(check for suite in suites for check in run.check(suite)),
+            show_keys=ctx.settings.logging.show_keys,
+        )
+        record(ctx.tables, report)
+        held = sum(Quarantine(ctx.tables, table).count() for table in versions if table.layer == "silver")
+        report = replace(report, docs=_write_pages(checker, settings), held=held)
+        checked(report)
+        raise_if_gate_closed(report)
     return report
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pipelines
-from pipelines.errors import ConfigurationError, strandline_error
+from pipelines.errors import strandline_error
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.source_connection import connection_options
 from pipelines.source import worker_probe
@@ -49,19 +49,6 @@ def diagnose_workers(ctx: JobContext) -> list[Worker]:
     uri = connection_options(ctx.settings).uri
     here, _ = worker_probe.clock(uri)
     return [_judged(answer, here) for answer in _answers(ctx.spark, uri)]
-
-
-def require_sound(workers: list[Worker]) -> None:
-    """Raise ConfigurationError if a worker has a problem. The message names the first one."""
-    if not workers:
-        raise ConfigurationError("no worker has answered", next_step="look at the cluster's own status")
-    broken = [worker for worker in workers if worker.problems]
-    if broken:
-        raise ConfigurationError(
-            f"{len(broken)} of {len(workers)} workers cannot read the source: {broken[0].place}:"
-            f" {broken[0].problems[0]}",
-            next_step="correct it there, then strandline doctor --workers",
-        )
 
 
 def _answers(spark: SparkSession, uri: str) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import ContractError
 from pipelines.io.ddl import schema_of
 from pipelines.io.merge import Merged
+from pipelines.io.tracing import annotate
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
 from pipelines.jobs.silver.table_names import table_of
@@ -143,6 +144,7 @@ class CollectionRun:
         """
         settings, table = self._settings, self._table
         profile = profile_batch(changes, max_depth=settings.max_depth)
+        annotate(rows_in=profile.changes)
         census, keys, folding = profile.census, profile.keys, self._keys_to_fold(profile)
         if folding is not None:
             stored = self.ctx.tables.read(table.name).where(keys.predicate("_key"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +14,7 @@ from pipelines.errors import ContractError
 from pipelines.io.conflicts import retrying
 from pipelines.io.ddl import schema_of
 from pipelines.io.metrics import count_silver
+from pipelines.io.tracing import annotate, span
 from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.migration import migrate
@@ -21,6 +23,7 @@ from pipelines.jobs.silver.bronze_state import BronzeState
 from pipelines.jobs.silver.collection import CollectionRun, SilverResult
 from pipelines.jobs.silver.cuts import publish_cut, writer_of
 from pipelines.jobs.silver.history import HistoryRun
+from pipelines.jobs.silver.lineage import merge_told
 from pipelines.jobs.silver.run_plan import RunPlan, plan_run, versions_of
 from pipelines.jobs.silver.table_names import name_conflicts, table_of
 from pipelines.model.namespaces import Namespace
@@ -91,6 +94,13 @@ def _run_silver(
     through = Progress(ctx.tables.id(table), ctx.tables.version(table))
     if memory.merged_through == through:
         return []
+    with span("silver run", bronze_version=through.version):
+        return _merge_through(ctx, through, collections, report, memory)
+
+
+def _merge_through(
+    ctx: JobContext, through: Progress, collections: Sequence[str], report: _Report, memory: SilverMemory
+) -> list[SilverResult]:
     stored = ProgressIndex.read(ctx.tables, through.bronze_id)
     bronze = BronzeState.read(ctx, memory.progress_index(stored), through)
     # A small MERGE is a dozen short Spark jobs with pauses between them: several tables in parallel fill the pauses.
@@ -115,23 +125,41 @@ def _merge_collections(
     if namespaces:
         ctx.tables.create(SCHEMA_CHANGES, schema_of(SCHEMA_CHANGES_DDL))  # before parallel writers need it
     tables_at_once = min(ctx.settings.silver.max_threads, len(namespaces))
-    own_names = {table_of(ctx, namespace) for namespace in namespaces}
-    for table in own_names - seen:
+    own_names = {namespace: table_of(ctx, namespace) for namespace in namespaces}
+    for table in set(own_names.values()) - seen:
         make_room(ctx.tables, table)
     refused = name_conflicts(ctx, namespaces)
 
     def merge_one(namespace: Namespace) -> SilverResult:
         if namespace in refused:  # neither collection may write to a table that both would use
             raise refused[namespace]
-        result = _merge_collection(ctx, bronze, namespace, tables_at_once)
+        with _observed(ctx, namespace, own_names[namespace]) as merged:
+            result = _merge_collection(ctx, bronze, namespace, tables_at_once)
+            merged(result)
         if result.table not in seen:
             seen.add(result.table)
-            _look_once(ctx, result.table, shows_live=live_of(result.table) not in own_names)
+            _look_once(ctx, result.table, shows_live=live_of(result.table) not in own_names.values())
         _count(result)
         report(result)
         return result
 
     return parallel_map(pool, merge_one, namespaces)
+
+
+@contextmanager
+def _observed(ctx: JobContext, namespace: Namespace, table: TableName) -> Iterator[Callable[[SilverResult], None]]:
+    """Trace and tell the merge of one collection. Call the yielded function with its result."""
+    bronze = bronze_table(ctx.settings.source.name)
+    with (
+        span("silver table", table=str(table), collection=str(namespace)),
+        merge_told(ctx.tables, bronze, table) as wrote,
+    ):
+
+        def merged(result: SilverResult) -> None:
+            annotate(inserted=result.inserted, updated=result.updated, versions=result.versions)
+            wrote(result.inserted + result.updated)
+
+        yield merged
 
 
 def _merge_collection(ctx: JobContext, bronze: BronzeState, namespace: Namespace, tables_at_once: int) -> SilverResult:

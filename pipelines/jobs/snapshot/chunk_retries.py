@@ -17,12 +17,14 @@ from tenacity import (
 )
 
 from pipelines.errors import RetriableError, StrandlineError, strandline_error
+from pipelines.io.tracing import annotate, span
+from pipelines.jobs.snapshot.plan import Chunk
 from pipelines.source.retry_policy import RetryPolicy
 
 _ATTEMPTS = 5
 
 
-def retry_chunk(read_chunk: Callable[[], int], retry_policy: RetryPolicy, stop: threading.Event) -> int:
+def retry_chunk(chunk: Chunk, read_chunk: Callable[[], int], retry_policy: RetryPolicy, stop: threading.Event) -> int:
     """Return the result of *read_chunk*: the number of documents. Retry errors that may pass.
 
     I/O: that of *read_chunk*. Errors of the source are retried by *retry_policy*, as in the stream. All other errors,
@@ -42,7 +44,9 @@ def retry_chunk(read_chunk: Callable[[], int], retry_policy: RetryPolicy, stop: 
         sleep=sleep_using_event(stop),
         retry_error_callback=_failed,
     )
-    documents: int = attempts(retry_policy.call, read_chunk, stop)
+    with span("snapshot chunk", collection=str(chunk.collection), chunk=chunk.number):
+        documents: int = attempts(retry_policy.call, read_chunk, stop)
+        annotate(documents=documents)
     return documents
 
 

@@ -34,6 +34,9 @@ def describe_snapshot(run: SnapshotRun, *, show_keys: bool) -> SnapshotNow:
         documents=progress.documents,
         chunk=None if progress.last_claimed is None else _chunk(progress.last_claimed, show_keys),
         last_commit_at=progress.last_commit_at,
+        rate_limit=run.rate_limit,
+        slowed_by=run.governor.slowed_by,
+        held_at=run.governor.held_at,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -15,21 +15,18 @@ from typing import Literal
 import pyarrow as pa
 
 from pipelines.bronze.chunk_rows import ChunkStamp, manifest_table
-from pipelines.bronze.manifest_rows import manifest_row
 from pipelines.bronze.offsets import Committed
 from pipelines.control.notifications import NotificationType
-from pipelines.errors import ConfigurationError, ContractError, RetriableError, StrandlineError, strandline_error
-from pipelines.io.append_result import AlreadyAppended
-from pipelines.io.metrics import count_documents
+from pipelines.errors import RetriableError
 from pipelines.jobs.capture_session import CaptureSession
+from pipelines.jobs.snapshot.chunk_append import ChunkAppender
 from pipelines.jobs.snapshot.chunk_retries import retry_chunk
-from pipelines.jobs.snapshot.chunk_task import ChunkReader
 from pipelines.jobs.snapshot.control_rows import append_control_row, read_control_rows
+from pipelines.jobs.snapshot.governor import SnapshotGovernor
 from pipelines.jobs.snapshot.plan import Chunk, Plan, make_plan, paused_seconds
 from pipelines.jobs.snapshot.progress import Progress
-from pipelines.model.snapshot_policy import SnapshotHook, query_document
-from pipelines.source.client import find_incarnation, open_client, translate_errors
-from pipelines.source.ranges import ReadOptions
+from pipelines.model.snapshot_policy import SnapshotHook
+from pipelines.source.load_probe import LoadProbe
 
 _log = logging.getLogger("strandline.snapshot")
 _POLL_SECONDS = 0.2
@@ -65,6 +62,11 @@ class SnapshotRun:
         self._lanes: list[Future[int]] = []
         self._stop = threading.Event()
         self.paused = paused
+        settings = session.settings
+        self.governor = SnapshotGovernor(LoadProbe(session.client).read if settings.snapshot_slow_under_load else None)
+        self.rate_limit = settings.snapshot_max_documents_per_second or None
+        self._pace = settings.pace_of(max(1, min(plan.lanes, len(plan.chunks))))
+        self._appender = ChunkAppender(session, snapshot_id, plan.kind, self._pace, self.progress)
         self.is_new_initial = not done and plan.kind == "initial"
 
     @staticmethod
@@ -190,6 +192,7 @@ class SnapshotRun:
         """
         self._stop.set()
         self._pool.shutdown(wait=True)
+        self.governor.close()
         return self.documents
 
     def control_rows(self, kind: str, content: str, chunks: Iterable[int] = (-1,)) -> list[pa.Table]:
@@ -204,26 +207,37 @@ class SnapshotRun:
         return [manifest_table(ChunkStamp.of_control(stamp, self.id, number), kind, content) for number in chunks]
 
     def _run_lane(self, lane: int) -> int:
-        documents = 0
+        documents, ready_at = 0, 0.0
         self._stop.wait(self._session.settings.snapshot_delay_ms / 1000)
         for chunk in self.plan.chunks[lane :: self.plan.lanes]:
-            if self._wait_and_claim(chunk):
+            if self._wait_and_claim(chunk, ready_at):
+                began = time.monotonic()
                 try:
-                    documents += retry_chunk(
-                        partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
+                    read = retry_chunk(
+                        chunk, partial(self._read_chunk, chunk, lane), self._session.retry_policy, self._stop
                     )
                 except RetriableError:
                     if self._stop.is_set():  # the next run reads it
                         break
                     raise
+                documents += read
+                ready_at = 0.0 if self._pace is None else began + self._pace.seconds_for(read)
         return documents
 
-    def _wait_and_claim(self, chunk: Chunk) -> bool:
-        """Wait while the snapshot or its source is paused. Return True if this lane has claimed *chunk*."""
+    def _wait_and_claim(self, chunk: Chunk, ready_at: float) -> bool:
+        """Wait while the snapshot or its source is paused, or the governor holds the chunk back.
+
+        Return True if this lane has claimed *chunk*.
+
+        Args:
+            ready_at: As of `SnapshotGovernor.wait_for_turn`.
+        """
         while not self._stop.is_set() and not self.progress.is_taken(chunk):
             if self.progress.paused:
                 self._stop.wait(_POLL_SECONDS)
-            elif self._wait_for_gate() and self.progress.claim(chunk):
+                continue
+            may_begin = self.governor.wait_for_turn(ready_at, self._stop) and self._wait_for_gate()
+            if may_begin and self.progress.claim(chunk):
                 return True
         return False
 
@@ -238,62 +252,4 @@ class SnapshotRun:
         return True
 
     def _read_chunk(self, chunk: Chunk, lane: int) -> int:
-        """Read and commit one chunk, and return its number of documents.
-
-        The chunk is read under the current name of its collection. It is discarded, with a control row, if the
-        collection was dropped or the filters exclude its current name.
-
-        I/O: reads the source; one commit to bronze. Idempotent by the chunk's transaction number.
-        """
-        writer = self._writer
-        app_id = writer.app_id(self.id, lane)
-        with closing(open_client(self._session.options)) as client, translate_errors(f"looking for {chunk.collection}"):
-            current = find_incarnation(client, chunk.collection)
-        selected = self._selection.admits(current.db, current.name) if current is not None else None
-        if current is None or not selected:
-            reason = json.dumps({"namespace": str(current or chunk.collection), "selected": selected})
-            append_control_row(writer, self.id, "discarded", chunk.number, reason, app_id)
-            self.progress.finish(chunk, 0, skipped="SKIPPED")
-            return 0
-        reading = ReadOptions(
-            self._selection.fields, query_document(chunk.query), self._session.settings.snapshot_fetch_size
-        )
-        kind: Literal["true", "incremental"] = "incremental" if self.plan.kind == "incremental" else "true"
-        at, capped = (0, 0), not current.snapshot_reads
-        stamp = ChunkStamp(
-            writer.stamp(), self.id, chunk.number, current.db, current.name, current.uuid, *at, kind, capped
-        )
-        reader = ChunkReader(self._session.options, current, chunk.range, stamp, writer.stored_json, reading)
-        try:
-            result = writer.append_read(reader, app_id=app_id, sequence=chunk.number)
-        except StrandlineError:
-            raise
-        except Exception as error:  # Spark hides it: run the query here, to raise an error that no retry can cure
-            with suppress(ContractError):  # the collection was dropped: the next attempt discards the chunk
-                reader.check()
-                if isinstance(told := strandline_error(error), ConfigurationError):
-                    raise told from error  # this process can read the chunk, and the worker lacks a package or a file
-            raise
-        if isinstance(result, AlreadyAppended):
-            return self._finish_appended_chunk(chunk)
-        documents = result.rows - 1  # the manifest is a row, too
-        count_documents(documents)
-        self._session.report("documents", documents)
-        self.progress.finish(chunk, documents)
-        return documents
-
-    def _finish_appended_chunk(self, chunk: Chunk) -> int:
-        """Mark a chunk as done that another capture of this lineage has committed. Return 0.
-
-        The next batch of the stream decides which of the two captures is fenced.
-
-        Raises:
-            FencedError: The lineage has ended.
-            BronzeRestored: A RESTORE removed the chunk from bronze.
-        """
-        row = manifest_row(self._writer.tables, self._writer.table, self.id, chunk.number, ("chunk", "discarded"))
-        if row is None:
-            raise self._writer.refusal(f"chunk {chunk.number} of the snapshot")
-        skipped = "SKIPPED" if row["operation_type"] == "discarded" else None
-        self.progress.finish(chunk, int(json.loads(row["after"]).get("documents", 0)), skipped=skipped)
-        return 0
+        return self._appender.append(chunk, lane)

@@ -1,0 +1,86 @@
+"""Load of the source, and the rule that slows a snapshot. Pure: replies of the server in, reasons out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+_FREE_TICKETS: Final = 0.1
+"""Share of a member's tickets. With fewer free ones the source is loaded."""
+_LAG_SECONDS: Final = 15.0
+"""More than the 10 s by which an idle primary's periodic no-op is ahead of a secondary for a moment."""
+_PRIMARY: Final = 1
+_SECONDARY: Final = 2
+
+
+@dataclass(frozen=True)
+class Tickets:
+    """Operations that a member executes at the same time: how many more it would begin now, and how many at most."""
+
+    kind: Literal["read", "write"]
+    free: int
+    total: int
+
+
+@dataclass(frozen=True)
+class SourceLoad:
+    """Load of the source at one moment. What was not asked, or not answered, is no load."""
+
+    tickets: tuple[Tickets, ...] = ()
+    lag_seconds: float | None = None
+    """Replication lag of the slowest secondary. Delayed members do not count. None: unknown."""
+    flow_control: bool = False
+    """True: the primary holds writes back, because the majority lags."""
+
+    @staticmethod
+    def of(
+        statuses: Sequence[Mapping[str, Any]],
+        replica_set: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> SourceLoad:
+        """Return the load that the replies tell.
+
+        Args:
+            statuses: Replies of ``serverStatus``.
+            replica_set: Reply of ``replSetGetStatus``. None: not known.
+            config: Reply of ``replSetGetConfig``, which names the delayed members. None: the lag is not known.
+        """
+        return SourceLoad(
+            tuple(tickets for status in statuses for tickets in _tickets(status)),
+            None if replica_set is None or config is None else _lag_seconds(replica_set, config),
+            any(status.get("flowControl", {}).get("isLagged", False) for status in statuses),
+        )
+
+
+def reasons_to_slow(load: SourceLoad) -> dict[str, str]:
+    """Return the reasons to slow a snapshot down, each as text. Empty: read at full speed.
+
+    The kinds of reasons are ``tickets``, ``replication_lag`` and ``flow_control``.
+    """
+    found: dict[str, str] = {}
+    scarce = [each for each in load.tickets if each.total and each.free <= each.total * _FREE_TICKETS]
+    if scarce:
+        found["tickets"] = " and ".join(f"{each.free} of {each.total} {each.kind} tickets are free" for each in scarce)
+    if load.lag_seconds is not None and load.lag_seconds > _LAG_SECONDS:
+        found["replication_lag"] = f"a secondary is {load.lag_seconds:.0f} s behind the primary"
+    if load.flow_control:
+        found["flow_control"] = "flow control holds writes back"
+    return found
+
+
+def _tickets(status: Mapping[str, Any]) -> list[Tickets]:
+    """Return the tickets of one member. MongoDB 8.0 has them in another place; a mongos has none."""
+    found = status.get("queues", {}).get("execution") or status.get("wiredTiger", {}).get("concurrentTransactions", {})
+    kinds: tuple[Literal["read", "write"], ...] = ("read", "write")
+    return [Tickets(kind, found[kind]["available"], found[kind]["totalTickets"]) for kind in kinds if kind in found]
+
+
+def _lag_seconds(replica_set: Mapping[str, Any], config: Mapping[str, Any]) -> float | None:
+    """Return the lag of the slowest secondary. None: there is no primary, or no secondary without a delay."""
+    members = config["config"]["members"]  # "slaveDelay" is the name in MongoDB 4.4
+    delayed = {each["host"] for each in members if each.get("secondaryDelaySecs") or each.get("slaveDelay")}
+    states = [(each["state"], each["optimeDate"]) for each in replica_set["members"] if each["name"] not in delayed]
+    newest = [written_at for state, written_at in states if state == _PRIMARY]
+    lags = [(at - written_at).total_seconds() for at in newest for state, written_at in states if state == _SECONDARY]
+    return max(lags, default=None)

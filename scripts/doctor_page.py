@@ -1,0 +1,78 @@
+"""Generate docs/doctor.md from the checks in the code."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from pipelines.jobs.doctor.catalogue import CHECKS
+from pipelines.jobs.doctor.findings import Finding
+from pipelines.model.support_dates import MONGODB, READ_ON, SPARK
+
+_HEAD: Final = """# What doctor checks
+
+`strandline doctor` tells what a careful operator would check before a run, and later from time to time. It writes no
+table. `make docs` generates this page.
+
+    strandline doctor                # with Spark
+    strandline doctor --no-spark     # a lake in a folder or in S3, without a JVM
+    strandline doctor --offline      # settings and files only; opens nothing
+    strandline doctor --json
+
+Each finding has a severity, the reason why it matters, and the command or setting that mends it.
+
+| severity | meaning |
+|---|---|
+| `error` | A command would fail. |
+| `warning` | It works now, and somebody should act. |
+| `info` | Good to know, or not looked at. |
+| `ok` | As it should be. |
+
+- The exit code is 0 if there is no error. Otherwise it is the code of the first error ([errors](errors.md)), and the
+  error is on standard error, too.
+- A fact that cannot be had is a finding. The other checks go on.
+- To see if the lake can be written, `doctor` writes a file and removes it. In S3 it creates the object
+  `_strandline/two-writers`, as every capture does at its start.
+- A terminal gets a table for each area. A pipe gets one line for each finding, which begins with the severity and the
+  name of the check.
+"""
+
+_SCHEMA_HEAD: Final = """
+## JSON
+
+`--json` prints a list of findings. The names of checks and fields stay the same from release to release. New checks
+and new fields may come. The schema of the list:
+
+"""
+_DATES_HEAD: Final = """
+## Ends of life
+
+Read on {day}. MongoDB's days are from [its own page](https://www.mongodb.com/legal/support-policy/lifecycles). Spark
+announces none: it maintains a release for 18 months, and the days are the estimates of
+[endoflife.date](https://endoflife.date/apache-spark). A release without a day is told as `info`.
+
+| release | end of life |
+|---|---|
+"""
+
+
+def doctor_page() -> str:
+    """Return the text of docs/doctor.md."""
+    page = _HEAD
+    for area, checks in groupby(CHECKS.values(), key=lambda check: check.area):
+        page += f"\n## {area.capitalize()}\n\n| check | looks at | why | what mends it |\n|---|---|---|---|\n"
+        page += "".join(
+            f"| {each.name} | {_cell(each.subject)} | {_cell(each.why)} | {_cell(each.fix)} |\n" for each in checks
+        )
+    page += _DATES_HEAD.format(day=READ_ON)
+    for product, dates in (("MongoDB", MONGODB), ("Spark", SPARK)):
+        page += "".join(f"| {product} {release} | {day} |\n" for release, day in sorted(dates.items()))
+    schema = TypeAdapter(list[Finding]).json_schema()
+    return page + _SCHEMA_HEAD + f"```json\n{json.dumps(schema, indent=2)}\n```\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

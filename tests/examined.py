@@ -1,0 +1,16 @@
+"""What `doctor` finds on a lake that is open already."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pipelines.jobs.doctor.examination import examine_context
+from pipelines.jobs.doctor.findings import Finding, Notes
+from pipelines.jobs.lake_context import LakeContext
+
+
+def examined(ctx: LakeContext) -> dict[str, Finding]:
+    """Findings of source, tables and files, by the name of the check. Of several, the last one."""
+    notes = Notes()
+    examine_context(notes, ctx.settings, ctx, datetime.now(UTC))
+    return {finding.check: finding for finding in notes.sorted()}

@@ -1,0 +1,338 @@
+"""The checks of `doctor` as data: facts in, findings out. No server, no lake, no Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
+
+from pipelines.cli import app
+from pipelines.commands.doctor import area_table, as_line
+from pipelines.commands.terminal import Terminal
+from pipelines.control.sources import SourceState
+from pipelines.errors import FencedError, ResumePointLost, RetriableError
+from pipelines.io.spark_versions import SUPPORTED
+from pipelines.jobs.doctor import lake_checks, setting_checks, source_checks, spark_checks
+from pipelines.jobs.doctor.catalogue import CHECKS
+from pipelines.jobs.doctor.file_checks import gold_names, quality_names
+from pipelines.jobs.doctor.findings import Finding, Notes, refusal
+from pipelines.jobs.doctor.source_checks import Position, Transport
+from pipelines.model.support_dates import MONGODB, SPARK
+from pipelines.model.tables import TableName
+from pipelines.quality.rules import Expectation, Suite
+from pipelines.settings.configuration import Settings
+from pipelines.settings.maintenance import MaintenanceSettings
+from pipelines.source.deployment import Deployment
+from pipelines.source.oplog import OplogWindow
+from pipelines.source.uri import uses_tls, verifies_tls
+
+ROOT = Path(__file__).parents[2]
+TODAY = date(2026, 11, 26)
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+SET = Deployment("8.0.4", "rs0", sharded=False, identity="rs0/5f")
+HOUR = 3600
+SAFE = Transport(("db.example",), tls=True, verified=True, read_preference="secondaryPreferred", direct=False)
+
+
+def window(hours: float | None, *, headroom_hours: float = 0, why: str | None = None) -> OplogWindow:
+    present = 1_000_000_000
+    oldest = None if hours is None else int(present - hours * HOUR)
+    position = None if why else (present if oldest is None else int(oldest + headroom_hours * HOUR))
+    return OplogWindow(oldest, present, position, why)
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"), [("6.0.27", "warning"), ("8.0.4", "ok"), ("7.0.2", "info"), ("9.9.0", "info")]
+)
+def test_a_version_after_its_end_of_life(version: str, severity: str) -> None:
+    found = source_checks.version(replace(SET, version=version), date(2027, 4, 1))
+    assert (found.severity, version in found.found) == (severity, True)
+    assert MONGODB["6.0"] == date(2025, 7, 31)
+
+
+def test_a_spark_after_its_end_of_life() -> None:
+    assert [spark_checks.version(f"{minor}.0", TODAY).severity for minor in ("4.0", "4.1", "4.2", "5.0")] == [
+        "warning",
+        "ok",
+        "info",
+        "warning",
+    ]
+    assert set(SPARK) <= set(SUPPORTED)
+
+
+def test_features_that_the_server_lacks() -> None:
+    assert source_checks.features(SET).severity == "ok"
+    old = source_checks.features(replace(SET, version="4.4.2"))
+    assert (old.severity, old.found.count("(")) == ("info", 4)
+
+
+@pytest.mark.parametrize(
+    ("hello", "severity"),
+    [
+        ({"hosts": ["a", "b", "c"]}, "ok"),
+        ({"hosts": ["a"]}, "info"),
+        ({"hosts": ["a", "b"], "arbiters": ["c"]}, "warning"),
+        ({"hosts": ["a", "b"], "passives": ["c"], "arbiters": ["d"]}, "ok"),
+    ],
+)
+def test_members(hello: dict[str, Any], severity: str) -> None:
+    assert source_checks.topology(SET, hello).severity == severity
+    assert source_checks.topology(replace(SET, sharded=True, set_name=None), {}).found == "sharded cluster"
+
+
+def test_an_identity_that_the_user_may_not_read() -> None:
+    assert source_checks.identity(SET).severity == "ok"
+    assert source_checks.identity(replace(SET, identity="rs0")).severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("users", "actions", "severity", "told"),
+    [
+        ([], [], "warning", "no user"),
+        ([{"user": "a", "db": "admin"}], ["find", "changeStream"], "ok", "a@admin may only read"),
+        ([{"user": "a", "db": "admin"}], ["find", "insert", "remove"], "warning", "may write: insert, remove"),
+        ([{"user": "a", "db": "admin"}], ["anyAction"], "warning", "anyAction"),
+    ],
+)
+def test_privileges(users: list[dict[str, str]], actions: list[str], severity: str, told: str) -> None:
+    status = {"authenticatedUsers": users, "authenticatedUserPrivileges": [{"resource": {}, "actions": actions}]}
+    found = source_checks.privileges(status)
+    assert (found.severity, told in found.found) == (severity, True)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "severity"), [(0.2, "ok"), (-0.9, "ok"), (-1.5, "warning"), (3.0, "warning"), (None, "info")]
+)
+def test_a_clock(ahead: float | None, severity: str) -> None:
+    assert source_checks.clock(ahead, "").severity == severity
+    assert source_checks.clock(-2, "").found == "this machine's clock is 2.0 s behind MongoDB's"
+
+
+@pytest.mark.parametrize(
+    ("uri", "encrypted", "verified"),
+    [
+        ("mongodb://h/?tls=true", True, True),
+        ("mongodb://h/?SSL=true&tlsInsecure=true", True, False),
+        ("mongodb://h/", False, True),
+        ("mongodb+srv://h/", True, True),
+        ("mongodb+srv://h/?tls=false", False, True),
+        ("mongodb://h/?tls=true;tlsAllowInvalidCertificates=true", True, False),
+    ],
+)
+def test_tls_of_a_uri(uri: str, encrypted: bool, verified: bool) -> None:
+    assert (uses_tls(uri), verifies_tls(uri)) == (encrypted, verified)
+
+
+def test_a_connection() -> None:
+    assert source_checks.tls(SAFE).severity == source_checks.routing(SAFE).severity == "ok"
+    assert source_checks.tls(replace(SAFE, verified=False)).severity == "warning"
+    assert source_checks.tls(replace(SAFE, tls=False)).severity == "warning"
+    assert source_checks.tls(replace(SAFE, tls=False, hosts=("127.0.0.1", "::1"))).severity == "ok"
+    assert source_checks.routing(replace(SAFE, read_preference="primary")).severity == "info"
+    assert source_checks.routing(replace(SAFE, direct=True)).severity == "warning"
+
+
+@pytest.mark.parametrize(("hours", "severity"), [(None, "ok"), (2.0, "warning"), (23.9, "warning"), (48.0, "ok")])
+def test_the_oplog(hours: float | None, severity: str) -> None:
+    assert source_checks.oplog(window(hours), heartbeat_ms=60_000).severity == severity
+    slow = source_checks.oplog(window(48), heartbeat_ms=40 * HOUR * 1000)
+    assert (slow.severity, "heartbeat" in slow.fix) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("position", "on_lost", "severity"),
+    [
+        (Position(), "fail", "ok"),
+        (Position(3, is_reset=True), "fail", "info"),
+        (Position(3, window=window(None)), "fail", "ok"),
+        (Position(3, window=window(48, headroom_hours=40)), "fail", "ok"),
+        (Position(3, window=window(48, headroom_hours=0.5)), "fail", "warning"),
+        (Position(3, window=window(48, why="gone")), "heal", "warning"),
+        (Position(3, window=window(48, why="gone")), "fail", "error"),
+    ],
+)
+def test_the_position(position: Position, on_lost: str, severity: str) -> None:
+    found = source_checks.position(position, on_lost=on_lost, warn_minutes=60)
+    assert found.severity == severity
+    assert found.exit_code == (ResumePointLost.exit_code if severity == "error" else 0)
+
+
+def test_small_files() -> None:
+    large = lake_checks.TableFiles("silver.large", 2_000, 2_000 * 100_000_000)
+    small = lake_checks.TableFiles("silver.small", 600, 600 * 10_000)
+    assert lake_checks.files([large]).found == "1 tables, 2,000 data files"
+    told = lake_checks.files([large, small])
+    assert (told.severity, told.found, told.fix) == (
+        "warning",
+        "many small files: silver.small has 600 of 0.0 MB",
+        "strandline maintain",
+    )
+
+
+def test_states_and_times_of_a_lake() -> None:
+    assert lake_checks.bronze(exists=True, state=SourceState("a")).severity == "ok"
+    stopped = lake_checks.bronze(exists=True, state=SourceState("a", "stopped", NOW, "ops"))
+    assert (stopped.severity, stopped.fix) == ("warning", "strandline start")
+    assert lake_checks.bronze(exists=True, state=SourceState("a", "paused", NOW, "ops")).fix == "strandline resume"
+    assert lake_checks.lake_format("1").severity == "ok"
+    assert lake_checks.lake_format("0: the next capture brings 3 tables to 1").severity == "info"
+    assert lake_checks.space(50 * 10**9, 10**12).severity == "ok"
+    assert lake_checks.space(40 * 10**9, 10**12).severity == "warning"
+    assert lake_checks.writers_of_folder(has_links=False).severity == "info"
+    ended = {days: lake_checks.maintenance(NOW - timedelta(days=days), NOW, is_new=False) for days in (1, 8)}
+    assert (ended[1].severity, ended[8].severity) == ("ok", "warning")
+    assert lake_checks.maintenance(None, NOW, is_new=True).severity == "ok"
+    assert lake_checks.maintenance(None, NOW, is_new=False).severity == "info"
+    assert lake_checks.catalog("main", ["bronze"], has_views=False).severity == "info"
+
+
+def test_logs_that_are_kept_for_less_than_capture_may_be_away() -> None:
+    kept = MaintenanceSettings(retention_hours=48)
+    assert [lake_checks.retention(kept, known).severity for known in (None, window(None), window(24), window(72))] == [
+        "ok",
+        "ok",
+        "ok",
+        "info",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "severity"),
+    [("1792m", "ok"), ("512m", "warning"), ("15g", "warning"), ("2048", "ok"), ("much", "warning")],
+)
+def test_memory_of_the_driver(size: str, severity: str) -> None:
+    assert spark_checks.memory(size, 16 << 30).severity == severity
+    assert spark_checks.machine_bytes() > 1 << 28
+
+
+def test_jars_of_delta() -> None:
+    package = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert spark_checks.delta(None, []).severity == "ok"
+    assert spark_checks.delta(package, ["io.delta_delta-spark_4.2_2.13-4.4.0.jar"]).severity == "ok"
+    assert spark_checks.delta(package, ["io.delta_delta-spark_4.1_2.13-4.4.0.jar"]).severity == "info"
+
+
+def test_settings_that_do_nothing_or_too_much() -> None:
+    assert {finding.severity for finding in setting_checks.settings(Settings())} == {"ok"}
+    sections: dict[str, Any] = {
+        "capture": {"cursor_oversize_skip_threshold": 10, "on_history_lost": "restart_at_oldest"},
+        "lake": {"catalog": "main", "root": "lake", "s3_endpoint": "http://minio:9000"},
+        "metrics": {"port": 9000, "address": "0.0.0.0"},
+        "spark": {"conf": {"sql.shuffle.partitions": "8"}},
+    }
+    found = list(setting_checks.settings(Settings(**sections)))
+    told = {(finding.check.partition(".")[2], finding.found.split()[0].rstrip(":")) for finding in found}
+    assert told == {
+        ("settings", "target"),
+        ("unused", "capture.cursor_oversize_skip_threshold"),
+        ("unused", "lake.root"),
+        ("unused", "lake.s3_endpoint"),
+        ("unused", "spark.conf"),
+        ("risk", "capture.on_history_lost"),
+        ("risk", "lake.s3_endpoint"),
+        ("risk", "metrics.address"),
+    }
+
+
+def test_every_rule_names_a_setting() -> None:
+    for rule in (*setting_checks._UNUSED, *setting_checks._RISKS):
+        section, _, key = rule.key.partition(".")
+        assert key in type(getattr(Settings(), section)).model_fields, rule.key
+
+
+def test_names_that_do_not_exist() -> None:
+    settings = Settings(silver={"history": "scd2", "history_collections": ["shop.order"]})  # type: ignore[arg-type]  # why: pydantic builds the section
+    assert setting_checks.names(settings, {"shop.orders"}).severity == "warning"
+    assert setting_checks.names(settings, {"shop.order"}).severity == "ok"
+    reads = {"gold.a": [TableName("silver", "orders"), TableName("gold", "b")], "gold.b": [TableName("silver", "x")]}
+    known = [TableName("silver", "orders")]
+    assert gold_names(reads, known).found == "not there: gold.b reads silver.x"
+    assert gold_names(reads, [*known, TableName("silver", "x")]).severity == "ok"
+    expectation = Expectation("expect_column_values_to_not_be_null", {"column": "Total.net"})
+    suites = [Suite("s", "s.yml", table, "warn", (expectation,)) for table in (*known, TableName("gold", "b"))]
+    assert quality_names(suites, {known[0]: ["_id", "total"]}, {"gold.b"}).severity == "ok"
+    told = quality_names(suites, {known[0]: ["_id"]}, set())
+    assert told.found == "not there: s.yml checks gold.b, s.yml checks the column Total.net of silver.orders"
+
+
+def test_a_failure_is_a_finding_and_the_next_check_goes_on() -> None:
+    notes, check = Notes(), CHECKS["source.oplog"]
+
+    def fail(error: Exception) -> Finding:
+        raise error
+
+    assert not notes.look(check, lambda: fail(RetriableError("away", next_step="wait")))
+    assert not notes.look(check, lambda: fail(KeyError("a")), severity="warning")
+    assert notes.look(CHECKS["lake.files"], lambda: lake_checks.files([]))
+    notes.add(CHECKS["configuration.settings"].ok("fine"))
+    first, away, strange, last = notes.sorted()
+    assert (first.area, last.area) == ("configuration", "lake")
+    assert (away.severity, away.found, away.fix, away.exit_code) == ("error", "away", "wait", 75)
+    assert (strange.severity, strange.exit_code) == ("warning", 0)
+    assert strange.found.startswith("not known: ")
+
+
+def test_the_first_error_ends_the_command_as_its_cause_would() -> None:
+    check = CHECKS["lake.open"]
+    assert refusal([check.ok("a"), check.warning("b")]) is None
+    raised = refusal([check.warning("b"), check.error("c", fix="do it", exit_code=6), check.error("d")])
+    assert isinstance(raised, FencedError)
+    assert str(raised) == "c (the first of 2 errors) → do it"
+
+
+def test_every_check_is_made_and_every_check_made_is_listed() -> None:
+    code = "".join(
+        file.read_text("utf-8")
+        for file in [*(ROOT / "pipelines/jobs/doctor").glob("*.py"), ROOT / "pipelines/commands/doctor.py"]
+        if file.name != "catalogue.py"
+    )
+    made = set(re.findall(r'"((?:configuration|source|lake|spark|gold|quality)\.\w+)"', code))
+    settings = {rule.key for rule in (*setting_checks._UNUSED, *setting_checks._RISKS)} | {"lake.schema"}
+    assert made - settings == set(CHECKS)
+
+
+def test_a_line_holds_no_control_character() -> None:
+    hostile = as_line(CHECKS["lake.files"].warning("a\nb\x1b[31m"))
+    assert hostile.isprintable()
+    assert hostile.endswith("→ strandline maintain")
+    assert as_line(CHECKS["lake.files"].ok("fine")) == "ok       lake.files                 fine"
+
+
+def test_a_terminal_gets_a_table_for_each_area() -> None:
+    shown = io.StringIO()
+    check = CHECKS["lake.files"]
+    Terminal(width=120, file=shown).print(area_table("lake", [check.ok("fine"), check.warning("[bold]many")]))
+    lines = shown.getvalue().splitlines()
+    assert lines[0].strip() == "lake"
+    (warned,) = (line for line in lines if "warning" in line)
+    assert "[bold]many" in warned
+    assert check.why[:20] in warned
+    (sound,) = (line for line in lines if "fine" in line)
+    assert check.why[:20] not in sound
+
+
+def test_offline_findings_fit_the_documented_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STRANDLINE_SOURCE__URI", raising=False)
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    schema = TypeAdapter(list[Finding]).json_schema()
+    done = CliRunner().invoke(app, ["doctor", "--offline", "--json"])
+    findings = json.loads(done.stdout)
+    jsonschema.validate(findings, schema)
+    assert (done.exit_code, len(findings) > 5) == (0, True)
+    assert [each["severity"] for each in findings if each["check"] == "configuration.files"] == ["warning"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([asdict(CHECKS["lake.files"].ok("a")) | {"severity": "bad"}], schema)
+    wrong = CliRunner().invoke(app, ["--conf", "nowhere", "doctor", "--json"])
+    (only,) = json.loads(wrong.stdout)
+    assert (only["check"], only["severity"], only["exit_code"]) == ("configuration.settings", "error", 2)
+    assert getattr(wrong.exception, "exit_code", None) == 2
