@@ -81,7 +81,7 @@ def test_a_declarative_pipeline_follows_the_feed(spark: SparkSession, tmp_path: 
     name = tables.lake.sql(ORDERS)
     flow = blocks("python")[1].replace("/data/lake/silver/orders", tables.lake.path(ORDERS))
     flow = flow.replace("/data/changes", str(tmp_path / "changes"))
-    spec = blocks("yaml")[0].replace("file:///data/pipelines/shop", (tmp_path / "storage").as_uri())
+    spec = blocks("text")[0].replace("file:///data/pipelines/shop", (tmp_path / "storage").as_uri())
     (tmp_path / "changes.py").write_text(flow, encoding="utf-8")
     (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
 
