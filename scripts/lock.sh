@@ -17,10 +17,10 @@ compile() { # compile <file> <extra…>
         --custom-compile-command "make lock" "${options[@]}" pyproject.toml -o "$file"
 }
 
-with_spark() { # with_spark <minor version>: what scripts/spark_environment.py installs in place of dev.txt's Spark
-    local file=requirements/spark-$1.txt
+with_spark() { # with_spark <file> <minor version> <versions of delta-spark>
+    local file=requirements/$1.txt
     echo "lock: $file"
-    printf 'pyspark==%s.*\ndelta-spark>=4.4,<4.5\n' "$1" |
+    printf 'pyspark==%s.*\ndelta-spark%s\n' "$2" "$3" |
         "$uv" pip compile --quiet ${UPGRADE:+--upgrade} --universal --python-version 3.11 --generate-hashes \
             --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" - -o "$file"
 }
@@ -28,5 +28,9 @@ with_spark() { # with_spark <minor version>: what scripts/spark_environment.py i
 compile runtime spark
 compile demo demo
 compile dev demo dev
-with_spark 4.0
-with_spark 4.1
+# what scripts/spark_environment.py installs in place of dev.txt's Spark
+with_spark spark-4.0 4.0 ">=4.4,<4.5"
+with_spark spark-4.1 4.1 ">=4.4,<4.5"
+# readers of tests/readers.yml: the Delta that was published with that Spark
+with_spark reader-spark-3.5 3.5 ">=3.3,<3.4"
+with_spark reader-spark-4.0 4.0 ">=4.0,<4.1"

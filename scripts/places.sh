@@ -45,6 +45,14 @@ fetch_servers() {
         done
         mv "$share/dbt.part" "$share/dbt"
     fi
+    for spark in 3.5 4.0; do
+        folder=$share/reader-spark-$spark
+        [[ -x $folder/bin/python ]] && continue
+        echo "places: fetching PySpark $spark and its Delta"
+        .venv/bin/python -m venv --clear "$folder.part"
+        "$folder.part/bin/python" -m pip install -q --require-hashes -r "requirements/reader-spark-$spark.txt"
+        mv "$folder.part" "$folder"
+    done
     if ! command -v chromium chromium-browser google-chrome >/dev/null; then
         need apt-get "installs Chromium"
         echo "places: installing Debian's package chromium"

@@ -8,18 +8,29 @@ from typing import Any, Final
 import yaml
 
 ROOT: Final = Path(__file__).parent.parent
-_HEAD: Final = """# Read the tables without Spark
+_HEAD: Final = """# Which reader reads which table
 
 Every table of a lake is a Delta table. A reader must know the Delta features of a table. This page lists which reader
-reads which table. `make test` tries every cell, and `make docs` generates this page.
+reads which table. `make test` tries the readers without Spark, `make places` tries those with Spark, cell by cell.
+`make docs` generates this page.
 
 A new silver table is *portable*: it uses no feature that a reader must know, unless a field name needs column mapping
 (see below). A *native* table (`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column
 mapping. A table of an older release is native until it is rebuilt. The table property `strandline.compatibility` names
-the kind; a table without it is native. Spark 4 with Delta 4 and Databricks read both kinds.
+the kind; a table without it is native. Spark 4.2 with Delta 4.4 and Databricks read both kinds.
 [Portable and native tables](columns.md#portable-and-native-tables) shows the differences.
 
 """
+_READ: Final = ("reads", "wrong rows")
+_SPARK: Final = """
+`table` is `spark.read.format("delta").load(path)`, every column of every row. `change feed` has the option
+`readChangeFeed` from version 0, and `an older version` has `versionAsOf`.
+
+Delta's extension is two settings of a session: `spark.sql.extensions` is `io.delta.sql.DeltaSparkSessionExtension`, and
+`spark.sql.catalog.spark_catalog` is `org.apache.spark.sql.delta.catalog.DeltaCatalog`. Its check is
+`spark.databricks.delta.requiredSparkConfsCheck.enabled`. A session without the extension and without the check **reads
+wrong rows of a native table, with no error**: it ignores deletion vectors, so it also returns rows that were deleted or
+replaced."""
 _RECIPES: Final = """
 ## Live documents
 
@@ -89,8 +100,8 @@ files of one version of a portable table without copying them. The decision has 
 ## Column mapping
 
 Parquet cannot hold a column name with a space or one of `,;{}()=`. If a field has such a name, its portable table gets
-Delta's column mapping, and the log names the field. Of the readers above, only `pipelines.read.read` reads such a
-table. Spark and Databricks read it, too. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
+Delta's column mapping, and the log names the field. Of the readers without Spark, only `pipelines.read.read` reads such
+a table. Spark and Databricks read it. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
 name. A table that exists changes with `strandline stop`, `strandline rebuild` and `strandline start`.
 
 DuckDB's own `delta_scan` is tested with plain tables that delta-rs wrote. Not tested: Trino, Athena, Snowflake,
@@ -104,30 +115,56 @@ are no longer part of the table.
 def readers_page() -> str:
     """Return the text of docs/readers.md."""
     matrix: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "readers.yml").read_text(encoding="utf-8"))
-    tables = list(matrix["readers"][0]["cells"])
-    rows = [
-        f"| {one['name']} | `{one['how']}` | "
-        + " | ".join("reads" if one["cells"][table] == "reads" else "refuses" for table in tables)
-        + " |"
-        for one in matrix["readers"]
-    ]
+    rows = [(f"{one['name']} | `{one['how']}`", one["name"], one["cells"]) for one in matrix["readers"]]
     versions = ", ".join(f"{name} {number}" for name, number in matrix["versions"].items())
+    seen = f"Seen on {matrix['seen']} with {versions}. DuckDB reads through deltalake's Arrow dataset."
+    spark = matrix["spark"]
+    of_spark = [
+        (f"{one['name']} | {call}", f"{one['name']}, {call}", cells)
+        for one in spark["sessions"]
+        for call, cells in one["cells"].items()
+    ]
+    numbers = (one["versions"] for one in spark["sessions"])
+    pairs = dict.fromkeys(f"PySpark {each['pyspark']} with Delta {each['delta-spark']}" for each in numbers)
     lines = [
-        f"| reader | call | {' | '.join(tables)} |",
-        f"|---|---|{'---|' * len(tables)}",
-        *rows,
+        *_table("reader | call", rows),
         "",
-        f"Seen on {matrix['seen']} with {versions}. DuckDB reads through deltalake's Arrow dataset.",
+        seen,
+        "",
+        *_table("reader | what it reads", of_spark),
+        "",
+        f"Seen on {spark['seen']}: {', '.join(pairs)}.",
+        _SPARK,
         "",
         "## What a refusal says",
         "",
         "| reader | table | the error contains |",
         "|---|---|---|",
-        *(
-            f"| {one['name']} | {table} | `{said}` |"
-            for one in matrix["readers"]
-            for table, said in one["cells"].items()
-            if said != "reads"
-        ),
+        *_refusals(rows + of_spark),
     ]
     return _HEAD + "\n".join(lines) + "\n" + _RECIPES
+
+
+def _table(head: str, rows: list[tuple[str, str, dict[str, str]]]) -> list[str]:
+    """Return the lines of a table: a row for each reader, a column for each table of the lake."""
+    tables = list(rows[0][2])
+    return [
+        f"| {head} | {' | '.join(tables)} |",
+        f"|---|---|{'---|' * len(tables)}",
+        *(
+            f"| {first} | "
+            + " | ".join(cells[table] if cells[table] in _READ else "refuses" for table in tables)
+            + " |"
+            for first, _, cells in rows
+        ),
+    ]
+
+
+def _refusals(rows: list[tuple[str, str, dict[str, str]]]) -> list[str]:
+    """Return a line for each refusal, and one for a reader that refuses every table in the same way."""
+    lines = []
+    for _, name, cells in rows:
+        kinds = set(cells.values())
+        refused = dict.fromkeys(["every table"], *kinds) if len(kinds) == 1 else cells
+        lines += [f"| {name} | {table} | `{said}` |" for table, said in refused.items() if said not in _READ]
+    return lines

@@ -44,17 +44,22 @@ server.wait()
 
 @contextmanager
 def connect_server(
-    log: Path, *, for_long: bool = False, environment: Mapping[str, str] = MappingProxyType({})
+    log: Path,
+    *,
+    for_long: bool = False,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    conf: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """I/O: starts a server, which writes to *log*. Yields its address, for ``SPARK_REMOTE``.
 
     Args:
+        conf: Settings of Spark, beside those of the tests.
         environment: Variables of the server and its workers.
         for_long: Whether it lives long enough for optimized code to pay.
     """
     (port,) = free_ports(1)
     java = f"{_QUIET} {SMALL_JVM if for_long else SHORT_LIVED}"
-    conf = {**_CONF, "spark.connect.grpc.binding.port": str(port), "spark.driver.extraJavaOptions": java}
+    settings = {**_CONF, "spark.connect.grpc.binding.port": str(port), "spark.driver.extraJavaOptions": java, **conf}
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
     submit += [
         "--class",
@@ -62,7 +67,7 @@ def connect_server(
         "--jars",
         ",".join(map(str, cached_jars())),
     ]
-    submit += [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    submit += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
     with log.open("wb") as said:
         guard = subprocess.Popen(

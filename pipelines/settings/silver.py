@@ -50,7 +50,7 @@ class SilverSettings(Section):
         "portable",
         description="Delta features of new silver tables. `portable`: none that a reader must know, so every reader of "
         "Delta reads the tables (docs/readers.md). Mixed types are JSON text. `native`: VARIANT, type widening, "
-        "deletion vectors and column mapping. MERGE is cheaper, and Spark 4 or Databricks is needed to read. An "
+        "deletion vectors and column mapping. MERGE is cheaper, and Spark 4.1 or Databricks is needed to read. An "
         "existing table keeps its features until `strandline rebuild`.",
     )
     compatibility_by_collection: dict[str, Compatibility] = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import ContractError
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.gold.job import run_gold
 from pipelines.jobs.maintenance.job import run_maintain
 from pipelines.jobs.offsets.life_cycle import set_desired_state as set_state
 from pipelines.jobs.silver.job import run_silver
@@ -103,6 +105,46 @@ def test_a_table_is_portable_unless_it_is_said_otherwise_and_a_rebuild_changes_i
         "3",
         "4",
     ]
+
+
+# scenario: S07
+def test_gold_with_the_documented_sql_is_the_same_on_both_kinds(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "columns.md").read_text("utf-8")
+    (query,) = [sql for sql in re.findall(r"```sql\n(.*?)```", page, re.DOTALL) if "typeof" in sql]
+    for kind in ("portable", "native"):
+        sql = query.replace("silver.orders", f"silver.{kind}")
+        (tmp_path / "sql").mkdir(exist_ok=True)
+        (tmp_path / "sql" / f"{kind}.sql").write_text(f"-- materialized: table\n{sql}", encoding="utf-8")
+    by_collection: dict[str, Compatibility] = {f"{database.name}.native": "native"}
+    ctx = with_silver(
+        pipeline(spark, mongo_uri, database.name, tmp_path),
+        compatibility="portable",
+        compatibility_by_collection=by_collection,
+    )
+    gold = ctx.settings.gold.model_copy(update={"sql_dir": tmp_path / "sql"})
+    ctx = replace(ctx, settings=ctx.settings.model_copy(update={"gold": gold}))
+    sizes = ["XL", "1", 'a "b"', 1, True, [1], {"a": "b"}]
+    for kind in ("portable", "native"):
+        database[kind].insert_many(
+            [{"_id": number, "total": number, "size": size} for number, size in enumerate(sizes)]
+        )
+    land(ctx)
+    for kind in ("portable", "native"):
+        database[kind].insert_one({"_id": 9, "total": "free"})  # later, so it does not fit the column
+    land(ctx)
+    run_gold(ctx)
+    expected = {str(number): (None, size) for number, size in enumerate(["XL", "1", 'a "b"'])} | {
+        "3": (None, '{"$numberInt":"1"}'),
+        "4": (None, "true"),
+        "5": (None, '[{"$numberInt":"1"}]'),
+        "6": (None, '{"a":"b"}'),
+        "9": ("free", None),
+    }
+    for kind in ("portable", "native"):
+        rows = spark.read.format("delta").load(str(tmp_path / "gold" / kind)).collect()
+        assert {row["_key"]: (row["rescued_total"], row["size"]) for row in rows} == expected, kind
 
 
 # scenario: S07

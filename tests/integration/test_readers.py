@@ -1,10 +1,16 @@
-"""Readers of Delta other than Spark: what each reads of a lake, and how it refuses the rest (tests/readers.yml)."""
+"""Readers of Delta: what each reads of a lake, and how it refuses the rest (tests/readers.yml).
+
+Readers with a Spark of their own run in processes of their own (tests/spark_reader.py), in `make places`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyspark
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -24,7 +31,9 @@ from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigurationError
+from pipelines.io.delta_jars import ivy_home
 from pipelines.io.delta_rs_query import arrow_table, without_views
+from pipelines.io.spark_versions import minor_of
 from pipelines.jobs.gold.job import run_gold
 from pipelines.read import read
 
@@ -110,8 +119,11 @@ def _by_module(path: str) -> pa.Table:
 
 
 def _change_feed(path: str) -> pa.Table:
+    return _last_images(path, without_views(arrow_table(DeltaTable(path).load_cdf(starting_version=0))))
+
+
+def _last_images(path: str, changes: pa.Table) -> pa.Table:
     """Return the table as its change feed tells it: all rows that it was given, without those that it lost."""
-    changes = without_views(arrow_table(DeltaTable(path).load_cdf(starting_version=0)))
     is_new = pc.field("_change_type").isin(["insert", "update_postimage"])
     rows = changes.filter(is_new).sort_by([("_commit_version", "ascending")])
     keys = [name for name in ("_key", "_position") if name in rows.schema.names]
@@ -136,6 +148,26 @@ READERS: dict[str, Callable[[str], pa.Table]] = {
     "pyarrow": lambda path: ds.dataset(DeltaTable(path).file_uris(), format="parquet").to_table(),
 }
 CELLS = [(one["name"], table, said) for one in MATRIX["readers"] for table, said in one["cells"].items()]
+_SESSION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+SESSIONS: dict[str, dict[str, str]] = {
+    "with extension": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "without extension": {},
+    "without extension, check off": {"spark.databricks.delta.requiredSparkConfsCheck.enabled": "false"},
+}
+CALLS: dict[str, Callable[[str], dict[str, str]]] = {
+    "table": lambda _: {},
+    "change feed": lambda _: {"readChangeFeed": "true", "startingVersion": "0"},
+    "an older version": lambda path: {"versionAsOf": str(DeltaTable(path).version() - 1)},
+}
 
 
 def test_the_matrix_names_every_reader_and_table_and_the_installed_versions() -> None:
@@ -161,11 +193,65 @@ def _check(reader: str, table: str, said: str, lake: Path, spark: SparkSession) 
         with pytest.raises(Exception, match=re.escape(said)):  # each library has classes of its own
             found(READERS[reader](at))
     elif reader == "deltalake, an older version":
-        rows = READERS[reader](at)
-        older = spark.read.format("delta").option("versionAsOf", DeltaTable(at).version() - 1).load(at)
-        assert rows.num_rows == older.count()
+        assert READERS[reader](at).num_rows == _older_count(spark, at)
     else:
         assert found(READERS[reader](at)) == wanted
+
+
+def _older_count(spark: SparkSession, path: str) -> int:
+    return spark.read.format("delta").options(**CALLS["an older version"](path)).load(path).count()
+
+
+@pytest.mark.places
+def test_each_spark_reads_what_the_matrix_says_and_otherwise_refuses(
+    lake: Path, spark: SparkSession, subtests: pytest.Subtests
+) -> None:
+    for of in MATRIX["spark"]["sessions"]:
+        cells = [(call, table, said) for call, tables in of["cells"].items() for table, said in tables.items()]
+        paths = [str(lake / TABLES[table][0]) for _, table, _ in cells]
+        reads = [{"path": path, "options": CALLS[call](path)} for path, (call, *_) in zip(paths, cells, strict=True)]
+        answers = _ask(of["versions"], SESSIONS[of["session"]], reads)
+        for (call, table, said), path, answer in zip(cells, paths, answers, strict=True):
+            with subtests.test(reader=of["name"], call=call, table=table):
+                _check_answer(table, call, said, path, answer, spark)
+
+
+def _ask(versions: Mapping[str, str], conf: Mapping[str, str], reads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what a Spark of *versions* says to each read: ``rows`` or ``error``."""
+    minor = minor_of(versions["pyspark"])
+    python, ivy = Path(sys.executable), ivy_home()
+    if minor != minor_of(pyspark.__version__):
+        folder = Path(sys.prefix) / "share" / "strandline" / f"reader-spark-{minor}"
+        python, ivy = folder / "bin" / "python", folder / "ivy"
+    assert python.exists(), f"PySpark {minor} is not there: make places fetches it"
+    program = Path(__file__).parents[1] / "spark_reader.py"
+    asked = json.dumps({"conf": {**_SESSION, "spark.jars.ivy": str(ivy), **conf}, "reads": reads})
+    done = subprocess.run([python, program], input=asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["versions"] == versions
+    found: list[dict[str, Any]] = said["reads"]
+    return found
+
+
+def _check_answer(table: str, call: str, said: str, path: str, answer: dict[str, Any], spark: SparkSession) -> None:
+    if said not in ("reads", "wrong rows"):
+        assert said in answer.get("error", "it was read")
+        return
+    assert "error" not in answer, answer["error"]
+    rows = _scalars(answer["rows"])
+    _, found, wanted = TABLES[table]
+    if call == "an older version":
+        assert rows.num_rows == _older_count(spark, path)
+    else:
+        is_right = found(rows if call == "table" else _last_images(path, rows)) == wanted
+        assert is_right == (said == "reads"), rows
+
+
+def _scalars(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return the columns of *rows* that hold no arrays and no documents."""
+    names = [name for name in rows[0] if not any(isinstance(row[name], list | dict) for row in rows)]
+    return pa.Table.from_pylist([{name: row[name] for name in names} for row in rows])
 
 
 @pytest.mark.long

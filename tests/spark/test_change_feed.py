@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from connect_server import ROOT, connect_server
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.io.table_swap import swap
 from pipelines.io.tables import Tables
@@ -19,9 +23,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "change-feed.md"
 ORDERS, SHADOW = TableName("silver", "orders"), TableName("control", "rebuild_orders")
 
 
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
 def documented(name: str) -> Any:
     found: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0], found)
+    exec(blocks("python")[0], found)
     return found[name]
 
 
@@ -62,3 +70,51 @@ def test_a_follower_has_every_change_once(spark: SparkSession, tmp_path: Path) -
     for _ in range(2):
         with pytest.raises(StreamingQueryException):
             follow()
+
+
+@pytest.mark.long
+def test_a_declarative_pipeline_follows_the_feed(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own `spark-pipelines`: a first run, a purge and a new column, a rebuild, and a new beginning."""
+    tables = Tables(spark, Lake(root=str(tmp_path / "lake")))
+    for table in (ORDERS, SHADOW):
+        SilverTable(tables, table).open(f"shop.{table.name}", "test")
+    name = tables.lake.sql(ORDERS)
+    flow = blocks("python")[1].replace("/data/lake/silver/orders", tables.lake.path(ORDERS))
+    flow = flow.replace("/data/changes", str(tmp_path / "changes"))
+    spec = blocks("text")[0].replace("file:///data/pipelines/shop", (tmp_path / "storage").as_uri())
+    (tmp_path / "changes.py").write_text(flow, encoding="utf-8")
+    (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
+
+    def run(remote: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--remote", remote]
+        env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    def follow(remote: str, target: str = "orders") -> DataFrame:
+        done = run(remote)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        return spark.read.format("delta").load(str(tmp_path / "changes" / target))
+
+    spark.sql(f"INSERT INTO {name} (_key, _op, _deleted) VALUES ('1', 'r', false), ('2', 'r', false)")
+    first = [("insert", "1"), ("insert", "2")]
+    conf = {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
+    with connect_server(tmp_path / "server.log", conf=conf) as remote:
+        assert told(follow(remote)) == first
+        spark.sql(f"UPDATE {name} SET _op = 'd', _deleted = true WHERE _key = '2'")
+        tables.delete(ORDERS, "_deleted")  # the purge of a tombstone
+        spark.sql(f"ALTER TABLE {name} ADD COLUMNS (total BIGINT)")
+        spark.sql(f"INSERT INTO {name} (_key, _op, _deleted, total) VALUES ('3', 'c', false, 9)")
+        rows = follow(remote)
+        updates = [("update_postimage", "2"), ("update_preimage", "2")]
+        assert told(rows) == [("delete", "2"), *first, ("insert", "3"), *updates]
+        assert rows.where("total = 9").count() == 1
+        swap(tables, ORDERS, SHADOW, properties=tables.properties(ORDERS), cluster_by=("_key",))
+        assert run(remote).returncode != 0
+        spark.sql(f"INSERT INTO {name} (_key, _op, _deleted) VALUES ('1', 'r', false)")
+        anew = flow.replace("orders_changes", "orders_again").replace("changes/orders", "changes/again")
+        (tmp_path / "changes.py").write_text(anew, encoding="utf-8")
+        assert told(follow(remote, "again")) == first[:1]
+
+
+def told(changes: DataFrame) -> list[tuple[str, str]]:
+    return sorted((row["_change_type"], row["_key"]) for row in changes.collect())
