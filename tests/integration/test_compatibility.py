@@ -108,6 +108,7 @@ def test_a_table_is_portable_unless_it_is_said_otherwise_and_a_rebuild_changes_i
 
 
 # scenario: S07
+@pytest.mark.long
 def test_gold_with_the_documented_sql_is_the_same_on_both_kinds(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
