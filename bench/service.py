@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import pyarrow as pa
 from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -144,8 +145,8 @@ class _Service:
         found = []
         for table in self._tables():
             folder = self.lake / "silver" / Path(table.table_uri.rstrip("/")).name
-            changes = table.load_cdf(columns=["_id", "at", "_change_type", "_commit_version"]).read_all()
-            for row in changes.to_pylist():
+            changes = table.load_cdf(columns=["_id", "at", "_change_type", "_commit_version"])
+            for row in pa.table(changes).to_pylist():
                 if row["_id"] >= 0 and row["_change_type"] == "insert":
                     written = (folder / commit_name(row["_commit_version"])).stat().st_mtime
                     found.append(written - row["at"])
