@@ -86,7 +86,8 @@ def run_continuously(
             ctx = open_pipeline()
             silver = partial(_merge, ctx, SilverMemory(), silver_report)
             policy = retry_policy(opened.settings.capture)
-            work = Transformations(silver, partial(refresh_gold, ctx), policy)
+            max_lag = opened.settings.silver.max_lag_seconds
+            work = Transformations(silver, partial(refresh_gold, ctx), policy, max_lag_seconds=max_lag)
             while not capture.done() and not stop.wait(_IDLE_SECONDS):
                 work.step()
         finally:

@@ -75,17 +75,21 @@ class Transformations:
         run_silver: Merges what is new. Returns True if gold may be out of date.
         run_gold: Runs the quality gate and builds gold.
         policy, clock: As of `Layer`.
+        max_lag_seconds: Lag of silver that is accepted so that several batches share a run. 0: merge at once.
     """
 
     run_silver: Callable[[], bool]
     run_gold: Callable[[], list[GoldResult]]
     policy: RetryPolicy
     clock: Callable[[], float] = time.monotonic
+    max_lag_seconds: float = 0.0
     silver: Layer = field(init=False)
     gold: Layer = field(init=False)
     closed: QualityGateClosed | None = field(default=None, init=False)
     """The closed quality gate. None: it is open."""
     _gold_is_stale: bool = field(default=False, init=False)
+    _merges_at: float = field(default=-math.inf, init=False)
+    """Earliest time of the next silver run."""
 
     def __post_init__(self) -> None:
         self.silver, self.gold = (Layer(name, self.policy, self.clock) for name in ("silver", "gold"))
@@ -98,13 +102,13 @@ class Transformations:
         Raises:
             Py4JNetworkError: The JVM is gone. Only a new process helps.
         """
-        if self.silver.is_due:
+        if self.silver.is_due and self.clock() >= self._merges_at:
             self._step_silver()
         if self._gold_is_stale and self.gold.is_due:
             self._step_gold()
 
     def _step_silver(self) -> None:
-        began = time.time()
+        began, started = time.time(), self.clock()
         try:
             changed = self.run_silver()
         except Exception as error:  # noqa: BLE001  # why: a failed table must not end capture
@@ -112,6 +116,8 @@ class Transformations:
             self._gold_is_stale = True
             return
         self.silver.succeeded()
+        if changed:  # a change waits for this time at most, then for a run that takes as long as this one
+            self._merges_at = started + max(0.0, self.max_lag_seconds - (self.clock() - started))
         self._gold_is_stale |= changed
         for age in CAPTURE.merged(began):
             SOURCE_TO_SILVER.observe(age)

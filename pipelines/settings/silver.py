@@ -104,6 +104,13 @@ class SilverSettings(Section):
         "`{field: type}` for a document. Values that do not fit go to `_rescued`.",
     )
     max_threads: int = Field(4, ge=1, le=64, description="Maximum tables that are merged at the same time.")
+    max_lag_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="In `strandline run`: seconds that a change may be behind the source in silver. With more seconds, "
+        "more changes share a MERGE, and silver costs less. A change after a quiet time is merged at once. 0: merge as "
+        "soon as possible.",
+    )
     max_columns: int = Field(
         500,
         ge=1,

@@ -19,12 +19,22 @@ BUILT, FAILED = GoldResult("a", "table", "built", 1), GoldResult("a", "table", "
 class Work:
     """Silver and gold with the given results or errors of their runs, and a clock that the test moves."""
 
-    def __init__(self, silver: list[bool | Exception], gold: list[list[GoldResult] | Exception]) -> None:
-        self.silver, self.gold, self.now = silver, gold, 0.0
-        self.work = Transformations(self._silver, self._gold, POLICY, clock=lambda: self.now)
+    def __init__(
+        self,
+        silver: list[bool | Exception],
+        gold: list[list[GoldResult] | Exception],
+        *,
+        max_lag_seconds: float = 0,
+        silver_seconds: float = 0,
+    ) -> None:
+        self.silver, self.gold, self.now, self._silver_seconds = silver, gold, 0.0, silver_seconds
+        self.work = Transformations(
+            self._silver, self._gold, POLICY, clock=lambda: self.now, max_lag_seconds=max_lag_seconds
+        )
 
     def _silver(self) -> bool:
         found = self.silver.pop(0) if self.silver else False
+        self.now += self._silver_seconds if found else 0
         if isinstance(found, Exception):
             raise found
         return found
@@ -52,6 +62,38 @@ def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> No
     given.work.step()
     assert (given.silver, given.gold, failing("silver"), CAPTURE.failing) == ([], [], 0, {})
     assert given.work.silver.failure is None
+
+
+def test_changes_share_a_silver_run_as_far_as_the_lag_allows() -> None:
+    given = Work([True, True, True], [[BUILT], [BUILT], [BUILT]], max_lag_seconds=10, silver_seconds=3)
+    given.work.step()
+    assert (given.now, len(given.silver)) == (3, 2), "the first run comes at once"
+    given.now = 6.9
+    given.work.step()
+    assert len(given.silver) == 2, "a change of second 0 is in silver by second 10 if the run begins at 7"
+    given.now = 7
+    given.work.step()
+    assert len(given.silver) == 1
+    given.now = 100
+    given.work.step()
+    assert given.silver == [], "after a quiet time a change waits no longer"
+
+
+@pytest.mark.parametrize(("max_lag_seconds", "silver_seconds"), [(0, 3), (10, 12)])
+def test_silver_runs_follow_each_other_if_no_time_is_left(max_lag_seconds: float, silver_seconds: float) -> None:
+    given = Work([True, True], [[BUILT], [BUILT]], max_lag_seconds=max_lag_seconds, silver_seconds=silver_seconds)
+    given.work.step()
+    given.work.step()
+    assert given.silver == []
+
+
+def test_a_failed_silver_run_and_one_without_changes_delay_no_run() -> None:
+    given = Work([False, ContractError("no"), True], [[BUILT], [BUILT]], max_lag_seconds=60)
+    given.work.step()
+    given.work.step()
+    given.now += 1
+    given.work.step()
+    assert given.silver == []
 
 
 def test_a_failed_node_of_gold_is_retried_although_silver_has_nothing_new() -> None:
