@@ -131,7 +131,7 @@ def test_a_snapshot_waits_while_few_tickets_are_free(
             assert (seen.state, seen.chunks_done) == ("running", 0)
         assert running.result(timeout=60).documents == 10
     said = [message for message in caplog.messages if "slowed" in message]
-    assert said[0] == "the snapshot is slowed: 1 of 10 read tickets are free"
+    assert said[0].startswith("the snapshot is slowed: 1 of 10 read tickets are free (")
     assert re.fullmatch(r"the snapshot is no longer slowed, after \d+ s \(tickets\)", said[1])
     assert slowed_seconds("tickets") > before
     assert [len(said), read_at(tmp_path)] == [2, [(0, 10)]]

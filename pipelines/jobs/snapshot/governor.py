@@ -89,7 +89,10 @@ class SnapshotGovernor:
         if not before:
             self._slowed_since = time.monotonic()
         if reasons and reasons.keys() != before.keys():
-            _log.warning("the snapshot is slowed: %s", "; ".join(reasons.values()))
+            _log.warning(
+                "the snapshot is slowed: %s (capture.snapshot_slow_under_load: false reads at full speed)",
+                "; ".join(reasons.values()),
+            )
         elif before and not reasons:
             seconds = time.monotonic() - self._slowed_since
             _log.info("the snapshot is no longer slowed, after %.0f s (%s)", seconds, ", ".join(before))
