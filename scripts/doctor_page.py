@@ -33,7 +33,7 @@ Each finding has a severity, the reason why it matters, and the command or setti
 
 - The exit code is 0 if there is no error. Otherwise it is the code of the first error ([errors](errors.md)), and the
   error is on standard error, too.
-- A fact that cannot be had is a finding. The other checks go on.
+- If a check cannot get its information, that is its finding. The other checks go on.
 - To see if the lake can be written, `doctor` writes a file and removes it. In S3 it creates the object
   `_strandline/two-writers`, as every capture does at its start.
 - A terminal gets a table for each area. A pipe gets one line for each finding, which begins with the severity and the
@@ -52,7 +52,7 @@ _DATES_HEAD: Final = """
 
 Read on {day}. MongoDB's days are from [its own page](https://www.mongodb.com/legal/support-policy/lifecycles). Spark
 announces none: it maintains a release for 18 months, and the days are the estimates of
-[endoflife.date](https://endoflife.date/apache-spark). A release without a day is told as `info`.
+[endoflife.date](https://endoflife.date/apache-spark). A release without a day is reported as `info`.
 
 | release | end of life |
 |---|---|

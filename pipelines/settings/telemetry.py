@@ -43,7 +43,7 @@ class LineageSettings(Section):
         pattern=_WEB,
         description="Base URL of the receiver, such as `http://marquez:5000`; `/api/v1/lineage` is appended. null: "
         "the environment variables or the file of the OpenLineage client, such as `OPENLINEAGE_URL`. "
-        "`OPENLINEAGE_API_KEY` applies to both.",
+        "`OPENLINEAGE_API_KEY` is used in both cases.",
     )
     namespace: str | None = Field(
         None, min_length=1, description="Namespace of the jobs. null: `OPENLINEAGE_NAMESPACE`, else `strandline`."

@@ -37,7 +37,7 @@ _CONFIGURATION: Final = (
         "configuration.risk",
         "Settings that lose events, show data, or open a port",
         "each is right for somebody, and should be set on purpose",
-        "set it back unless it is meant",
+        "remove the setting, unless it is set on purpose",
     ),
 )
 _SOURCE: Final = (
@@ -134,8 +134,8 @@ _SOURCE: Final = (
     Check(
         "source.read_preference",
         "Read preference, and a direct connection to one member",
-        "it says which member snapshots load, and whether capture survives an election",
-        "name all members and the replica set in the URI; readPreference=secondaryPreferred spares the primary",
+        "it decides which member serves snapshots, and if capture survives an election",
+        "name all members and the replica set; readPreference=secondaryPreferred reads from secondaries",
     ),
     Check(
         "source.tls",
@@ -236,7 +236,7 @@ _SPARK: Final = (
         "spark.workers",
         "Each worker of a cluster: packages, TLS files, MongoDB, clock (`--workers`)",
         "workers read snapshots and parse large batches",
-        "correct it there, then strandline doctor --workers",
+        "correct the problem on that worker, then run strandline doctor --workers",
     ),
 )
 _FILES: Final = (
