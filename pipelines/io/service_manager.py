@@ -47,7 +47,7 @@ class ServiceManager:
 
         Called in the loop's thread, so that a loop that hangs sends nothing.
         """
-        now, lines = time.monotonic(), list[str]()
+        now, lines, status = time.monotonic(), list[str](), self._status
         is_ready = self._is_ready or capture.connected
         if is_ready and not self._is_ready:
             lines.append("READY=1")
@@ -56,9 +56,8 @@ class ServiceManager:
         if lines or now - self._status_at >= _STATUS_SECONDS:
             status, self._status_at = capture.summary().replace("\n", " "), now
             lines += [f"STATUS={status}"] if status != self._status else []
-            self._status = status
         if lines and self._send(lines):
-            self._is_ready = is_ready
+            self._is_ready, self._status = is_ready, status
             self._alive_at = now if "WATCHDOG=1" in lines else self._alive_at
 
     def stopping(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -28,6 +29,7 @@ class Manager:
 
     def __init__(self, folder: Path, **source: str) -> None:
         self.folder, self.port, self.said = folder, free_port(), folder / "said"
+        self.heard = list[str]()
         self.receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.receiver.bind(str(folder / "notify"))
         more = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": str(int(_WATCHDOG_SECONDS * 1_000_000))}
@@ -43,16 +45,18 @@ class Manager:
     def lines(self, seconds: float) -> Iterator[str]:
         """Yield lines as they come. Ends after so many seconds without one."""
         while select.select([self.receiver], [], [], seconds)[0]:
-            yield from self.receiver.recv(4096).decode().split("\n")
+            message = self.receiver.recv(4096).decode().split("\n")
+            self.heard += message
+            yield from message
 
     def await_line(self, wanted: Callable[[str], bool]) -> None:
-        found, deadline = list[str](), time.monotonic() + 60
+        """Wait for the next line that is wanted."""
+        deadline = time.monotonic() + 60
         for line in self.lines(30):
-            found.append(line)
             if wanted(line):
                 return
-            assert time.monotonic() < deadline, found
-        raise AssertionError((found, self.said.read_text()))
+            assert time.monotonic() < deadline, "\n".join(self.heard)
+        raise AssertionError((self.heard, self.said.read_text()))
 
     def get(self, path: str) -> int:
         try:
@@ -83,7 +87,9 @@ def test_systemd_hears_of_start_progress_and_end(mongo_uri: str, database: Db, t
         began = time.monotonic()
         manager.await_line("WATCHDOG=1".__eq__)
         assert time.monotonic() - began < _WATCHDOG_SECONDS, "systemd would have ended the process"
-        manager.await_line(lambda line: line.startswith("STATUS=capturing, "))
+        is_status = re.compile("STATUS=capturing, [0-9]+ s behind the source").fullmatch
+        if not any(map(is_status, manager.heard)):  # sent when it changes: perhaps with READY=1
+            manager.await_line(lambda line: is_status(line) is not None)
         manager.process.send_signal(signal.SIGTERM)
         manager.await_line("STOPPING=1".__eq__)
         assert manager.process.wait(timeout=60) == 0, manager.said.read_text()

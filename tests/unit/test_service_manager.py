@@ -104,7 +104,14 @@ def test_the_environment_names_the_service_manager(tmp_path: Path, caplog: pytes
         gone = ServiceManager(str(tmp_path / "nobody"))
         gone.beat(capture)
         gone.beat(capture)
-    assert caplog.messages == ["the service manager does not accept messages: No such file or directory"]
+        assert caplog.messages == ["the service manager does not accept messages: No such file or directory"]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(str(tmp_path / "nobody"))
+            receiver.setblocking(False)
+            gone.beat(capture)
+            assert sent(receiver)[:2] == ["READY=1", "STATUS=bronze is not open yet"], (
+                "what was not accepted is sent again"
+            )
 
 
 def test_the_state_is_one_line() -> None:
