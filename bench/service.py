@@ -41,6 +41,7 @@ class ServiceCost:
     Args:
         idle_cores: CPU seconds per second while nothing changes, mongod left out.
         idle_commits: Commits of all tables in that time. Heartbeats are commits of bronze.
+        busy_cores: CPU seconds per second, from the first insert until all documents are in silver.
         to_silver: Seconds from an insert to the commit of silver that has it, per document.
         to_gold_p95: 95 % of the batches were in gold within these seconds: upper bound of a bucket of the histogram.
         memory: Bytes (PSS) of all processes at the end.
@@ -66,7 +67,7 @@ class ServiceCost:
 
 
 def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceCost:
-    """Start the service, let it be idle for *seconds*, then insert a hundred documents a second for *seconds*.
+    """Start the service and warm it up. Let it be idle for *seconds*, then insert 100 documents a second as long.
 
     Raises:
         RuntimeError: The service ended, or did not do its work within five minutes.
@@ -76,17 +77,17 @@ def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceC
     service = _Service(uri, folder)
     try:
         service.wait_for(lambda: all((service.lake / "silver" / name / "_delta_log").is_dir() for name in _TABLES))
-        _insert(client, seconds=5, first=-10_000)  # the first runs of a JVM are slow
-        service.wait_for(lambda: service.rows() >= 5 * RATE)
+        _insert(client, seconds=seconds, first=-2 * seconds * RATE)  # the first runs of a JVM are slow
+        service.wait_for(lambda: service.rows() >= seconds * RATE)
         time.sleep(_SETTLE_SECONDS)
         commits, cpu = service.commits(), service.cpu_seconds()
         time.sleep(seconds)
         idle = {layer: count - commits.get(layer, 0) for layer, count in service.commits().items()}
         idle_cores = (service.cpu_seconds() - cpu) / seconds
-        cpu, before = service.cpu_seconds(), service.buckets()
+        cpu, before, began = service.cpu_seconds(), service.buckets(), time.perf_counter()
         _insert(client, seconds=seconds, first=0)
         service.wait_for(lambda: service.rows(least=0) >= seconds * RATE)
-        busy = (service.cpu_seconds() - cpu) / seconds
+        busy = (service.cpu_seconds() - cpu) / (time.perf_counter() - began)
         time.sleep(_SETTLE_SECONDS)
         gold, memory = _quantile(before, service.buckets(), 0.95), service.memory()
         return ServiceCost(seconds, idle_cores, idle, service.waits(), gold, busy, memory, service.stop())
@@ -179,7 +180,8 @@ class _Service:
         return [main, *main.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        return sum(sum(each.cpu_times()[:2]) for each in self._processes())
+        """CPU time of all processes, with that of child processes that have ended."""
+        return sum(sum(each.cpu_times()[:4]) for each in self._processes())
 
     def memory(self) -> int:
         return sum(each.memory_full_info().pss for each in self._processes())
