@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.limits import Client
-from bench.trickle import RATE
+from bench.trickle import RATE, at_rate, share_within
 from pipelines.io.table_folder import commit_name
 from pipelines.source.mongod import free_ports
 
@@ -59,7 +59,7 @@ class ServiceCost:
 
     def within(self, share: float) -> float:
         """Return the seconds within which *share* of the documents were in silver."""
-        return sorted(self.to_silver)[int(share * (len(self.to_silver) - 1))]
+        return share_within(self.to_silver, share)
 
     @property
     def median(self) -> float:
@@ -97,11 +97,9 @@ def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceC
 
 def _insert(client: Client, *, seconds: int, first: int) -> None:
     """Insert a hundred documents a second, in turn into each collection."""
-    started = time.time()
-    for number in range(seconds * RATE):
+    for number in at_rate(seconds * RATE):
         row = {"_id": first + number, "customer": number % 1_000, "at": time.time()}
         client[_DATABASE][_TABLES[number % len(_TABLES)]].insert_one(row)
-        time.sleep(max(0.0, started + (number + 1) / RATE - time.time()))
 
 
 class _Service:

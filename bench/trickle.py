@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ class Trickle:
 
     def within(self, share: float) -> float:
         """Return the seconds within which *share* of the changes were readable."""
-        return sorted(self.waits)[int(share * (len(self.waits) - 1))]
+        return share_within(self.waits, share)
 
 
 def compare(client: Client, uri: str, folder: Path, *, seconds: int) -> list[Trickle]:
@@ -62,9 +62,8 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
     with _capturing(ctx):
         started = time.time()
         total = (seconds + _UNCOUNTED) * RATE
-        for number in range(total):
+        for number in at_rate(total):
             client[name][COLLECTION].insert_one({"_id": number, "at": time.time()})
-            time.sleep(max(0.0, started + (number + 1) / RATE - time.time()))
         _await(ctx, total)
     table = bronze_table(SOURCE)
     newest = ctx.tables.version(table)
@@ -77,6 +76,19 @@ def trickle(client: Client, uri: str, folder: Path, engine: str, seconds: int) -
         if at - started > _UNCOUNTED:
             waits.append(_committed_at(ctx, row["_commit_version"]) - at)
     return Trickle(engine, tuple(waits), newest - begun)
+
+
+def at_rate(count: int) -> Iterator[int]:
+    """Yield the numbers below *count*, `RATE` of them per second."""
+    started = time.time()
+    for number in range(count):
+        yield number
+        time.sleep(max(0.0, started + (number + 1) / RATE - time.time()))
+
+
+def share_within(waits: Sequence[float], share: float) -> float:
+    """Return the seconds within which *share* of the *waits* ended."""
+    return sorted(waits)[int(share * (len(waits) - 1))]
 
 
 def _committed_at(ctx: JobContext, version: int) -> float:

@@ -24,12 +24,12 @@ from pipelines.errors import ConfigurationError, install_command
 from pipelines.io.delta_rs_query import arrow_table, without_views
 from pipelines.model.query import DATAFUSION
 from pipelines.model.table_schemas import HIDDEN, has_bookkeeping
+from pipelines.model.tables import LAYERS
 
 Library = Literal["arrow", "polars", "duckdb"]
 """Library that reads: ``arrow`` gives a `pyarrow.Table`, ``polars`` a LazyFrame, ``duckdb`` a relation."""
 
 _SCANNED: Final = re.compile(r"delta_scan\(\s*'((?:[^']|'')*)'\s*\)", re.IGNORECASE)
-_LAYERS: Final = ("bronze", "silver", "gold", "control")
 
 
 def read(
@@ -60,7 +60,7 @@ def read(
         raise ConfigurationError(f"using={using!r} is none of {', '.join(get_args(Library))}", next_step="choose one")
     layer, _, name = table.rpartition(".")
     layer = layer or "silver"
-    if layer not in _LAYERS or not name:
+    if layer not in LAYERS or not name:
         raise ConfigurationError(f"{table!r} is no table: layer.name", next_step="strandline status lists the tables")
     uri, options = f"{str(root).rstrip('/')}/{layer}/{name}", dict(storage_options or {})
     try:

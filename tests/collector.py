@@ -19,7 +19,7 @@ TRACES, LINEAGE = "/v1/traces", "/api/v1/lineage"
 
 @dataclass
 class Collector:
-    """What the server got.
+    """Collector of traces and lineage: answers every request, and keeps it.
 
     Args:
         status: Status of its answers.

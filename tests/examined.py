@@ -1,4 +1,4 @@
-"""What `doctor` finds on a lake that is open already."""
+"""Findings of `doctor` about a lake that a test has opened already."""
 
 from __future__ import annotations
 

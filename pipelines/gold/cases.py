@@ -17,8 +17,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pipelines.errors import ConfigurationError
-from pipelines.gold.statement import LAYERS, suggestion
-from pipelines.model.tables import TableName, quoted
+from pipelines.gold.statement import suggestion
+from pipelines.model.tables import LAYERS, TableName, quoted
 from pipelines.model.yaml_input import parse_yaml
 from pipelines.plain_text import printable
 
@@ -114,7 +114,7 @@ def _case(file: str, number: int, item: Any, problems: list[str]) -> Case | None
         if layer not in LAYERS or not table:
             problems.append(f"case {number}: {printable(str(name))} is not layer.name")
             continue
-        given[TableName(layer, table)] = _given(f"case {number}, {printable(str(name))}", rows, problems)  # type: ignore[arg-type]  # why: checked above
+        given[TableName(layer, table)] = _given(f"case {number}, {printable(str(name))}", rows, problems)
     if not all(isinstance(row, dict) for row in item["expect"]):
         problems.append(f"case {number}, expect: each row is a mapping")
         return None

@@ -7,15 +7,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from pipelines.model.tables import Layer, TableName, quoted
-
-LAYERS: tuple[str, ...] = get_args(Layer)
+from pipelines.model.tables import LAYERS, TableName, quoted
 
 DIALECT = "databricks"  # Spark SQL, plus the few keywords that Databricks adds
 _VOLATILE_KEYWORDS = ("current_date", "current_timestamp", "current_time", "localtimestamp")
@@ -192,7 +190,7 @@ def _reference(table: exp.Table) -> Reference | Problem | None:
     is_versioned = any(table.args.get(key) for key in ("version", "when"))
     needs_alias = not table.alias and not is_versioned and not table.args.get("sample")
     start, end = _span(parts[0])[0], _span(parts[1])[1]
-    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, is_versioned)  # type: ignore[arg-type]  # why: checked above
+    return Reference(TableName(layer, name), line_of(parts[1]), start, end, needs_alias, is_versioned)
 
 
 def _is_cte(table: exp.Table) -> bool:

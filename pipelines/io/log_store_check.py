@@ -19,12 +19,11 @@ from pipelines.io.object_store import SCHEMES, TWO_WRITERS
 from pipelines.io.platform import is_databricks, is_unity_catalog_oss
 from pipelines.io.s3_session import LOG_STORE
 from pipelines.io.session_settings import setting
-from pipelines.model.tables import Lake
+from pipelines.model.tables import LAYERS, Lake
 
 # Delta's own log stores are atomic there. On Databricks its commit service is, whatever the scheme.
 _ATOMIC: Final = ("", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "abfs", "abfss", "gs")
 _ONE_DRIVER: Final = "S3SingleDriverLogStore"
-_LAYERS: Final = ("bronze", "silver", "gold", "control")
 _NO_SCHEMA: Final = "SCHEMA_NOT_FOUND"
 _CONTENT: Final = "Strandline tests at every start that S3 refuses a second writer."
 _ANSWER_SECONDS = 60
@@ -84,7 +83,7 @@ def _locations(spark: SparkSession, lake: Lake) -> list[str]:
     """Return where the tables of a catalog are, or will be. Unity Catalog is left out: it orders commits itself."""
     if is_unity_catalog_oss(spark, lake.catalog):
         return []
-    found = [_location(spark, lake.sql_schema(name)) for name in _LAYERS]
+    found = [_location(spark, lake.sql_schema(name)) for name in LAYERS]
     warehouse = spark.conf.get("spark.sql.warehouse.dir", None)
     return [place for place in dict.fromkeys(warehouse if place is None else place for place in found) if place]
 

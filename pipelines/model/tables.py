@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, get_args
 
 Layer = Literal["bronze", "silver", "gold", "control"]
+LAYERS: Final[tuple[Layer, ...]] = get_args(Layer)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a folder of this machine may have a colon in its name, too
 _PLAIN = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*\Z")

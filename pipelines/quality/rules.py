@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 from pipelines.errors import ConfigurationError
-from pipelines.model.tables import Layer, TableName
+from pipelines.model.tables import LAYERS, TableName
 from pipelines.model.yaml_input import parse_yaml
 from pipelines.plain_text import printable
 
@@ -166,10 +166,10 @@ def _table(value: Any, problems: list[str]) -> TableName | None:
     if match is None:
         problems.append("table: layer.name is expected, such as silver.orders")
         return None
-    if match[1] not in get_args(Layer):
-        problems.append(f"table: there is no layer {match[1]}{_suggestion(match[1], get_args(Layer))}")
+    if match[1] not in LAYERS:
+        problems.append(f"table: there is no layer {match[1]}{_suggestion(match[1], LAYERS)}")
         return None
-    return TableName(match[1], match[2])  # type: ignore[arg-type]  # why: checked above
+    return TableName(match[1], match[2])
 
 
 def _expectations(value: Any, known: Mapping[str, ExpectationKind], problems: list[str]) -> tuple[Expectation, ...]:

@@ -28,7 +28,7 @@ from pipelines.jobs.snapshot.report import chunk_progress, list_snapshots
 from pipelines.model.bson.merge_key import key_name
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bronze_table
-from pipelines.model.tables import TableName
+from pipelines.model.tables import LAYERS, TableName
 from pipelines.settings.configuration import Settings
 from pipelines.web.guard import host_in_url
 
@@ -199,7 +199,7 @@ class Readings:
 
     def maintenance(self) -> dict[str, Any]:
         """Return the end of the newest maintenance, and files and bytes of every table. Reads logs only."""
-        names = [name for layer in ("bronze", "silver", "gold", "control") for name in self.tables.names(layer)]
+        names = [name for layer in LAYERS for name in self.tables.names(layer)]
         sizes = [asdict(self.tables.size(name)) | {"table": str(name)} for name in names]
         sizes.sort(key=lambda size: size["files"], reverse=True)
         total = {name: sum(size[name] for size in sizes) for name in ("files", "bytes")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -24,11 +23,10 @@ from pipelines.jobs.lake_context import LakeContext, folder_here, open_without_s
 from pipelines.jobs.migration import describe_format
 from pipelines.jobs.offsets.life_cycle import last_offset
 from pipelines.model.table_schemas import bronze_table
+from pipelines.model.tables import LAYERS
 from pipelines.settings.configuration import Settings
 from pipelines.silver.column_mapping import mapping_note
 from pipelines.source.oplog import OplogWindow
-
-_LAYERS: Final = ("bronze", "silver", "gold", "control")
 
 
 def opened_lake(
@@ -124,7 +122,7 @@ def examine_tables(notes: Notes, ctx: LakeContext, window: OplogWindow | None, n
 
 
 def _sizes(ctx: LakeContext) -> list[judge.TableFiles]:
-    names = [table for layer in _LAYERS for table in ctx.tables.names(layer)]
+    names = [table for layer in LAYERS for table in ctx.tables.names(layer)]
     if isinstance(ctx, JobContext):
         details = [(table, ctx.tables.detail(table)) for table in names]
         return [judge.TableFiles(str(table), each["numFiles"], each["sizeInBytes"]) for table, each in details]
@@ -140,6 +138,6 @@ def _mapped(ctx: LakeContext) -> list[str]:
 
 def _catalog(tables: Tables) -> Finding:
     lake = tables.lake
-    there = [layer for layer in _LAYERS if tables.spark.catalog.databaseExists(lake.sql_schema(layer))]
+    there = [layer for layer in LAYERS if tables.spark.catalog.databaseExists(lake.sql_schema(layer))]
     has_views = tables.catalog.views(there[0]) is not None if there else None
     return judge.catalog(str(lake.catalog), there, has_views=has_views)
