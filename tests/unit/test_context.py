@@ -74,7 +74,7 @@ def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
     packages = s3_session.packages()
     names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
     theirs = "software.amazon.eventstream_eventstream-{}.jar"
-    earlier = ["org.apache.hadoop_hadoop-aws-3.4.2.jar", "software.amazon.awssdk_bundle-2.29.52.jar"]
+    earlier = ["org.apache.hadoop_hadoop-aws-3.3.6.jar", "software.amazon.awssdk_bundle-2.24.6.jar"]
     for name in [*names, *earlier, theirs.format("1.0.1")]:
         (tmp_path / name).touch()
     found = [jar.name for jar in s3_session.fetched(packages, tmp_path)]
