@@ -224,6 +224,9 @@ def test_table_properties_come_with_a_run_and_follow_the_setting_in_a_rebuild(
     assert stored() == {**configured, by_hand: "4"}
     run_rebuild(plain, "silver.a")
     assert stored() == {by_hand: "4"}
+    described = spark.sql(f"DESCRIBE {plain.tables.lake.sql(TableName('silver', 'a'))}").collect()
+    comments = {row["col_name"]: row["comment"] for row in described}
+    assert comments["_position"] == "position of the newest change", "a rebuild keeps comments"
     set_state(plain, "running", by="ops", why=None)
     database.a.insert_one({"_id": 2})
     land(plain)
