@@ -44,8 +44,9 @@ Each ends the command with exit code 2 and one line. Nothing is written.
 _DATABRICKS: Final = """
 ## Databricks
 
-The wheel's dependencies can be resolved with the packages of a runtime, except those in the last column. The versions
-are those of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
+The wheel's dependencies can be resolved with the packages of a runtime or of a serverless environment, except those in
+the last column. So can the extras `aws`, `openlineage`, `otel` and `readers`. The versions are those of Databricks'
+release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
 
 | runtime | Spark | Python | pyarrow | pandas | pydantic | Python packages that the wheel replaces |
 |---|---|---|---|---|---|---|
@@ -101,6 +102,12 @@ def _told(call: Callable[[], object]) -> str:
     raise AssertionError("it is not refused any more")
 
 
+def _replaced(runtime: dict[str, Any]) -> str:
+    by_extras = runtime["replaced_by_extras"].items()
+    parts = [("", runtime["replaced"]), *((f"with the extra `{extra}` ", names) for extra, names in by_extras)]
+    return "; ".join(before + ", ".join(f"`{name}`" for name in names) for before, names in parts)
+
+
 def _runtimes() -> str:
     return "".join(
         _row(
@@ -108,7 +115,7 @@ def _runtimes() -> str:
             one["spark"],
             one["python"],
             *(one["packages"][name] for name in ("pyarrow", "pandas", "pydantic")),
-            ", ".join(f"`{name}`" for name in one["replaced"]),
+            _replaced(one),
         )
         for one in _read("databricks_runtimes.yml")
     )

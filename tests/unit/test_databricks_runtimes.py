@@ -38,10 +38,14 @@ def refused(wanted: Iterable[Requirement], found: dict[str, str]) -> set[str]:
 
 @each_runtime
 @pytest.mark.parametrize("extra", ["aws", "openlineage", "otel", "readers"])
-def test_an_extra_installs_over_no_package_of_the_runtime(runtime: dict[str, Any], extra: str) -> None:
+def test_an_extra_installs_over_no_package_of_the_runtime_but_the_known_ones(
+    runtime: dict[str, Any], extra: str
+) -> None:
     """What the extra's packages need in turn depends on the release that pip chooses: this was resolved once."""
     wanted = [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
     assert refused(wanted, runtime["packages"]) == set()
+    needed = [Requirement(line) for one in wanted for line in requires(one.name) or []]
+    assert set(runtime["replaced_by_extras"].get(extra, [])) <= refused(needed, runtime["packages"])
 
 
 @each_runtime
