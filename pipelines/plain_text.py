@@ -108,6 +108,11 @@ def store_code(error: BaseException) -> str:
     return found[1] if found is not None else ""
 
 
+def condition_of(error: BaseException) -> str:
+    """Return the error condition of the innermost Spark error, such as ``TABLE_OR_VIEW_NOT_FOUND``. Empty: none."""
+    return next(filter(None, (_asked(cause, "getCondition") for cause in _innermost_first(error))), "")
+
+
 def stack_trace(error: BaseException) -> str:
     """Return the stack frames of *error* and its causes, JVM frames included.
 

@@ -26,9 +26,8 @@ Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a 
 itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table
 runs, and the log has a warning. `make test` uses the newest version of the table.
 
-**Spark 4.0 and 4.1 are tested in part.** No run of `make test-spark` has come to its end. With Spark 4.0.5 a lake was
-created and used: a snapshot, the stream, silver, offsets and status (`integration/test_pipeline.py`), and the control
-tables (`spark/test_table_store.py`). With Spark 4.1.4 only the JSON and Debezium views were tried.
+`make test-spark` runs the suites that ask something of Spark: tables, MERGE, history, gold, quality, and capture, silver,
+rebuild and reconcile on a real MongoDB. The other tests, and those of places such as S3, run with the newest version.
 
 ## What differs
 

@@ -76,7 +76,7 @@ def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **c
 
 
 def spark_pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
-    """The same where capture itself is looked at: with the engine that is the default."""
+    """The same, but Spark writes bronze."""
     return pipeline(spark, uri, database, root, engine="spark", **capture)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-import yaml
 
 from pipelines.commands.terminal import open_lake_only
 from pipelines.model.dbt_sources import DuckDbReader
@@ -30,6 +29,8 @@ def dbt_sources(
     ] = "delta_scan",
 ) -> None:
     """Print the sources of a dbt project as YAML: silver and gold tables, with columns, types and comments."""
+    import yaml  # here, because every command imports this module
+
     from pipelines.jobs.operations.dbt_sources import lake_sources
 
     found = lake_sources(open_lake_only(context), reader)

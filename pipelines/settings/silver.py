@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipelines.model.layout import Layout
 from pipelines.model.shape import Compatibility, NameAdjustment, SchemaMode, Shape, declared_columns
+from pipelines.model.table_properties import property_problems
 from pipelines.settings.selection import Names, Section, key_problems
 
 
@@ -62,6 +63,16 @@ class SilverSettings(Section):
         description="Columns that queries filter by, by database.collection: `{cluster_by: [placed], statistics: "
         "[customer.city]}`. A query by such a column skips data files. `cluster_by` also keeps near values in one "
         "file, and makes MERGE dearer; at most three columns. Files that exist change when they are rewritten.",
+    )
+    table_properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Delta properties of silver and history tables: `{delta.checkpointInterval: 50}`. They are set "
+        "with the next changes of a table, without a rewrite. A property that is no longer named is unset. Properties "
+        "that Strandline depends on are refused.",
+    )
+    table_properties_by_collection: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="More Delta properties, by database.collection. They override `silver.table_properties`.",
     )
     live_views: bool = Field(
         True,
@@ -132,6 +143,12 @@ class SilverSettings(Section):
             *key_problems("history_collections", self.history_collections),
             *key_problems("compatibility_by_collection", self.compatibility_by_collection),
             *key_problems("layout", self.layout),
+            *key_problems("table_properties_by_collection", self.table_properties_by_collection),
+            *(
+                f"table_properties: {problem}"
+                for said in (self.table_properties, *self.table_properties_by_collection.values())
+                for problem in property_problems(said)
+            ),
         ]
         if self.history_collections and self.history == "none":
             problems.append("history_collections stands without history: scd2")
@@ -160,6 +177,12 @@ class SilverSettings(Section):
         """Return the layout of the table of *collection* (``database.collection``)."""
         said = self.layout.get(collection, TableLayout())
         return Layout(said.cluster_by, said.statistics)
+
+    def properties_of(self, collection: str) -> dict[str, str]:
+        """Return the chosen Delta properties of the tables of *collection* (``database.collection``)."""
+        said = (self.table_properties, self.table_properties_by_collection.get(collection, {}))
+        found = {name.casefold(): (name, value) for properties in said for name, value in properties.items()}
+        return dict(found.values())
 
     def declared(self, collection: str) -> dict[str, Shape]:
         """Return the declared columns of *collection* (``database.collection``)."""

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.model.shape import Compatibility
+from pipelines.silver.table_properties import CONFIGURED, configured_in
 
 _COMPATIBILITY: Final = "strandline.compatibility"
 _MAPPING: Final = "delta.columnMapping.mode"
@@ -49,9 +50,10 @@ def properties_of(
 
 
 def without_features(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a table's properties without those of its compatibility and layout. Its replacement brings its own."""
+    """Return a table's properties without those that follow from settings. Its replacement brings its own."""
     features = {*_PROPERTIES["native"], *_PROPERTIES["portable"], *MAPPED, CLUSTER_BY} - _COMMON.keys()
-    return {name: value for name, value in properties.items() if name not in features}
+    left_out = {name.casefold() for name in (*features, CONFIGURED, *configured_in(properties))}
+    return {name: value for name, value in properties.items() if name.casefold() not in left_out}
 
 
 def compatibility_in(properties: Mapping[str, str]) -> Compatibility:

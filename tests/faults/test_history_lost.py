@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from examined import examined
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
@@ -66,8 +66,8 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
         began, shop = datetime.now(UTC), client.shop
         shop.a.insert_many([{"_id": number, "n": 0} for number in range(30)])
         shop.b.insert_many([{"_id": number} for number in range(5)])
-        ctx = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal")
-        going_on = spark_pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
+        ctx = pipeline(spark, server.uri, "shop", tmp_path / "heal")
+        going_on = pipeline(spark, server.uri, "shop", tmp_path / "on", on_history_lost="restart_at_oldest")
         run_capture(ctx, once=True)
         run_capture(going_on, once=True)
         run_silver(ctx)
@@ -96,12 +96,12 @@ def test_a_forgotten_position_stops_by_default_and_is_healed_on_demand(spark: Sp
             alter_offset(ctx, str(ctx.tables.version(bronze_table("test")) - 1), by="ops", why=None)
         set_desired_state(ctx, "running", by="ops", why=None)
 
-        too_early = spark_pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
+        too_early = pipeline(spark, server.uri, "shop", tmp_path / "early", start_at=began.isoformat())
         with pytest.raises(ConfigurationError, match=r"no longer has the history behind capture\.start_at"):
             run_capture(too_early, once=True)
         assert last_offset(too_early) is None, "a time that is corrected would change nothing"
 
-        healing = spark_pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
+        healing = pipeline(spark, server.uri, "shop", tmp_path / "heal", on_history_lost="heal")
         run_capture(healing, once=True)
         shop.a.insert_one({"_id": 101})
         run_capture(healing, once=True)

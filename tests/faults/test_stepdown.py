@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, spark_pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def test_a_step_down_during_snapshot_and_stream_loses_nothing(spark: SparkSessio
     ):
         database = client.shop
         database.a.insert_many([{"_id": number, "text": "x" * 200} for number in range(1500)])
-        ctx = spark_pipeline(
+        ctx = pipeline(
             spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000
         )
         stop, ended = threading.Event(), threading.Event()

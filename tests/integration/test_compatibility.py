@@ -27,6 +27,7 @@ from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.shape import Compatibility
 from pipelines.model.tables import TableName
 from pipelines.read import read
+from pipelines.silver.table_properties import CONFIGURED
 
 Db = Database[dict[str, Any]]
 DOCUMENTS: list[dict[str, Any]] = [
@@ -198,6 +199,39 @@ def test_a_layout_is_set_when_its_columns_are_there_and_a_document_is_no_order(
     land(quoted)
     assert clustering(ctx) == [["order date"], ["_key"]]
     assert_equal_to_source(ctx, database, "a")
+
+
+# why long: two silver runs with a history, and two rebuilds
+@pytest.mark.long
+def test_table_properties_come_with_a_run_and_follow_the_setting_in_a_rebuild(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    width, by_hand = "delta.dataSkippingStringPrefixLength", "delta.randomPrefixLength"
+    plain = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), history="scd2")
+    wide = with_silver(plain, history="scd2", table_properties={width: "40"})
+
+    def stored(table: str = "a") -> dict[str, str]:
+        found = plain.tables.properties(TableName("silver", table))
+        return {name: value for name, value in found.items() if name in (width, by_hand, CONFIGURED)}
+
+    database.a.insert_one({"_id": 1})
+    land(wide)
+    configured = {width: "40", CONFIGURED: f'["{width}"]'}
+    assert stored() == stored("a_history") == configured
+    plain.tables.set_properties(TableName("silver", "a"), {by_hand: "4"})
+    set_state(plain, "stopped", by="ops", why="a rebuild")
+    run_rebuild(wide, "silver.a")
+    assert stored() == {**configured, by_hand: "4"}
+    run_rebuild(plain, "silver.a")
+    assert stored() == {by_hand: "4"}
+    described = spark.sql(f"DESCRIBE {plain.tables.lake.sql(TableName('silver', 'a'))}").collect()
+    comments = {row["col_name"]: row["comment"] for row in described}
+    assert comments["_position"] == "position of the newest change", "a rebuild keeps comments"
+    set_state(plain, "running", by="ops", why=None)
+    database.a.insert_one({"_id": 2})
+    land(plain)
+    assert (stored(), stored("a_history")) == ({by_hand: "4"}, {})
+    assert_equal_to_source(plain, database, "a")
 
 
 def clustering(ctx: JobContext) -> list[list[str]]:

@@ -45,6 +45,7 @@ def run_tests(remote: str, *tests: str, which: str = "not long") -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
 
+@pytest.mark.places
 def test_the_whole_way_goes_through_spark_connect(remote: str) -> None:
     """Snapshot, stream, MERGE, tombstones and inferred columns."""
     run_tests(remote, _SMALLEST)

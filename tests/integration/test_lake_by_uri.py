@@ -54,10 +54,9 @@ def test_every_verb_works_in_a_lake_by_uri(spark: SparkSession, mongo_uri: str, 
 
     # a rebuild never believes what an earlier one has left
     set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
-    for arguments in ({"dry_run": True}, {}, {"keys": ["4", "5"]}):
-        found = run_rebuild(ctx, "silver.orders", **arguments)
-        assert (found.missing, found.extra, found.different) == (0, 0, 0), arguments
-        assert_equal_to_source(ctx, database, "orders")
+    found = run_rebuild(ctx, "silver.orders")
+    assert (found.missing, found.extra, found.different) == (0, 0, 0)
+    assert_equal_to_source(ctx, database, "orders")
     assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == []
 
     # what is deleted is gone, so the source can begin anew
@@ -98,6 +97,9 @@ def test_a_table_that_lacks_keys_of_bronze_replaces_nothing(
     assert ctx.tables.version(ORDERS) == before
     monkeypatch.undo()
     assert run_rebuild(ctx, "silver.orders").swapped
+    for arguments in ({"dry_run": True}, {"keys": ["3", "4"]}):
+        found = run_rebuild(ctx, "silver.orders", **arguments)
+        assert (found.missing, found.extra, found.different) == (0, 0, 0), arguments
     assert [name for name in names(ctx, "control") if name.startswith("rebuild")] == [], (
         "what killed rebuilds left is gone"
     )

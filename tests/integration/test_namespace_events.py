@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from lakehouse import settings_for
 from pymongo import MongoClient
 from pymongo.database import Database
 
 from pipelines.bronze.envelope import Batch, BatchEnd, Stamp, stream_table
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.lake_context import open_capture_without_spark
 from pipelines.source.change_stream import StreamReader
 from pipelines.source.client import ConnectionOptions, open_client
 from pipelines.source.resume import ResumePoint
@@ -151,3 +155,17 @@ def test_a_database_that_is_dropped_and_lives_again(
     assert told[:4] == ["create a", "insert a", "create b", "insert b"]
     assert sorted(told[4:6]) == ["drop a", "drop b"]
     assert told[6:] == ["dropDatabase", "invalidate", "create a", "insert a"]
+
+
+def test_a_run_once_ends_after_the_snapshot_of_what_no_event_showed(
+    mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    """The rename into the captured collections is the last event, and the snapshot has ten chunks."""
+    excluded = {"collection_exclude_list": [rf"{database.name}\.hidden"]}
+    settings = settings_for(mongo_uri, database.name, tmp_path, snapshot_chunk_size=50, **excluded)
+    ctx = open_capture_without_spark(settings)
+    assert ctx is not None
+    database.hidden.insert_many([{"_id": number} for number in range(500)])
+    assert run_capture(ctx, once=True).documents == 0
+    database.hidden.rename("shown")
+    assert run_capture(ctx, once=True).documents == 500

@@ -1,4 +1,4 @@
-"""Concurrent silver runs over one table whose documents bring new fields."""
+"""A silver run beside another silver run or a rebuild, over one table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import assert_equal_to_source, land, pipeline, silver
+from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.io.conflicts import OvertakenError
 from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.offsets.life_cycle import set_desired_state
 from pipelines.jobs.silver import collection as silver_collection
+from pipelines.jobs.silver import rebuild
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.tables import TableName
 from pipelines.silver.batch_profile import BatchProfile, profile_batch
@@ -47,3 +50,28 @@ def test_a_run_that_is_overtaken_keeps_the_columns_that_the_other_one_made(
         (None, "text"),
     ]
     assert run_silver(ctx) == []
+
+
+# scenario: S07
+@pytest.mark.long
+def test_a_rebuild_into_another_compatibility_replaces_nothing_that_a_silver_run_has_changed_meanwhile(
+    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), compatibility="portable")
+    database.a.insert_one({"_id": 1})
+    land(ctx)
+    database.a.insert_one({"_id": 2})
+    run_capture(ctx, once=True)
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
+    require_all_keys = rebuild.require_all_keys
+
+    def beside_silver(shadow: DataFrame, changes: DataFrame, table: TableName) -> None:
+        """Let a silver run that was still at work end before the swap."""
+        run_silver(ctx)
+        require_all_keys(shadow, changes, table)
+
+    monkeypatch.setattr(rebuild, "require_all_keys", beside_silver)
+    with pytest.raises(OvertakenError, match=r"silver\.a was changed while it was rebuilt.*nothing was replaced"):
+        rebuild.run_rebuild(with_silver(ctx, compatibility="native"), "silver.a")
+    assert dict(silver(ctx, "a").dtypes)["_rescued"] == "string", "the table is still portable"
+    assert_equal_to_source(ctx, database, "a")

@@ -53,6 +53,12 @@ def test_a_session_for_s3_has_the_log_store_and_the_users_settings() -> None:
     assert "spark.hadoop.fs.s3a.endpoint" not in on_aws
 
 
+_NEEDS_CONDITIONAL_PUT = pytest.mark.skipif(
+    minor_of(pyspark.__version__) == "4.0", reason="a lake on S3 is refused with Spark 4.0"
+)
+
+
+@_NEEDS_CONDITIONAL_PUT
 def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> None:
     packages = s3_session.packages()
     names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
@@ -63,11 +69,12 @@ def test_packages_of_s3_that_are_not_all_there_are_fetched(tmp_path: Path) -> No
     assert [jar.name for jar in s3_session.fetched(packages, tmp_path)] == sorted(names)
 
 
+@_NEEDS_CONDITIONAL_PUT
 def test_jars_of_an_earlier_spark_are_not_mixed_in(tmp_path: Path) -> None:
     packages = s3_session.packages()
     names = ["{}_{}-{}.jar".format(*package.split(":")) for package in packages]
     theirs = "software.amazon.eventstream_eventstream-{}.jar"
-    earlier = ["org.apache.hadoop_hadoop-aws-3.4.2.jar", "software.amazon.awssdk_bundle-2.29.52.jar"]
+    earlier = ["org.apache.hadoop_hadoop-aws-3.3.6.jar", "software.amazon.awssdk_bundle-2.24.6.jar"]
     for name in [*names, *earlier, theirs.format("1.0.1")]:
         (tmp_path / name).touch()
     found = [jar.name for jar in s3_session.fetched(packages, tmp_path)]

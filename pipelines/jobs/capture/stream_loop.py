@@ -78,7 +78,8 @@ class StreamLoop:
                 ending = (caught_up and self._signals.is_idle) or not self._is_running(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
-                    self._commit(change)
+                    began_snapshot = self._commit(change)
+                    ending = ending and not began_snapshot
                     committed_at = time.monotonic()
                 if batch.drained_at is not None:  # all events up to this batch are in bronze now
                     CAPTURE.completed_until(batch.drained_at)
@@ -95,7 +96,8 @@ class StreamLoop:
         """Wait while the source is paused. Return False if the run must end."""
         return self._session.gate.wait_until_running(stop, CAPTURE.wait)
 
-    def _commit(self, change: ChangeBatch) -> None:
+    def _commit(self, change: ChangeBatch) -> bool:
+        """Commit one batch. Return True if it renames a collection that must be read, so that a snapshot has begun."""
         planned = self._snapshot.plan_renamed(change.events)
         self._oversize.record(change.oversize_events)
         self._committer.commit(change, self._snapshot.snapshot_id)
@@ -104,3 +106,4 @@ class StreamLoop:
         self._events += len(change.events)
         self._metrics.add(change.events)
         self._session.report("events", len(change.events))
+        return planned

@@ -200,6 +200,7 @@ def names(of: Settings, captured: Collection[str]) -> Finding:
         "silver.columns": of.silver.columns,
         "silver.layout": of.silver.layout,
         "silver.compatibility_by_collection": of.silver.compatibility_by_collection,
+        "silver.table_properties_by_collection": of.silver.table_properties_by_collection,
         "silver.history_collections": of.silver.history_collections,
         "capture.snapshot_collection_filter_overrides": of.capture.snapshot_collection_filter_overrides,
     }

@@ -36,6 +36,7 @@ from pipelines.silver.schema.census import Census
 from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
 from pipelines.silver.silver_table import OpenedTable, SilverTable
 from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
+from pipelines.silver.table_properties import apply_properties
 
 _log = logging.getLogger("strandline.silver")
 
@@ -83,7 +84,7 @@ class CollectionRun:
         """Merge the collection's new rows.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, progress, layout.
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         opened, through = self._opened, self.bronze.through
@@ -105,7 +106,8 @@ class CollectionRun:
             table.retire(incarnations, deletes=settings.deletes)
         swept = self._sweep(increment, after)
         table.save_progress(through, incarnations)
-        table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong layout holds back no data
+        table.lay_out(settings.layout_of(str(self.namespace)))  # last: a wrong setting holds back no data
+        apply_properties(self.ctx.tables, table.name, settings.properties_of(str(self.namespace)))
         counts = merged.inserted, merged.updated + swept, schema_changes
         return SilverResult(
             table.name, self.namespace, *counts, time.monotonic() - started, inexact_reasons=self._inexact_reasons()

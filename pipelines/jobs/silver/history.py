@@ -21,6 +21,7 @@ from pipelines.silver.incarnations import IncarnationEnds, Incarnations
 from pipelines.silver.latest import in_namespace
 from pipelines.silver.progress_index import ProgressIndex
 from pipelines.silver.silver_table import SilverTable
+from pipelines.silver.table_properties import apply_properties
 from pipelines.silver.typed_table import TypedTable, owners_in
 
 
@@ -54,7 +55,8 @@ class HistoryRun:
     def run(self) -> int:
         """Merge the collection's new versions. Return the number of changed rows.
 
-        I/O: reads bronze; writes the history table. Order of side effects: new columns, MERGE, sweeps, progress.
+        I/O: reads bronze; writes the history table. Order of side effects: new columns, MERGE, sweeps, progress,
+        properties.
 
         Effects on failure:
             The progress is not advanced, so the next run repeats the MERGE. The silver table's progress is separate.
@@ -76,6 +78,7 @@ class HistoryRun:
             gone = swept_versions(self._table.tables.read(self._table.name), sweep)
             changed += self._merge(ends_at(gone, F.lit(sweep.position)), ends)
         self._table.save_progress(bronze.through, incarnations, ends)
+        apply_properties(self.ctx.tables, self._table.name, settings.properties_of(str(self.namespace)))
         return changed
 
     def _facts(self, after: int, incarnations: Incarnations) -> DataFrame:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.conflicts import OvertakenError
 from pipelines.io.increments import is_readable
 from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
@@ -106,6 +107,7 @@ def run_rebuild(
     Raises:
         ConfigurationError: The table does not exist, *since* is not a time, or the source is not stopped. A concurrent
             silver run could record rows as merged which the swap then removes.
+        OvertakenError: A silver run that was still at work, or another process, changed the table meanwhile.
         ContractError: The rows need columns that the table does not have, or the rebuilt table lacks a key of bronze.
 
     Effects on failure:
@@ -115,6 +117,7 @@ def run_rebuild(
     if not dry_run:
         _require_stopped(ctx)
     existing, namespace = _existing_table(ctx, table)
+    version = ctx.tables.version(table)
     through = _merged_through(ctx, namespace, existing)
     bronze = BronzeState.read(ctx, ProgressIndex(through.bronze_id, {}, -1), through)
     with new_shadow(ctx.tables, table) as shadow:
@@ -126,6 +129,7 @@ def run_rebuild(
         result = _compare(ctx, existing, shadow.name, through.version, row_filter)
         if not dry_run:
             _require_stopped(ctx)
+            _require_unchanged(ctx, table, version)
             _replace_rows(ctx, existing, shadow, namespace, row_filter)
             if result.retyped:
                 retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
@@ -183,6 +187,14 @@ def _require_stopped(ctx: JobContext) -> None:
         raise ConfigurationError(
             f"source {source} is {state}; its tables are rebuilt only while it is stopped, and no silver runs",
             next_step="strandline stop, or --dry-run, which only compares",
+        )
+
+
+def _require_unchanged(ctx: JobContext, table: TableName, version: int) -> None:
+    if (newest := ctx.tables.version(table)) != version:
+        raise OvertakenError(
+            f"{table} was changed while it was rebuilt (version {version}, now {newest}), so nothing was replaced",
+            next_step=f"wait until no silver run is at work, then strandline rebuild {table}",
         )
 
 
