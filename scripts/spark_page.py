@@ -26,8 +26,8 @@ Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a 
 itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table
 runs, and the log has a warning. `make test` uses the newest version of the table.
 
-`make test-spark` runs the suites that ask something of Spark: tables, MERGE, history, gold, quality, and capture, silver,
-rebuild and reconcile on a real MongoDB. The other tests, and those of places such as S3, run with the newest version.
+`make test-spark` runs the suites that ask something of Spark: tables, MERGE, history, gold, quality, and on a real
+MongoDB capture, silver, rebuild and reconcile. All other tests run with the newest version only.
 
 ## What differs
 
