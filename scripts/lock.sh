@@ -25,7 +25,7 @@ with_spark() { # with_spark <file> <minor version> <versions of delta-spark>
             --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" - -o "$file"
 }
 
-compile runtime spark
+compile runtime spark ui otel openlineage
 compile demo demo
 compile dev demo dev
 # what scripts/spark_environment.py installs in place of dev.txt's Spark

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly share=$PWD/.venv/share/strandline
 readonly s3=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+readonly compose=github.com/compose-spec/compose-go/v2/cmd@v2.16.2
 readonly hdfs=(
     org.apache.hadoop:hadoop-client-minicluster:3.5.0
     # what its classes of tests need
@@ -29,6 +30,12 @@ fetch_servers() {
         need go "builds the S3 server"
         echo "places: building $s3"
         GOBIN=$share/bin go install "$s3"
+    fi
+    if [[ ! -x $share/bin/compose-go ]]; then
+        echo "places: building $compose"
+        folder=$(mktemp -d)
+        GOBIN=$folder go install "$compose"
+        install "$folder/cmd" "$share/bin/compose-go"
     fi
     if [[ ! -x $share/bin/promtool ]]; then
         need apt-get "fetches promtool"

@@ -26,8 +26,8 @@ Another Delta is used if `spark.conf` names it in `spark.jars.packages` or as a 
 itself (Databricks, `spark-submit`, Spark Connect) brings its own Delta. There a Spark that is newer than this table
 runs, and the log has a warning. `make test` uses the newest version of the table.
 
-`make test-spark` runs the suites that ask something of Spark: tables, MERGE, history, gold, quality, and capture, silver,
-rebuild and reconcile on a real MongoDB. The other tests, and those of places such as S3, run with the newest version.
+`make test-spark` runs the suites that ask something of Spark: tables, MERGE, history, gold, quality, and on a real
+MongoDB capture, silver, rebuild and reconcile. All other tests run with the newest version only.
 
 ## What differs
 
@@ -43,8 +43,9 @@ Each ends the command with exit code 2 and one line. Nothing is written.
 _DATABRICKS: Final = """
 ## Databricks
 
-The wheel's dependencies can be resolved with the packages of a runtime, except those in the last column. The versions
-are those of Databricks' release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
+The wheel's dependencies can be resolved with the packages of a runtime or of a serverless environment, except those in
+the last column. So can the extras `aws`, `openlineage`, `otel` and `readers`. The versions are those of Databricks'
+release notes, in `tests/databricks_runtimes.yml`. Nothing of this was run on Databricks.
 
 | runtime | Spark | Python | pyarrow | pandas | pydantic | Python packages that the wheel replaces |
 |---|---|---|---|---|---|---|
@@ -100,6 +101,12 @@ def _told(call: Callable[[], object]) -> str:
     raise AssertionError("it is not refused any more")
 
 
+def _replaced(runtime: dict[str, Any]) -> str:
+    by_extras = runtime["replaced_by_extras"].items()
+    parts = [("", runtime["replaced"]), *((f"with the extra `{extra}` ", names) for extra, names in by_extras)]
+    return "; ".join(before + ", ".join(f"`{name}`" for name in names) for before, names in parts)
+
+
 def _runtimes() -> str:
     return "".join(
         _row(
@@ -107,7 +114,7 @@ def _runtimes() -> str:
             one["spark"],
             one["python"],
             *(one["packages"][name] for name in ("pyarrow", "pandas", "pydantic")),
-            ", ".join(f"`{name}`" for name in one["replaced"]),
+            _replaced(one),
         )
         for one in _read("databricks_runtimes.yml")
     )

@@ -54,12 +54,13 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> Settings:
     """Return settings of a pipeline over one database into one folder.
 
-    For speed notifications are only logged, and the native engine writes bronze.
+    For speed notifications are only logged, and the native engine writes bronze, where it can.
     """
+    is_native = PLACE in NATIVE_PLACES and "SPARK_REMOTE" not in os.environ
     quick = {
         "heartbeat_interval_ms": 100,
         "notification_enabled_channels": ("log",),
-        "engine": "native" if PLACE in NATIVE_PLACES else "spark",
+        "engine": "native" if is_native else "spark",
     }
     return Settings(
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section

@@ -23,8 +23,9 @@ from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.secret_scopes import SecretScope
 from databricks.bundles.volumes import Volume
-from databricks_bundle import REFERENCE, Bundle, files_below, texts
+from databricks_bundle import REFERENCE, Bundle, files_below, merged, texts
 from documented_sql import unknown_columns
+from documents import Page
 
 from pipelines.project.scaffold import Project, files_of
 from pipelines.settings.configuration import Settings, load_settings
@@ -58,6 +59,8 @@ MODELS: dict[str, Any] = {
 SUFFIXES = {kind: kind.removesuffix("s") for kind in MODELS} | {"schemas": "schemas"}
 LAKE_TASKS = [("silver", "silver"), ("silver", "gold"), ("maintain", "maintain"), ("rebuild", "rebuild")]
 TASKS = [("capture", "capture"), *LAKE_TASKS]
+# why yml: a block of yaml holds settings (`unit/test_docs.py`)
+PAGE_PARTS = [yaml.safe_load(block) for block in Page(ROOT / "docs" / "databricks.md").blocks("yml")]
 
 every_bundle = pytest.mark.parametrize("bundle", BUNDLES.values(), ids=["-".join(key) for key in BUNDLES])
 every_layout = pytest.mark.parametrize("files", LAYOUTS.values(), ids=LAYOUTS)
@@ -296,6 +299,41 @@ def test_the_other_tasks_run_where_the_project_says(bundle: Bundle, job: str, ta
         assert bundle is BUNDLES["classic", bundle.target]
         assert found["job_cluster_key"] == kinds["job_clusters"][0]["job_cluster_key"]
         assert "performance_target" not in kinds
+
+
+def documented(bundle: Bundle, changes: dict[str, Any], *without: str) -> Bundle:
+    """*bundle* with a part of `docs/databricks.md` in its root file, and without keys of `capture` that it replaces."""
+    files = dict(bundle.files)
+    capture = yaml.safe_load(files["resources/capture.job.yml"])
+    for key in without:
+        del capture["resources"]["jobs"]["capture"][key]
+    files["resources/capture.job.yml"] = yaml.safe_dump(capture)
+    files["databricks.yml"] = yaml.safe_dump(merged(bundle.root, changes))
+    return Bundle(files, bundle.target, values=bundle.values)
+
+
+def test_the_page_s_budget_policy_is_one_of_every_serverless_job() -> None:
+    budget, _ = PAGE_PARTS
+    bundle = documented(BUNDLES["serverless", "prod"], budget)
+    for name, job in bundle.jobs.items():
+        assert Job.from_dict(job).budget_policy_id == ("<id of the policy>" if "environments" in job else None), name
+
+
+def test_the_page_s_serverless_capture_is_a_job_that_the_command_understands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, job = PAGE_PARTS
+    changes = {"targets": {"prod": {"resources": {"jobs": {"capture": job}}}}}
+    bundle = documented(BUNDLES["serverless", "prod"], changes, "trigger", "tasks", "job_clusters")
+    assert Job.from_dict(bundle.jobs["capture"]).environments
+    assert task_of(bundle, "capture", "capture")["disable_auto_optimization"] is True
+    parameters = bundle.parameters("capture", "capture")
+    assert (parsed(parameters)[0], parameters[-1]) == (["capture"], "--once"), "serverless compute ends a stream"
+    monkeypatch.delenv("STRANDLINE_SOURCE__URI", raising=False)
+    (tmp_path / "prod.yml").write_text(bundle.files["conf/prod.yml"], encoding="utf-8")
+    settings = settings_of(bundle, "capture", "capture", tmp_path)
+    assert settings.capture.snapshot_reader == "driver", "functions on serverless compute cannot reach MongoDB"
+    assert settings.source.uri_file is not None
 
 
 @every_bundle

@@ -6,14 +6,17 @@ No container engine runs here.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from command_line import parsed
+from packaging.requirements import Requirement
 
 from pipelines.settings.configuration import Settings, load_settings
 from pipelines.settings.keys import unknown_variables
@@ -68,6 +71,13 @@ def test_the_image_copies_only_files_that_exist_and_that_it_may_see() -> None:
             for source in line.split()[1:-1]:
                 assert (ROOT / source).exists(), source
                 assert f"!{source}" in allowed, source
+
+
+@pytest.mark.parametrize("extra", ["spark", "ui", "otel", "openlineage"])
+def test_the_image_has_the_packages_of_an_extra(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    locked = re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), re.MULTILINE)
+    assert {Requirement(line).name for line in project["optional-dependencies"][extra]} <= set(locked)
 
 
 def test_the_image_runs_as_nobody_special_and_has_no_secret() -> None:

@@ -24,13 +24,14 @@ ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 
 
-def executed(*command: str | Path, cwd: Path = ROOT, timeout: int = 300) -> str:
+def executed(*command: str | Path, cwd: Path = ROOT, timeout: int = 300, with_errors: bool = False) -> str:
+    """Return what a command prints, *with_errors* also on its standard error."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("STRANDLINE_", "PYTHONPATH"))}
     ran = subprocess.run(
         [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return ran.stdout + (ran.stderr if with_errors else "")
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,24 @@ def test_an_empty_environment_gets_everything_from_the_package_index(
     options = ("--python", python) if installer == "uv" else ()
     executed(*(uv if installer == "uv" else pip), "install", "--quiet", *options, wheel, timeout=1800)
     walk_through(python.with_name("strandline"), tmp_path / "shop")
+
+
+# why long: as above; Spark starts, and fetches Delta
+@pytest.mark.long
+def test_a_new_project_and_the_demo_need_no_checkout(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    strandline, shop = python.with_name("strandline"), tmp_path / "shop"
+    executed(_BIN / "uv", "pip", "install", "--quiet", "--python", python, f"{wheel}[demo]", timeout=1800)
+    walk_through(strandline, shop)
+    first_start = executed(strandline, "gold", "test", cwd=shop, timeout=600, with_errors=True)
+    assert "orders_by_day" in first_start
+    assert "the first time they are fetched" in first_start
+    assert "::" not in first_start, "Ivy's messages"
+    demo = executed(strandline, "demo", "--rows", "400", cwd=tmp_path, timeout=900, with_errors=True)
+    assert "documents equal" in demo
+    assert "Traceback" not in demo
+    assert (tmp_path / "lake" / "demo" / "silver" / "flights").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def run_tests(remote: str, *tests: str) -> None:
+def run_tests(remote: str, *tests: str, which: str = "not long") -> None:
     """In a process of their own: a process that has a session of one kind never gets one of the other."""
     env = os.environ | {"SPARK_REMOTE": remote, "JAVA_HOME": "/there/is/no/JVM"}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", which, *tests]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
 
@@ -75,6 +75,14 @@ def test_the_driver_reads_a_snapshot_where_workers_cannot_reach_mongodb(tmp_path
     environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     with connect_server(tmp_path / "server.log", environment=environment) as remote:
         run_tests(remote, "tests/integration/test_snapshot_modes.py::test_the_driver_reads_a_snapshot")
+
+
+@pytest.mark.long
+def test_the_data_source_streams_through_spark_connect(tmp_path: Path) -> None:
+    """With the package on the server: its driver reads the change stream."""
+    stream = "tests/integration/test_spark_source.py::test_a_stream_of_spark_and_capture_continue_each_other"
+    with connect_server(tmp_path / "server.log", for_long=True, environment={"PYTHONPATH": str(ROOT)}) as remote:
+        run_tests(remote, stream, which="long")
 
 
 # scenario: U10

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_server import ROOT
+from connect_server import ROOT, connect_server
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pyarrow.dataset import dataset
 from pymongo import MongoClient
@@ -193,11 +193,17 @@ def test_a_declarative_pipeline_reads_the_source(
     (tmp_path / "events.py").write_text(_PIPELINE.format(options=options), encoding="utf-8")
     spec = f"name: shop\nstorage: {(tmp_path / 'storage').as_uri()}\nlibraries: [{{glob: {{include: events.py}}}}]\n"
     (tmp_path / "spark-pipeline.yml").write_text(spec, encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
-    for rows in (50, 51):
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-        found = dataset(tmp_path / "spark-warehouse" / "shop_events").to_table(columns=["op"])["op"].to_pylist()
-        assert sum(op in ("r", "c") for op in found) == rows
-        database.orders.insert_one({"_id": rows})
+    warehouse = tmp_path / "warehouse"
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    # why one server: its catalog is in memory, and a second run finds the table there
+    server = connect_server(
+        tmp_path / "server.log", environment=env, conf={"spark.sql.warehouse.dir": warehouse.as_uri()}
+    )
+    with server as remote:
+        command = [str(Path(sys.executable).with_name("spark-pipelines")), "--remote", remote, "run"]
+        for rows in (50, 51):
+            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+            found = dataset(warehouse / "shop_events").to_table(columns=["op"])["op"].to_pylist()
+            assert sum(op in ("r", "c") for op in found) == rows
+            database.orders.insert_one({"_id": rows})

@@ -37,6 +37,18 @@ def refused(wanted: Iterable[Requirement], found: dict[str, str]) -> set[str]:
 
 
 @each_runtime
+@pytest.mark.parametrize("extra", ["aws", "openlineage", "otel", "readers"])
+def test_an_extra_installs_over_no_package_of_the_runtime_but_the_known_ones(
+    runtime: dict[str, Any], extra: str
+) -> None:
+    """What the extra's packages need in turn depends on the release that pip chooses: this was resolved once."""
+    wanted = [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
+    assert refused(wanted, runtime["packages"]) == set()
+    needed = [Requirement(line) for one in wanted for line in requires(one.name) or []]
+    assert set(runtime["replaced_by_extras"].get(extra, [])) <= refused(needed, runtime["packages"])
+
+
+@each_runtime
 def test_the_wheel_installs_over_no_package_of_the_runtime_but_the_known_ones(runtime: dict[str, Any]) -> None:
     indirect = [Requirement(line) for name in DIRECT for line in requires(name) or []]
     by_wheel = refused(DIRECT.values(), runtime["packages"])
@@ -45,7 +57,8 @@ def test_the_wheel_installs_over_no_package_of_the_runtime_but_the_known_ones(ru
     assert set(runtime["replaced"]) <= by_wheel | needed
 
 
-def test_the_bundle_names_a_runtime_that_is_listed() -> None:
-    default = BUNDLE["variables"]["spark_version"]["default"]
-    majors = {str(runtime["runtime"]).split(" ")[0].split(".")[0] for runtime in RUNTIMES}
-    assert default.split(".")[0] in majors
+def test_the_bundle_names_a_runtime_and_an_environment_that_are_listed() -> None:
+    names = [str(runtime["runtime"]) for runtime in RUNTIMES]
+    default = {name: variable.get("default") for name, variable in BUNDLE["variables"].items()}
+    assert f"{default['spark_version'].split('.')[0]} LTS" in names
+    assert f"serverless {default['environment_version']}" in names

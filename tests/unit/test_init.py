@@ -53,6 +53,9 @@ def test_a_catalog_gets_a_bundle_and_its_targets(tmp_path: Path) -> None:
         settings = load_settings(target, tmp_path / "conf", {"lake": {"catalog": "main"}})
         assert (settings.source.name, settings.capture.target) == ("crm", "crm_db")
     assert "${var.service_principal}" in (tmp_path / "databricks.yml").read_text(encoding="utf-8")
+    ignored = (tmp_path / ".gitignore").read_text(encoding="utf-8").split()
+    assert ".databricks/" in ignored, "a deploy's host and state"
+    assert "dist/" not in ignored, "the wheel is committed"
 
 
 @pytest.mark.parametrize("arguments", [[], _CATALOG, ["--lake", "catalog:main", "--compute", "classic"]])
