@@ -19,7 +19,7 @@ from lakehouse import assert_streamed_exactly_once, bronze, documents_in_silver,
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
-from stream_reading import failing
+from stream_reading import failing, needs_failpoints
 
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
@@ -466,6 +466,7 @@ def test_field_rules_hold_from_the_reader_on(raw_client: AnyClient, database: Db
 
 
 # scenario: M01, M02, B14
+@needs_failpoints
 def test_a_changed_filter_does_not_lose_the_position(
     spark: SparkSession, mongo_uri: str, mongo: MongoClient[dict[str, Any]], database: Db, tmp_path: Path
 ) -> None:
