@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly uri=${1:-}
 readonly suites=(
-    tests/versions/test_features.py
+    tests/versions/test_{features,silver_on_versions}.py
     tests/integration/test_{pipeline,namespace_events,reply_streams,chunk_plan,filters,offsets,snapshot_modes}.py
 )
 [[ $uri == mongodb* ]] || { echo "against: no URI; run: make test-against URI=mongodb://user:password@host:27017/" >&2; exit 2; }
