@@ -26,9 +26,7 @@ def test_a_step_down_during_snapshot_and_stream_loses_nothing(spark: SparkSessio
     ):
         database = client.shop
         database.a.insert_many([{"_id": number, "text": "x" * 200} for number in range(1500)])
-        ctx = pipeline(
-            spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000
-        )
+        ctx = pipeline(spark, server.uri, "shop", tmp_path, snapshot_chunk_size=500, errors_retry_delay_max_ms=2000)
         stop, ended = threading.Event(), threading.Event()
 
         def change() -> None:
