@@ -17,7 +17,8 @@ reads which table. `make test` tries the readers without Spark, `make places` tr
 A new silver table is *portable*: it uses no feature that a reader must know, unless a field name needs column mapping
 (see below). A *native* table (`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column
 mapping. A table of an older release is native until it is rebuilt. The table property `strandline.compatibility` names
-the kind; a table without it is native. Spark 4.2 with Delta 4.4 and Databricks read both kinds.
+the kind; a table without it is native. Spark 4.1 or newer with Delta 4.4
+reads both kinds (the matrix was tried with 4.2). Databricks was not tried.
 [Portable and native tables](columns.md#portable-and-native-tables) shows the differences.
 
 """
@@ -50,9 +51,10 @@ read("gold.sales", root="s3://bucket/lake")           # another layer, another l
 Elsewhere, `pip install polars duckdb`. The column `_key` stays: it identifies the document.
 
 In a catalog with views, each silver table has a view of its live documents with the same columns: `silver.orders_live`.
-A silver run creates it when it first merges the table. It follows new columns. If something has its name, that stays,
-and there is no view; if a collection needs the name, the view goes. `silver.live_views: false` creates none.
-Rows in [quarantine](gold.md) are in the view. Gold's SQL names the table itself.
+A silver run creates it when it first merges the table. New columns appear in the view, too. If another table
+or view has this name already, Strandline leaves it and creates no view. If a collection is called `orders_live`, its
+table replaces the view. `silver.live_views: false` switches the views off. Rows in [quarantine](gold.md) are in the
+view. In SQL files of gold, name the table (`silver.orders`), not the view.
 
 ## Gold views
 
@@ -69,9 +71,11 @@ read("gold.sales", using="duckdb")                                # as a table; 
 In DuckDB itself, `.read lake/gold/_views/sales.duckdb.sql` creates the view `gold.sales`. It needs DuckDB's extension
 `delta`. `pipelines.read` does not, but reads views of a lake in a folder only.
 
-- A view shows the newest version of its tables. It lacks the rows in quarantine. Move the lake: run `strandline gold`.
+- A view shows the newest version of its tables. It lacks the rows in quarantine. If you move the lake, run
+  `strandline gold` again.
 - The DuckDB file sets the time zone to UTC, as Spark has it here.
-- What has no DuckDB SQL is not written, and the log says so: time travel, and what sqlglot refuses.
+- If a query cannot be translated to DuckDB (time travel, or SQL that sqlglot does not know), no DuckDB file is written,
+  and the log names the view.
 - A function that only Spark knows stays as it is, and DuckDB names it. Division of integers, rounding of decimals and
   approximate functions can give slightly different numbers.
 
@@ -95,7 +99,7 @@ dbt-databricks or dbt-spark.
 ## Iceberg
 
 Delta's UniForm cannot be used here ([decision 64](decisions/0064-iceberg-readers.md)). pyiceberg can register the
-files of one version of a portable table without copying them. The decision has the lines.
+files of one version of a portable table without copying them. The code is in the decision record.
 
 ## Column mapping
 
@@ -133,7 +137,8 @@ def readers_page() -> str:
         "",
         *_table("reader | what it reads", of_spark),
         "",
-        f"Seen on {spark['seen']}: {', '.join(pairs)}.",
+        f"Seen on {spark['seen']}: {', '.join(pairs)}. These sessions know nothing of Strandline, which itself",
+        "uses [another Delta](spark-versions.md) with Spark 4.0.",
         _SPARK,
         "",
         "## What a refusal says",

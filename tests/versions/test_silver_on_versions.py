@@ -57,7 +57,7 @@ def test_silver(server: Server, database: Db, spark: SparkSession, tmp_path: Pat
     assert_equal_to_source(ctx, database, "a", "b")
     assert silver(ctx, "c").where("NOT _deleted").isEmpty()
     assert_streamed_exactly_once(ctx)
-    seen.works("Silver equals the source, byte for byte", server)
+    seen.works("Silver equals the source, document by document", server)
     _reconcile(server, ctx, seen)
 
 
