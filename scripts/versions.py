@@ -11,8 +11,8 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# MongoDB versions
 
 MongoDB 4.4 is the oldest version that Strandline reads. An older server is refused at the start. The table shows what
-the tests saw on four servers on {date} (`make test-mongo`; `make docs` generates this page). MongoDB 7.0 and 8.0 are not
-refused, but not tested.
+the tests saw on four servers on {date} (`make test-mongo`; `make docs` generates this page). MongoDB 7.0 and 8.0 are
+not refused, but not tested.
 
 - **yes**: It works.
 - **differs**: It works, in the way that the note below the table says.
@@ -33,8 +33,8 @@ _TAIL: Final = """
 
 ## Not tested
 
-- MongoDB 7.0 and 8.0. `make test-against URI=…` runs tests on a server of yours. They create databases named `t_…` there
-  and drop them: do not use a production server.
+- MongoDB 7.0 and 8.0. `make test-against URI=…` runs tests on a server of yours. They create and drop databases there
+  (`t_…`): do not use a production server.
 - Real sharded clusters. Two simulations were tested. One is a replica set that answers `hello` as a mongos does
   (`integration/test_sharded.py`): shard keys, the identity of the cluster, the refusals. The other merges the events of
   two replica sets (`integration/test_shards.py`): clocks that differ, a restart between two shards, a document that
