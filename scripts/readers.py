@@ -17,13 +17,16 @@ reads which table. `make test` tries the readers without Spark, `make places` tr
 A new silver table is *portable*: it uses no feature that a reader must know, unless a field name needs column mapping
 (see below). A *native* table (`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column
 mapping. A table of an older release is native until it is rebuilt. The table property `strandline.compatibility` names
-the kind; a table without it is native. Spark 4.1 or newer with Delta 4.4
-reads both kinds (the matrix was tried with 4.2). Databricks was not tried.
+the kind; a table without it is native. Spark 4.1 or newer with Delta 4.4 reads both kinds (the matrix was tried with
+4.2). Databricks was not tried.
 [Portable and native tables](columns.md#portable-and-native-tables) shows the differences.
 
 """
 _READ: Final = ("reads", "wrong rows")
 _SPARK: Final = """
+These sessions know nothing of Strandline. With Spark 4.0, Strandline itself uses
+[a newer Delta](spark-versions.md).
+
 `table` is `spark.read.format("delta").load(path)`, every column of every row. `change feed` has the option
 `readChangeFeed` from version 0, and `an older version` has `versionAsOf`.
 
@@ -137,8 +140,7 @@ def readers_page() -> str:
         "",
         *_table("reader | what it reads", of_spark),
         "",
-        f"Seen on {spark['seen']}: {', '.join(pairs)}. These sessions know nothing of Strandline, which itself",
-        "uses [another Delta](spark-versions.md) with Spark 4.0.",
+        f"Seen on {spark['seen']}: {', '.join(pairs)}.",
         _SPARK,
         "",
         "## What a refusal says",

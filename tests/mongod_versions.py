@@ -10,17 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 from pymongo import MongoClient
 
 from pipelines.errors import StrandlineError
-from pipelines.source.mongod import EmbeddedMongod
+from pipelines.source.mongod import EmbeddedMongod, configured_uri
 
 ROOT: Final = Path(__file__).parents[1]
 VERSIONS: Final = ("4.4.2", "5.0.4", "6.0.5", "6.0.27")
 RECORD: Final = ROOT / "tests" / "versions.yml"
 _FETCHED: Final = ROOT / ".venv" / "share" / "strandline" / "mongod"
 _OF_THE_WHEEL: Final = "6.0.5"
+
+starts_all_versions = pytest.mark.skipif(
+    configured_uri() is not None, reason="the test starts servers of four versions; MONGODB_URI is one server"
+)
 
 
 def binary_of(version: str) -> Path | None:

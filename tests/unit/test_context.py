@@ -54,7 +54,8 @@ def test_a_session_for_s3_has_the_log_store_and_the_users_settings() -> None:
 
 
 _NEEDS_CONDITIONAL_PUT = pytest.mark.skipif(
-    minor_of(pyspark.__version__) == "4.0", reason="a lake on S3 is refused with Spark 4.0"
+    minor_of(pyspark.__version__) == "4.0",
+    reason="Spark 4.0 has a Hadoop without conditional PUT, so a lake on S3 is refused",
 )
 
 

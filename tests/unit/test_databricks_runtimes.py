@@ -41,7 +41,8 @@ def refused(wanted: Iterable[Requirement], found: dict[str, str]) -> set[str]:
 def test_an_extra_installs_over_no_package_of_the_runtime_but_the_known_ones(
     runtime: dict[str, Any], extra: str
 ) -> None:
-    """What the extra's packages need in turn depends on the release that pip chooses: this was resolved once."""
+    """The extra's own packages fit the runtime. Each package in `replaced_by_extras` is one that their dependencies
+    need in another version; the head of the file says how the list was made."""
     wanted = [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
     assert refused(wanted, runtime["packages"]) == set()
     needed = [Requirement(line) for one in wanted for line in requires(one.name) or []]

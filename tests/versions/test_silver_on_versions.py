@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, silver
-from mongod_versions import VERSIONS, Seen, Server
+from mongod_versions import VERSIONS, Seen, Server, starts_all_versions
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +19,6 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.reconcile.job import run_reconcile
 from pipelines.jobs.silver.job import run_silver
-from pipelines.source.mongod import configured_uri
 
 Db = Database[dict[str, Any]]
 
@@ -71,7 +70,7 @@ def _reconcile(server: Server, ctx: JobContext, seen: Seen) -> None:
         seen.works("`reconcile`", server)
 
 
-@pytest.mark.skipif(configured_uri() is not None, reason="starts servers of its own, of four versions")
+@starts_all_versions
 def test_silver_below_an_upgrade(spark: SparkSession, tmp_path: Path) -> None:
     """4.4, 5.0, 6.0.5, 6.0.27 below one lake. Changes also happen between the last capture and the upgrade."""
     port, last = None, ""

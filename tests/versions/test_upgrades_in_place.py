@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lakehouse import settings_for
-from mongod_versions import VERSIONS, Seen, Server, mongod
+from mongod_versions import VERSIONS, Seen, Server, mongod, starts_all_versions
 from pymongo import MongoClient
 from pymongo.database import Database
 
@@ -21,9 +21,8 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.lake_context import DeltaRsContext, open_capture_without_spark
 from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
-from pipelines.source.mongod import configured_uri
 
-pytestmark = pytest.mark.skipif(configured_uri() is not None, reason="starts servers of its own, of four versions")
+pytestmark = starts_all_versions
 
 Client = MongoClient[dict[str, Any]]
 
