@@ -81,13 +81,13 @@ class LogFolder:
 
     def metadata(self) -> Metadata | None:
         """I/O: metadata of the newest version. None: the files do not contain it."""
-        found = self._newest_action("metaData", ("id", "description", "configuration"))
+        found = self.newest_action("metaData", ("id", "description", "configuration"))
         if found is None:
             return None
         return Metadata(found["id"], found["description"] or "", dict(found["configuration"]))
 
-    def _newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
-        """Return the newest action of *kind*. Only the last one of these kinds applies."""
+    def newest_action(self, kind: str, fields: Sequence[str]) -> dict[str, Any] | None:
+        """I/O: *fields* of the newest action of *kind*, of which only the last one applies. None: no file has it."""
         checkpoint = self.checkpoint()
         for version in range(self.newest(), checkpoint, -1):
             for action in self.actions(version, naming=f'"{kind}"') or ():

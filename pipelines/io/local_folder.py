@@ -60,6 +60,7 @@ class LocalFolder:
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
         file = self.path / name
+        file.parent.mkdir(exist_ok=True)
         try:
             with file.open("xb") as opened:
                 yield opened

@@ -34,7 +34,7 @@ def write_data_file(
     parts: Iterable[pa.RecordBatch],
     *,
     statistics_of: Sequence[str],
-    dictionaries: Sequence[str],
+    dictionaries: Sequence[str] | None,
     prefix: str = "part-00000-",
     end_at: int | None = None,
 ) -> DataFile:
@@ -45,14 +45,15 @@ def write_data_file(
     Args:
         parts: One row group each.
         statistics_of: Columns with statistics: texts or integers.
-        dictionaries: Columns with few distinct values. Nested columns by path.
+        dictionaries: Columns with few distinct values. Nested columns by path. None: every column may have few.
         prefix: Beginning of the file's name.
         end_at: Size in bytes at which the file ends. Further parts stay in the iterator. None: all parts are written.
     """
     name, statistics = f"{prefix}{uuid.uuid4()}.c000.zstd.parquet", FileStatistics(statistics_of)
     with folder.writing(name) as file:
+        uses_dictionary = True if dictionaries is None else list(dictionaries)
         with pq.ParquetWriter(
-            file, schema, compression="zstd", compression_level=1, use_dictionary=list(dictionaries)
+            file, schema, compression="zstd", compression_level=1, use_dictionary=uses_dictionary
         ) as writer:
             for part in parts:
                 writer.write_batch(part)

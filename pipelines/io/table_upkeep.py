@@ -19,6 +19,23 @@ _MANY_FILES: Final = 1_000
 _log = logging.getLogger("strandline.tables")
 
 
+def write_checkpoint(folder: TableFolder) -> int:
+    """I/O: writes a checkpoint, syncs it, removes log files older than ``delta.logRetentionDuration``.
+
+    Raises:
+        Exception: The library raises a bare Exception for a file that it cannot read.
+
+    Returns:
+        Version of the checkpoint.
+    """
+    table = folder.table()
+    table.create_checkpoint()
+    newest = f"{LOG}/{LogFolder(folder).checkpoint():020}.checkpoint.parquet"
+    folder.sync(newest, f"{LOG}/_last_checkpoint", LOG)  # before older log files are removed
+    table.cleanup_metadata()
+    return int(table.version())
+
+
 def checkpoint_interval(properties: dict[str, str]) -> int:
     """Return the number of commits between two checkpoints, from the table's properties."""
     return int(properties.get(_INTERVAL, _DELTAS_INTERVAL))
@@ -68,11 +85,7 @@ class TableUpkeep:
 
     def _work(self) -> None:
         try:
-            table = self.folder.table()
-            table.create_checkpoint()
-            self._sync()
-            self.written = int(table.version())
-            table.cleanup_metadata()
+            self.written = write_checkpoint(self.folder)
             merge_small_files(self.folder, at_least=_MANY_FILES)
         except Exception as error:  # noqa: BLE001  # why: the library raises a bare Exception for a file that it cannot read
             _log.warning(
@@ -80,11 +93,6 @@ class TableUpkeep:
                 self.folder.uri,
                 one_line(error),
             )
-
-    def _sync(self) -> None:
-        """Sync the newest checkpoint, its pointer and their folder, before older log files are removed."""
-        newest = f"{LOG}/{self._log.checkpoint():020}.checkpoint.parquet"
-        self.folder.sync(newest, f"{LOG}/_last_checkpoint", LOG)
 
     def close(self) -> None:
         """Wait for work that has begun."""

@@ -25,6 +25,12 @@ class TableLayout(Section):
 class SilverSettings(Section):
     """Names, types and deletes of silver tables."""
 
+    engine: Literal["auto", "spark"] = Field(
+        "auto",
+        description="Program that merges a small batch: at most 10,000 rows of bronze, for a portable table whose "
+        "files with these keys have at most 32 MB. `auto`: this process merges it, ten times as fast, if the lake is "
+        "in a folder of this machine or in S3. Spark merges all else. `spark`: Spark merges every batch.",
+    )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",
         description="Parts of a silver table's name. `collection`: the collection. `database_collection`: database and "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -67,17 +67,10 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
     """
 
     def profiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counter, keys, patched = CensusTaker(max_depth), KeyTally(), KeyTally()
-        for batch in batches:
-            ops = batch["op"].to_pylist()
-            found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
-            counter.count(document for document in found if document is not None)
-            keys.merge(tally(ops, batch["key"].to_pylist()))
-            found_patches = batch.filter(batch["is_patch"])
-            patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
+        census, keys, patched = _tallied(batches, max_depth)
         tallies = {"keys": keys, "patched": patched}
         part = {
-            "census": [json.dumps(counter.census.to_json())],
+            "census": [json.dumps(census.to_json())],
             **{name: [json.dumps(asdict(some))] for name, some in tallies.items()},
         }
         yield pa.RecordBatch.from_pydict(part)
@@ -91,6 +84,29 @@ def profile_batch(changes: DataFrame, *, max_depth: int) -> BatchProfile:
         keys.merge(KeyTally(**json.loads(part["keys"])))
         patched.merge(KeyTally(**json.loads(part["patched"])))
     return BatchProfile(keys.count, census, keys.keys(), patched)
+
+
+def profile_of(batches: Iterable[pa.RecordBatch], *, max_depth: int) -> BatchProfile:
+    """Profile changes that this process holds. Pure.
+
+    Args:
+        batches: ``op``, ``key``, ``is_patch``, and ``envelope`` where it holds a whole document.
+        max_depth: See `CensusTaker`.
+    """
+    census, keys, patched = _tallied(batches, max_depth)
+    return BatchProfile(keys.count, census, keys.keys(), patched)
+
+
+def _tallied(batches: Iterable[pa.RecordBatch], max_depth: int) -> tuple[Census, KeyTally, KeyTally]:
+    counter, keys, patched = CensusTaker(max_depth), KeyTally(), KeyTally()
+    for batch in batches:
+        ops = batch["op"].to_pylist()
+        found = (document_in(op, raw) for op, raw in zip(ops, batch["envelope"].to_pylist(), strict=True))
+        counter.count(document for document in found if document is not None)
+        keys.merge(tally(ops, batch["key"].to_pylist()))
+        found_patches = batch.filter(batch["is_patch"])
+        patched.merge(tally(found_patches["op"].to_pylist(), found_patches["key"].to_pylist()))
+    return counter.census, keys, patched
 
 
 def census_of_state(state: DataFrame, *, max_depth: int) -> Census:

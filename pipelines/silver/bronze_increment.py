@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -88,6 +89,35 @@ class BronzeIncrement:
         sweeping = tuple((version, snapshot) for version, snapshot in completed if snapshot is not None)
         collections = {name: frozenset(uuids) for name, uuids in changed.items()}
         return BronzeIncrement(after, collections, _events(found), sweeping, reach_of(found))
+
+    @staticmethod
+    def of_batch(rows: pa.Table, after: int) -> BronzeIncrement | None:
+        """Return the increment of rows that this process holds: columns of `BATCH`. Pure.
+
+        None: a drop, a rename or a completed snapshot is among them. More than the batch must be read for these.
+        """
+        read = [name for name in rows.schema.names if name not in ("envelope", "cluster_time", "document_size")]
+        changed: dict[Namespace, set[str]] = {}
+        newest: dict[str, Any] | None = None
+        reads: list[str | None] = [None]
+        ends = []
+        for row in rows.select(read).to_pylist():
+            op, kind = row["op"], row["operation_type"]
+            if (op == "ddl" and kind in NAMESPACE_OPERATIONS) or (op == "snapshot" and kind == "completed"):
+                return None
+            if op in DOCUMENT_OPS:
+                changed.setdefault(Namespace(row["db"], row["collection"]), set()).add(row["collection_uuid"] or "")
+            if op == "r":
+                reads.append(row["position"])
+            is_streamed = row["batch"] is not None and row["position"] is not None
+            if is_streamed and (newest is None or row["position"] > newest["position"]):
+                newest = {"position": row["position"], "txn_number": (row["source"] or {}).get("txn_number")}
+            if row["resume_token"] is not None:
+                ends.append({**row, "lineage": row["lineage"] or 1})
+        end = max(ends, key=lambda one: (one["lineage"], one["batch"] or 0), default=None)
+        collections = {name: frozenset(uuids) for name, uuids in changed.items()}
+        reach = reach_of([{"newest": newest, "read": _later(reads), "end": end}])
+        return BronzeIncrement(after, collections, reach=reach)
 
     @property
     def is_empty(self) -> bool:
@@ -195,7 +225,7 @@ def _reaching(is_end: Column, is_outside: Column) -> list[Column]:
     ]
 
 
-def reach_of(rows: Sequence[Row]) -> Reach:
+def reach_of(rows: Sequence[Row | Mapping[str, Any]]) -> Reach:
     """Combine grouped bronze rows (columns of `_reaching`) into one `Reach`."""
     newest = max(
         (row["newest"] for row in rows if row["newest"] is not None),
@@ -219,7 +249,7 @@ def reach_of(rows: Sequence[Row]) -> Reach:
     )
 
 
-def _token_data(end: Row | None) -> str:
+def _token_data(end: Mapping[str, Any] | Row | None) -> str:
     """Return the resume token's data.
 
     Empty, which sorts before every token, without a batch end or a readable token.

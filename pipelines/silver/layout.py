@@ -30,6 +30,13 @@ def clustering_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(properties[CLUSTER_BY])) if CLUSTER_BY in properties else CLUSTERED_BY
 
 
+def is_laid_out(properties: Mapping[str, str], layout: Layout, *, bookkeeping: Sequence[str]) -> bool:
+    """Return True if a table with these properties certainly has its layout, so that `lay_out` would do nothing."""
+    columns = (*bookkeeping, *layout.cluster_by, *layout.statistics)
+    is_clustered = clustering_in(properties) == (*layout.cluster_by, *CLUSTERED_BY)
+    return is_clustered and properties.get(STATISTICS) == _list_of(columns)
+
+
 def lay_out(tables: Tables, table: TableName, layout: Layout, *, bookkeeping: Sequence[str]) -> None:
     """Give a table its layout. A column that the table does not have yet is left out, with a warning.
 

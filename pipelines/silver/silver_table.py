@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -28,6 +29,8 @@ _PURGE_WATERMARK = "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
 _SKIPPING: Final = ("_inexact_because",)
+WITH_STATISTICS: Final = ("_key", "_position", *_SKIPPING)
+"""Bookkeeping columns with file statistics."""
 
 _INEXACTNESS: Final = {
     quoted(name): f"if(s._base_position IS NULL, coalesce(s.{name}, t.{name}), t.{name})"
@@ -49,6 +52,17 @@ class OpenedTable:
     has_patches: bool
     """True once a patch was merged: any row may then hold pending patches."""
     compatibility: Compatibility
+
+    @staticmethod
+    def of(properties: Mapping[str, str]) -> OpenedTable:
+        """Return the metadata in a table's properties."""
+        return OpenedTable(
+            shape_in(properties),
+            progress_in(properties),
+            Incarnations.from_json(properties.get(_INCARNATIONS)),
+            _HAS_PATCHES in properties,
+            compatibility_in(properties),
+        )
 
 
 @dataclass(frozen=True)
@@ -74,13 +88,7 @@ class SilverTable(TypedTable):
             cluster_by=CLUSTERED_BY,
             skipping=_SKIPPING,
         )
-        return OpenedTable(
-            shape_in(found),
-            progress_in(found),
-            Incarnations.from_json(found.get(_INCARNATIONS)),
-            _HAS_PATCHES in found,
-            compatibility_in(found),
-        )
+        return OpenedTable.of(found)
 
     def create_empty_copy(self, other: SilverTable, namespace: str) -> None:
         """Create an empty table with the columns of *other*, if it does not exist. I/O: at most one commit."""
@@ -88,7 +96,7 @@ class SilverTable(TypedTable):
 
     def lay_out(self, layout: Layout) -> None:
         """Give the table its layout: see `layout.lay_out`. I/O: at most three commits. Idempotent."""
-        lay_out(self.tables, self.name, layout, bookkeeping=("_key", "_position", *_SKIPPING))
+        lay_out(self.tables, self.name, layout, bookkeeping=WITH_STATISTICS)
 
     def namespace(self) -> Namespace | None:
         """Return the collection that the table holds. None: the table does not exist. I/O: reads table properties."""
@@ -188,7 +196,12 @@ class SilverTable(TypedTable):
 
         Empty: none were. I/O: reads table properties.
         """
-        return self.tables.properties(self.name).get(_PURGE_WATERMARK, "")
+        return self.purge_watermark_in(self.tables.properties(self.name))
+
+    @staticmethod
+    def purge_watermark_in(properties: Mapping[str, str]) -> str:
+        """Return the purge watermark in a table's properties."""
+        return properties.get(_PURGE_WATERMARK, "")
 
     def purge(self, safe: str) -> tuple[int, int]:
         """Delete the tombstones below the purge watermark, then raise the watermark to *safe*.

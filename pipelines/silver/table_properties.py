@@ -25,6 +25,16 @@ def configured_in(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(properties.get(CONFIGURED, "[]")))
 
 
+def are_applied(properties: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Return True if a table has the *properties* that the setting names, so that `apply_properties` does nothing."""
+    return _changed(properties, wanted) == {} and set(configured_in(properties)) == set(wanted)
+
+
+def _changed(found: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    folded = {name.casefold(): value for name, value in found.items()}
+    return {name: value for name, value in wanted.items() if folded.get(name.casefold()) != value}
+
+
 def apply_properties(tables: Tables, table: TableName, wanted: Mapping[str, str]) -> None:
     """Set the properties that the setting names. Unset those that it named before and names no longer.
 
@@ -39,8 +49,7 @@ def apply_properties(tables: Tables, table: TableName, wanted: Mapping[str, str]
         A property that the setting no longer names may still be there. The next call unsets it.
     """
     found = tables.properties(table)
-    before, folded = configured_in(found), {name.casefold(): value for name, value in found.items()}
-    changed = {name: value for name, value in wanted.items() if folded.get(name.casefold()) != value}
+    before, changed = configured_in(found), _changed(found, wanted)
     kept = {name.casefold() for name in wanted}
     removed = [name for name in before if name.casefold() not in kept]
     if changed or not set(before) >= set(wanted):

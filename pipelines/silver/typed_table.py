@@ -132,8 +132,12 @@ class TypedTable:
         """Return True if the table exists, holds *owner* and is fed by *source*. I/O: reads table properties."""
         if not self.tables.exists(self.name):
             return False
-        found = self.tables.properties(self.name)
-        return found.get(_NAMESPACE) == owner and found.get(_SOURCE, source) == source
+        return self.is_fed_by(self.tables.properties(self.name), owner, source)
+
+    @staticmethod
+    def is_fed_by(properties: Mapping[str, str], owner: str, source: str) -> bool:
+        """Return True if a table with these properties holds *owner* and is fed by *source*."""
+        return properties.get(_NAMESPACE) == owner and properties.get(_SOURCE, source) == source
 
     def _next_step_when_shared(self) -> str:
         return NEXT_STEP_WHEN_SHARED
@@ -249,9 +253,7 @@ class TypedTable:
 
     def set_progress(self, progress: Progress, more: Mapping[str, str]) -> None:
         """Store the progress and *more* properties. I/O: one commit."""
-        self.tables.set_properties(
-            self.name, {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version}), **more}
-        )
+        self.tables.set_properties(self.name, {**progress_properties(progress), **more})
 
 
 def owners_in(tables: Tables, source: str) -> Iterator[str]:
@@ -271,6 +273,11 @@ def progress_in(properties: Mapping[str, str]) -> Progress | None:
     """Return the progress stored in a table's properties. None: no run yet."""
     stored = json.loads(properties[_PROGRESS]) if _PROGRESS in properties else None
     return Progress(stored["bronze"], stored["version"]) if stored else None
+
+
+def progress_properties(progress: Progress) -> dict[str, str]:
+    """Return the table properties that store *progress*."""
+    return {_PROGRESS: json.dumps({"bronze": progress.bronze_id, "version": progress.version})}
 
 
 def from_source(columns: Sequence[str]) -> dict[str, str]:

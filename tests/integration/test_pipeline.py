@@ -239,7 +239,7 @@ def test_a_bronze_table_of_an_older_release_gets_its_columns_and_goes_on(
         for key, value in ctx.tables.properties(table).items()
         if not key.startswith(("delta.min", "delta.feature"))
     }
-    known["delta.dataSkippingStatsColumns"] = "position,op"  # without a column that the older table lacks
+    known["delta.dataSkippingStatsColumns"] = "position,op,collection"  # without a column that the older table lacks
     older.tables.create(table, rows.schema, properties=known, cluster_by=("collection", "position"))
     older.tables.append(table, rows)
     database.a.insert_one({"_id": 2})

@@ -14,6 +14,7 @@ from pipelines.io.increments import inserted
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.selection import selection_of
+from pipelines.jobs.silver.small_increment import SmallIncrement
 from pipelines.model.gap import Gap
 from pipelines.model.namespaces import Namespace
 from pipelines.model.table_schemas import bronze_table
@@ -41,6 +42,8 @@ class BronzeState:
     """Id of the bronze table, and the last version that the run reads."""
     updates: frozenset[str]
     """Every `UpdateKind` that bronze has ever received."""
+    small: SmallIncrement | None = None
+    """Rows above the version that every silver table has reached, if this process can merge them without Spark."""
     _rows: dict[int, DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     _rows_lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
@@ -49,13 +52,16 @@ class BronzeState:
         """I/O: reads the bronze increment above *progress_index*, and bronze's properties."""
         table = bronze_table(ctx.settings.source.name)
         updates = updates_in(ctx.tables.properties(table)) | {ctx.settings.capture.update_kind}
-        state = BronzeState(ctx.tables, table, progress_index, through, updates)
+        small = SmallIncrement.read(ctx, table, progress_index.complete_through, through.version)
+        state = BronzeState(ctx.tables, table, progress_index, through, updates, small)
         _ = state.increment  # read here, before the collections share it between threads
         return state
 
     @cached_property
     def increment(self) -> BronzeIncrement:
         """Changes since the version that every silver table has reached."""
+        if self.small is not None:
+            return self.small.increment
         return self._increment(self.progress_index.complete_through)
 
     def _increment(self, after: int) -> BronzeIncrement:
@@ -107,7 +113,7 @@ class BronzeState:
         return snapshot_certificates(self.tables, self.table)
 
     @property
-    def _exact_updates(self) -> bool:
+    def exact_updates(self) -> bool:
         """True if every update came with exactly the document that it left."""
         return "lookup" not in self.updates
 
@@ -116,7 +122,7 @@ class BronzeState:
 
         I/O: once per *after* for all tables, because `inserted` opens every file.
         """
-        return as_changes(self._inserted(after), exact_updates=self._exact_updates)
+        return as_changes(self._inserted(after), exact_updates=self.exact_updates)
 
     def _inserted(self, after: int) -> DataFrame:
         with self._rows_lock:

@@ -18,6 +18,7 @@ from pipelines.io.merge import Merged
 from pipelines.io.tracing import annotate
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
+from pipelines.jobs.silver.small_batch import SmallBatchRun
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.jobs.silver.undecodable import record_poison
 from pipelines.model.namespaces import Namespace
@@ -84,9 +85,12 @@ class CollectionRun:
         """Merge the collection's new rows.
 
         I/O: reads bronze; writes the silver table. Order of side effects: archives of dropped incarnations, dead
-        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties.
+        letters, new columns, MERGE, drops and renames, sweeps, progress, layout, properties. A small batch needs one
+        commit for rows and progress.
         """
         started, table, settings = time.monotonic(), self._table, self._settings
+        if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:
+            return SilverResult(table.name, self.namespace, here.inserted, here.updated, 0, time.monotonic() - started)
         opened, through = self._opened, self.bronze.through
         after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection

@@ -109,6 +109,8 @@ def _merge_through(
     ) as pool:
         plan = plan_run(ctx, bronze, collections, pool)
         results = _merge_collections(ctx, bronze, plan.collections, report, pool, memory.seen)
+    if bronze.small is not None:
+        bronze.small.require_kept()
     if not collections and bronze.progress_index.complete_through < through.version:
         _publish(ctx, bronze, _advanced_index(ctx, bronze, plan, results), stored, memory)
     return results

@@ -56,15 +56,17 @@ def decoded_rows(
         One row per row of *rows*: the shape's columns, the columns in *keeping*, then ``_rescued`` and ``_document``.
     """
     columns = "".join(f"{quoted(name)} {inner.arrow_type()}, " for name, inner in shape.columns())
-    decoding = _decoding(shape, tuple(keeping))
-    decoded = rows.mapInArrow(decoding, f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
+    decoded = rows.mapInArrow(decoding(shape, keeping), f"{columns}{keeping_ddl}, _rescued STRING, _document BINARY")
     names = [name for name, _ in shape.columns()]
     typed = [_parsed(F.col(quoted(name)), shape.fields[name]).alias(name) for name in names]
     rescued = F.parse_json("_rescued").alias("_rescued") if compatibility == "native" else "_rescued"
     return decoded.select(*typed, *keeping, rescued, "_document")
 
 
-def _decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
+def decoding(shape: Shape, keeping: Sequence[str]) -> Batches:
+    """Return the function that decodes batches of rows: see `decoded_rows`. VARIANTs are still JSON texts."""
+    keeping = tuple(keeping)
+
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(shape)
         types = [arrow_type(inner) for _, inner in shape.columns()]

@@ -1,0 +1,119 @@
+"""A small batch of one collection, merged in this process: rows and progress in one commit. No Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.io.changeable_table import ChangeableTable
+from pipelines.io.delta_rs_tables import table_errors
+from pipelines.io.merge import Merged
+from pipelines.io.table_swap import CHANGE_FEED
+from pipelines.io.tracing import annotate
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver.bronze_state import BronzeState
+from pipelines.jobs.silver.small_increment import SmallIncrement
+from pipelines.model.lake_format import FORMAT, format_of
+from pipelines.model.namespaces import Namespace
+from pipelines.model.shape import Shape
+from pipelines.model.tables import TableName
+from pipelines.silver.layout import is_laid_out
+from pipelines.silver.schema.census import Census
+from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, evolve
+from pipelines.silver.silver_table import WITH_STATISTICS, OpenedTable, SilverTable
+from pipelines.silver.small_batch import changes_of, profile, state_of, typed
+from pipelines.silver.small_merge import merge_small_batch
+from pipelines.silver.table_properties import are_applied
+from pipelines.silver.typed_table import Progress, progress_properties
+
+
+@dataclass(frozen=True)
+class SmallBatchRun:
+    """Merges the changes of one collection, if they and the files that hold their keys are few."""
+
+    ctx: JobContext
+    namespace: Namespace
+    table: TableName
+    bronze: BronzeState
+
+    def run(self) -> Merged | None:
+        """Merge the collection's new rows, and store the progress in the same commit.
+
+        I/O: reads the silver table's files; writes at most one commit to it.
+
+        Returns:
+            None if Spark must merge them, or has something to say about them. Nothing was changed.
+
+        Raises:
+                LakeUnavailable: The lake cannot be read or written.
+        """
+        small = self.bronze.small
+        if small is None:
+            return None
+        with table_errors(self.table):
+            stored = ChangeableTable.open(small.tables.folder(self.table), key="_key")
+            return None if stored is None else self._merge(small, stored)
+
+    def _merge(self, small: SmallIncrement, stored: ChangeableTable) -> Merged | None:
+        opened = self._opened(stored)
+        after = None if opened is None else self._reached(opened)
+        if opened is None or after is None or after < small.increment.after:
+            return None
+        changes = changes_of(small.rows, self.namespace, after, exact_updates=self.bronze.exact_updates)
+        if not changes.num_rows or changes["key"].null_count:
+            return None
+        found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
+        shape = self._unchanged_shape(opened, found.census)
+        if shape is None or found.holds_patches or found.census.holds_poison:
+            return None
+        annotate(rows_in=found.changes)
+        new = typed(state_of(changes, hard_deletes=self._deletes_hard), shape)
+        if not set(new.schema.names) <= set(stored.schema.names):
+            return None
+        reached = Progress(self.bronze.through.bronze_id, self.bronze.through.version)
+        done = merge_small_batch(stored, new, progress_properties(reached), hard_deletes=self._deletes_hard)
+        if done is None:
+            return None
+        counts, commit = done
+        small.commits.append(commit)
+        return counts
+
+    @property
+    def _deletes_hard(self) -> bool:
+        return self.ctx.settings.silver.deletes == "hard"
+
+    def _opened(self, stored: ChangeableTable) -> OpenedTable | None:
+        """Return the table's metadata. None: Spark must look at the table first, or it needs more than a batch."""
+        settings, properties = self.ctx.settings, stored.properties
+        opened = OpenedTable.of(properties)
+        is_ours = SilverTable.is_fed_by(properties, str(self.namespace), settings.source.name)
+        is_ready = (
+            is_ours
+            and format_of(properties) == FORMAT
+            and properties.get(CHANGE_FEED) == "true"
+            and opened.compatibility == "portable"
+            and not opened.has_patches
+            and not opened.incarnations.renamed_at
+            and not opened.incarnations.ended_at
+            and is_laid_out(properties, settings.silver.layout_of(str(self.namespace)), bookkeeping=WITH_STATISTICS)
+            and are_applied(properties, settings.silver.properties_of(str(self.namespace)))
+        )
+        return opened if is_ready else None
+
+    def _reached(self, opened: OpenedTable) -> int | None:
+        """Return the bronze version that the table has reached. None: it has no progress yet, or is complete."""
+        index = self.bronze.progress_index
+        reached = index.reached_version(self.namespace, opened.progress)
+        return reached if index.own_progress(opened.progress) >= 0 and reached < self.bronze.through.version else None
+
+    def _unchanged_shape(self, opened: OpenedTable, census: Census) -> Shape | None:
+        """Return the shape that the batch is decoded into. None: it needs new or wider columns."""
+        settings = self.ctx.settings.silver
+        limits = ColumnLimits(
+            settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode, opened.compatibility
+        )
+        plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
+        try:
+            shape, changes = evolve(opened.shape, census, limits, plan)
+        except ValueError:
+            return None
+        return None if changes else shape

@@ -1,0 +1,115 @@
+"""MERGE of a small batch into a silver table's files, in one commit. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from pipelines.io.appended_rows import conformed
+from pipelines.io.changeable_table import CHANGE_TYPE, ChangeableTable, CommittedChange, StoredFile, TableChange
+from pipelines.io.conflicts import OvertakenError
+from pipelines.io.merge import Merged
+from pipelines.silver.silver_table import SilverTable
+from pipelines.silver.small_batch import COMPARED, Match, matches, merged
+
+_MOST_BYTES: Final = 32 << 20
+"""Size of the data files that are read, and written anew, at most."""
+_SMALL_FILE: Final = 1 << 20
+_MANY_FILES: Final = 32
+"""Small files that a batch writes anew as one, together with its own rows."""
+
+
+def merge_small_batch(
+    stored: ChangeableTable, new: pa.Table, properties: Mapping[str, str], *, hard_deletes: bool
+) -> tuple[Merged, CommittedChange] | None:
+    """MERGE *new* by key, as `SilverTable.merge` does, and set table *properties* in the same commit.
+
+    I/O: reads the files that may hold a key; writes those that change anew; one commit. Idempotent by the positions.
+
+    Args:
+        new: Output of `typed`.
+
+    Returns:
+        None if the files that may hold a key are larger than 32 MB. Nothing was changed.
+
+    Raises:
+        OvertakenError: Another commit came first. Nothing was changed.
+    """
+    files = stored.files_with(sorted(new["_key"].to_pylist()))
+    if sum(file.size for file in files) > _MOST_BYTES:
+        return None
+    found: dict[StoredFile, list[Match]] = {}
+    known: set[int] = set()
+    for file in files:
+        found[file], keys = matches(new, stored.read(file, COMPARED), hard_deletes=hard_deletes)
+        known |= keys
+    watermark = SilverTable.purge_watermark_in(stored.properties)
+    positions = new["_position"].to_pylist()
+    inserted = [number for number in range(new.num_rows) if number not in known and positions[number] >= watermark]
+    change, counts = _change(stored, new, found, inserted, properties)
+    committed = stored.commit(change)
+    if committed is None:
+        raise OvertakenError(f"another process has changed {stored.folder.uri}", next_step="strandline silver")
+    return counts, committed
+
+
+def _change(
+    stored: ChangeableTable,
+    new: pa.Table,
+    found: Mapping[StoredFile, Sequence[Match]],
+    inserted: Sequence[int],
+    properties: Mapping[str, str],
+) -> tuple[TableChange, Merged]:
+    """I/O: reads the files that change. Returns their new rows, and the numbers of rows that change."""
+    replaced = [file for file, changed in found.items() if changed]
+    if inserted or replaced:
+        replaced += _small_files(stored, replaced)
+    kept, before, after = [], [], []
+    for file in replaced:
+        rows, changed = stored.read(file), found.get(file, [])
+        stays = [True] * rows.num_rows
+        for match in changed:
+            stays[match.stored] = False
+        kept.append(rows.filter(pa.array(stays)))
+        before.append(rows.filter(pa.array([not stay for stay in stays])))
+        after.append(merged(new, rows, changed))
+    added = conformed(new.take(pa.array(inserted, pa.int64())), stored.schema)
+    counts = Merged(len(inserted), sum(map(len, found.values())), 0)
+    if not counts.rows:
+        return TableChange(properties=properties), counts
+    rows = pa.concat_tables([*kept, *after, added])
+    feed = _feed({"update_preimage": before, "update_postimage": after, "insert": [added]}) if replaced else None
+    return TableChange(replaced, rows, feed, properties, _metrics(counts, rows.num_rows)), counts
+
+
+def _small_files(stored: ChangeableTable, replaced: Sequence[StoredFile]) -> list[StoredFile]:
+    """Return further files to write anew: small ones, if there are many. Each batch leaves one."""
+    small = [file for file in stored.files if file.size < _SMALL_FILE]
+    return [file for file in small if file not in replaced] if len(small) >= _MANY_FILES else []
+
+
+def _feed(changed: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
+    """Return the rows of the change data feed.
+
+    Args:
+        changed: Rows by the type of their change.
+    """
+    parts = [
+        rows.append_column(CHANGE_TYPE, pa.array([kind] * rows.num_rows, pa.string()))
+        for kind, some in changed.items()
+        for rows in some
+    ]
+    return pa.concat_tables(parts)
+
+
+def _metrics(counts: Merged, rows: int) -> dict[str, int]:
+    """Return the metrics of the commit, by Delta's names."""
+    return {
+        "numTargetRowsInserted": counts.inserted,
+        "numTargetRowsUpdated": counts.updated,
+        "numTargetRowsDeleted": 0,
+        "numTargetRowsCopied": rows - counts.rows,
+        "numOutputRows": rows,
+    }

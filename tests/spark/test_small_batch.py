@@ -1,0 +1,232 @@
+"""A small batch that this process merges: the same rows and the same change feed as Spark's MERGE."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import bson
+import pyarrow as pa
+import pytest
+from bronze_changes import CHANGES_DDL
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.io.changeable_table import ChangeableTable
+from pipelines.io.conflicts import OvertakenError
+from pipelines.io.local_folder import LocalFolder
+from pipelines.io.tables import Tables
+from pipelines.model.shape import Shape
+from pipelines.model.tables import Lake, TableName
+from pipelines.silver.batch_profile import profile_batch
+from pipelines.silver.decode.rows import typed_rows
+from pipelines.silver.latest import latest_per_key, without_deleted_values
+from pipelines.silver.schema.census import CensusTaker
+from pipelines.silver.schema.evolution import ColumnLimits, evolve
+from pipelines.silver.silver_table import Deletes, SilverTable
+from pipelines.silver.small_batch import state_of, typed
+from pipelines.silver.small_merge import merge_small_batch
+
+_VALUES = (
+    *(1, 2**40, 1.5, "text", "long " * 20, None, True, bson.Int64(7), bson.ObjectId("0" * 24)),
+    *(bson.Decimal128("1.25"), bson.datetime.datetime(2026, 11, 26, 1, 2, 3, 4000), b"bytes", bson.Regex("a")),
+    *({"a": 1, "b": [{"c": 1}, {"c": 2}]}, {"a": None}, [], [1, 2], {}),
+)
+_FIELDS = ("n", "t", "at", "d", "nested", "list", "mixed")
+_ARROW = {
+    **dict.fromkeys(("key", "position", "op", "collection_uuid", "inexact"), pa.string()),
+    "cluster_time": pa.timestamp("us", tz="UTC"),
+    "document_size": pa.int32(),
+    "envelope": pa.binary(),
+    "_commit_version": pa.int64(),
+}
+_NAMES = tuple(part.split()[0] for part in CHANGES_DDL.split(", "))
+_TABLE = TableName("silver", "t")
+
+
+def _document(chance: random.Random, key: str) -> dict[str, Any]:
+    typical = {"n": 1, "t": "text", "at": bson.datetime.datetime(2026, 1, 1), "d": bson.Decimal128("2.5")}
+    nested = {"nested": {"a": 1, "b": [{"c": chance.randint(0, 9)}]}, "list": [1, 2], "mixed": chance.choice(_VALUES)}
+    document = {"_id": key, **typical, **nested}
+    for name in chance.sample(_FIELDS, chance.randint(0, 3)):
+        document[name] = chance.choice(_VALUES)
+    return document
+
+
+def _change(chance: random.Random, keys: int, version: int) -> tuple[Any, ...]:
+    key, op = f"k{chance.randint(0, keys):05}", chance.choice("ccuuudr")
+    step = chance.randint(0, 200)
+    position = f"{step:08x}:{'~' if op == 'r' else '82'}"
+    document = None if op == "d" or (op == "u" and chance.random() < 0.2) else _document(chance, key)
+    envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document})
+    at = bson.datetime.datetime.fromtimestamp(step, bson.datetime.timezone.utc)
+    size = None if document is None else len(bson.encode(document))
+    # what a position holds never differs: a change that was captured twice is the same change
+    uuid = ("a" * 32, "b" * 32, None)[step % 3] if keys < 50 else "a" * 32
+    inexact = "lookup" if op == "u" and step % 2 and document else None
+    return key, position, op, at, uuid, size, envelope, version, inexact
+
+
+def _batches(seed: int, keys: int, count: int) -> Iterator[list[tuple[Any, ...]]]:
+    chance, seen = random.Random(seed), {}
+    for version in range(count):
+        rows = [_change(chance, keys, version) for _ in range(chance.randint(1, 60))]
+        # one change for each key and position
+        yield [(*seen.setdefault(row[:2], row)[:7], version, seen[row[:2]][8]) for row in rows]
+
+
+def _arrow(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table({name: pa.array(list(one), _ARROW[name]) for name, one in zip(_NAMES, columns, strict=True)})
+
+
+def _plain(rows: Sequence[Any]) -> list[Any]:
+    return [tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in rows]
+
+
+# promise 2
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_the_state_of_each_key_is_the_one_that_spark_finds(spark: SparkSession, deletes: Deletes) -> None:
+    rows = [row for batch in _batches(3, 40, 20) for row in batch]
+    state = latest_per_key(spark.createDataFrame(rows, CHANGES_DDL)).drop("inserted")
+    expected = (without_deleted_values(state) if deletes == "hard" else state).orderBy("_key")
+    here = state_of(_arrow(rows), hard_deletes=deletes == "hard").sort_by("_key")
+    assert here.schema.names == expected.columns
+    assert spark.createDataFrame(here, expected.schema).collect() == expected.collect()
+    assert len(rows) > 2 * here.num_rows > 0
+
+
+class _Twins:
+    """Two equal silver tables. Spark merges into one, and this process into the other one."""
+
+    def __init__(self, spark: SparkSession, root: Path, shape: Shape, deletes: Deletes) -> None:
+        self.spark, self.root, self.shape, self.deletes = spark, root, shape, deletes
+        self.spark_table, self.here = (
+            SilverTable(Tables(spark, Lake(root=str(root / name))), _TABLE) for name in ("spark", "here")
+        )
+        for table in (self.spark_table, self.here):
+            table.open("db.t", "test")
+            _, changes = evolve(Shape("struct"), _census([]), ColumnLimits(compatibility="portable"))
+            assert changes == []
+            evolved, changes = evolve(Shape("struct"), _census(_ALL), ColumnLimits(compatibility="portable"))
+            table.change_schema(evolved, changes, known=Shape("struct"))
+        self.shape = evolved
+
+    @property
+    def folder(self) -> LocalFolder:
+        return LocalFolder(Path(self.here.tables.lake.path(_TABLE)))
+
+    def opened(self) -> ChangeableTable:
+        opened = ChangeableTable.open(self.folder, "_key")
+        assert opened is not None
+        return opened
+
+    def merge(self, rows: list[tuple[Any, ...]]) -> tuple[Any, Any]:
+        frame = self.spark.createDataFrame(rows, CHANGES_DDL)
+        state, is_hard = latest_per_key(frame), self.deletes == "hard"
+        state = without_deleted_values(state) if is_hard else state
+        by_spark = self.spark_table.merge(
+            typed_rows(state, self.shape, "portable"), keys=profile_batch(frame, max_depth=8).keys, deletes=self.deletes
+        )
+        new = typed(state_of(_arrow(rows), hard_deletes=is_hard), self.shape)
+        done = merge_small_batch(self.opened(), new, {"strandline.bronze_progress": "{}"}, hard_deletes=is_hard)
+        assert done is not None
+        return by_spark, done[0]
+
+    def rows(self) -> tuple[list[Any], list[Any]]:
+        both = (table.tables.read(_TABLE).orderBy("_key").collect() for table in (self.spark_table, self.here))
+        one, other = (_plain(rows) for rows in both)
+        return one, other
+
+    def feed(self, table: SilverTable, first: int) -> DataFrame:
+        path = table.tables.lake.path(_TABLE)
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
+        return reader.load(path).drop("_commit_version", "_commit_timestamp")
+
+
+_ALL = [row for batch in _batches(11, 40, 12) for row in batch]
+
+
+def _census(rows: Sequence[tuple[Any, ...]]) -> Any:
+    documents = [
+        row[6] if row[2] == "r" else bson.encode(bson.decode(row[6])["fullDocument"]) for row in rows if row[5]
+    ]
+    return CensusTaker(8).count(documents)
+
+
+# promise 2, 3
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_rows_counts_and_change_feed_are_those_of_sparks_merge(
+    spark: SparkSession, tmp_path: Path, deletes: Deletes
+) -> None:
+    twins = _Twins(spark, tmp_path, Shape("struct"), deletes)
+    for number, batch in enumerate(_batches(11, 40, 12)):
+        versions = [table.tables.version(_TABLE) for table in (twins.spark_table, twins.here)]
+        by_spark, here = twins.merge(batch)
+        assert here == by_spark, f"batch {number}"
+        one, other = twins.rows()
+        assert other == one, f"batch {number}"
+        feeds = (
+            twins.feed(table, version + 1).collect() if by_spark.rows else []
+            for table, version in zip((twins.spark_table, twins.here), versions, strict=True)
+        )
+        by_spark_feed, own_feed = (sorted(map(repr, _plain(feed))) for feed in feeds)
+        assert own_feed == by_spark_feed, f"batch {number}"
+    assert twins.here.tables.version(_TABLE) >= 12
+    assert DeltaTable(str(twins.folder.path)).to_pyarrow_table().num_rows == len(other)
+    assert (twins.folder.path / "_delta_log" / "_last_checkpoint").exists()
+
+
+def test_another_commit_in_between_is_no_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+    twins = _Twins(spark, tmp_path, Shape("struct"), "soft")
+    rows = next(_batches(1, 40, 1))
+    opened = twins.opened()
+    twins.here.tables.set_properties(_TABLE, {"a.b": "c"})
+    new = typed(state_of(_arrow(rows), hard_deletes=False), twins.shape)
+    before = sorted(path.name for path in twins.folder.path.glob("*.parquet"))
+    with pytest.raises(OvertakenError, match="another process has changed"):
+        merge_small_batch(opened, new, {}, hard_deletes=False)
+    assert sorted(path.name for path in twins.folder.path.glob("*.parquet")) == before
+    assert twins.here.tables.read(_TABLE).isEmpty()
+    assert twins.here.tables.properties(_TABLE)["a.b"] == "c"
+
+
+def test_many_small_files_become_one_and_their_rows_stay_out_of_the_feed(spark: SparkSession, tmp_path: Path) -> None:
+    twins = _Twins(spark, tmp_path, Shape("struct"), "soft")
+    for number in range(40):
+        document = {"_id": f"k{number:05}", "n": 1}
+        position = f"{number:08x}:82"
+        raw = bson.encode({"fullDocument": document})
+        row = (document["_id"], position, "c", None, "a" * 32, len(bson.encode(document)), raw, number, None)
+        new = typed(state_of(_arrow([row]), hard_deletes=False), twins.shape)
+        merge_small_batch(twins.opened(), new, {}, hard_deletes=False)
+    assert len(twins.opened().files) < 32
+    assert twins.here.tables.read(_TABLE).count() == 40
+    inserted = twins.feed(twins.here, 1)
+    assert inserted.count() == inserted.where("_change_type = 'insert'").count() == 40
+
+
+_CHANGES = {
+    "": True,
+    "ADD CONSTRAINT positive CHECK (_key <> '')": False,
+    "SET TBLPROPERTIES ('delta.appendOnly' = 'true')": False,
+    "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')": False,
+    "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')": False,
+    "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')": False,
+    "SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = 'price')": False,
+    "SET TBLPROPERTIES ('delta.dataSkippingStatsColumns' = '_key,at')": True,
+}
+
+
+@pytest.mark.parametrize(("change", "is_changeable"), _CHANGES.items())
+def test_a_table_with_other_features_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, change: str, is_changeable: bool
+) -> None:
+    spark.sql(
+        f"CREATE TABLE delta.`{tmp_path}` (_key STRING, at TIMESTAMP, price DOUBLE) USING delta CLUSTER BY (_key)"
+    )
+    if change:
+        spark.sql(f"ALTER TABLE delta.`{tmp_path}` {change}")
+    assert (ChangeableTable.open(LocalFolder(tmp_path), "_key") is not None) == is_changeable
