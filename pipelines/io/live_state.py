@@ -151,11 +151,13 @@ class CaptureState:
             ages.append(max(0.0, time.time() - oldest))
         return ages
 
-    def built(self) -> list[float]:
-        """Return the ages in seconds of the batches that gold contains now, by their oldest events."""
-        ages = [max(0.0, time.time() - oldest) for oldest in self.unbuilt]
-        self.unbuilt.clear()
-        return ages
+    def built(self, count: int) -> list[float]:
+        """Return the ages in seconds of the batches that gold contains now, by their oldest events.
+
+        Args:
+            count: Number of batches that waited for gold when it was begun. Later ones stay.
+        """
+        return [max(0.0, time.time() - self.unbuilt.popleft()) for _ in range(count)]
 
     @contextmanager
     def connection(self) -> Iterator[None]:

@@ -64,7 +64,7 @@ def run_continuously(
     report: Report,
     silver_report: Callable[[SilverResult], None],
 ) -> None:
-    """Capture in a thread. Run silver and gold whenever bronze has a new version.
+    """Capture in a thread, gold in another one. Run silver whenever bronze has a new version.
 
     I/O: reads the source; writes bronze, silver, gold and the control tables.
 
@@ -80,7 +80,7 @@ def run_continuously(
             retried with the delays of capture, and capture continues.
     """
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="strandline-capture") as pool:
+    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)
         try:
             ctx = open_pipeline()
@@ -88,15 +88,22 @@ def run_continuously(
             policy = retry_policy(opened.settings.capture)
             max_lag = opened.settings.silver.max_lag_seconds
             work = Transformations(silver, partial(refresh_gold, ctx), policy, max_lag_seconds=max_lag)
-            while not capture.done() and not stop.wait(_IDLE_SECONDS):
-                work.step()
+            gold = pool.submit(_repeat, work.step_gold, stop)
+            _repeat(work.step_silver, stop, lambda: capture.done() or gold.done())
         finally:
             stop.set()
         result = capture.result()
+        gold.result()
     _log.info("captured %d events and %d documents, last batch %d", result.events, result.documents, result.batch)
     for failure in (work.silver.failure, work.gold.failure, work.closed):
         if failure is not None:
             raise failure
+
+
+def _repeat(step: Callable[[], None], stop: threading.Event, ended: Callable[[], bool] = lambda: False) -> None:
+    """Call *step* again and again until *stop* is set or *ended* is true."""
+    while not ended() and not stop.wait(_IDLE_SECONDS):
+        step()
 
 
 def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult], None]) -> bool:

@@ -1,4 +1,7 @@
-"""Silver and gold of a running service: each is run when it is due, and retried with back-off when it failed."""
+"""Silver and gold of a running service: each is run when it is due, and retried with back-off when it failed.
+
+Each has a thread of its own, so that a new row need not wait for gold until it is in silver.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class Layer:
 
 @dataclass
 class Transformations:
-    """Silver and gold, one step after the other.
+    """Silver and gold. `step_silver` and `step_gold` may run in two threads.
 
     Args:
         run_silver: Merges what is new. Returns True if gold may be out of date.
@@ -94,53 +97,58 @@ class Transformations:
     def __post_init__(self) -> None:
         self.silver, self.gold = (Layer(name, self.policy, self.clock) for name in ("silver", "gold"))
 
-    def step(self) -> None:
-        """Run silver if it is due; then gold if it is due and may be out of date, or failed before.
-
-        If silver failed, gold is built all the same: the other tables have been merged.
+    def step_silver(self) -> None:
+        """Run silver if it is due.
 
         Raises:
             Py4JNetworkError: The JVM is gone. Only a new process helps.
         """
-        if self.silver.is_due and self.clock() >= self._merges_at:
-            self._step_silver()
-        if self._gold_is_stale and self.gold.is_due:
-            self._step_gold()
-
-    def _step_silver(self) -> None:
+        if not self.silver.is_due or self.clock() < self._merges_at:
+            return
         began, started = time.time(), self.clock()
         try:
             changed = self.run_silver()
         except Exception as error:  # noqa: BLE001  # why: a failed table must not end capture
             self._note(self.silver, error)
-            self._gold_is_stale = True
+            self._gold_is_stale = True  # the other tables have been merged
             return
         self.silver.succeeded()
         if changed:  # a change waits for this time at most, then for a run that takes as long as this one
             self._merges_at = started + max(0.0, self.max_lag_seconds - (self.clock() - started))
-        self._gold_is_stale |= changed
         for age in CAPTURE.merged(began):
             SOURCE_TO_SILVER.observe(age)
+        if changed:
+            self._gold_is_stale = True
 
-    def _step_gold(self) -> None:
+    def step_gold(self) -> None:
+        """Run gold if it is due and may be out of date, or failed before.
+
+        Raises:
+            Py4JNetworkError: The JVM is gone. Only a new process helps.
+        """
+        if not self._gold_is_stale or not self.gold.is_due:
+            return
+        self._gold_is_stale = False  # before gold reads silver: what silver merges meanwhile makes it stale again
+        batches = len(CAPTURE.unbuilt)
         try:
             results = self.run_gold()
         except QualityGateClosed as closed:
             _log.error("gold is not refreshed: %s", closed)
-            self.closed, self._gold_is_stale = closed, False  # until silver changes
+            self.closed = closed  # until silver changes
             self.gold.forget_failures()  # gold is not built now: the gate is the reason, and not the failure before
             return
         except Exception as error:  # noqa: BLE001  # why: a failed node must not end capture
+            self._gold_is_stale = True
             self._note(self.gold, error)
             return
         self.closed = None
         failed = [f"gold.{result.name}: {result.reason}" for result in results if result.status == "failed"]
         if failed:
+            self._gold_is_stale = True
             self.gold.failed(StrandlineError("; ".join(failed), next_step="strandline gold"))
             return
         self.gold.succeeded()
-        self._gold_is_stale = False
-        for age in CAPTURE.built():
+        for age in CAPTURE.built(batches):
             SOURCE_TO_GOLD.observe(age)
 
     def _note(self, layer: Layer, error: Exception) -> None:

@@ -62,7 +62,7 @@ _INEXACTNESS: Final = frozenset({"_exact", "_inexact_because"})
 
 
 class Outcome(Enum):
-    """What a MERGE does with a stored row."""
+    """Effect of a MERGE on a stored row."""
 
     WHOLE = "all columns come from the batch"
     CHANGE = "the newest change comes from the batch, the document stays"

@@ -32,6 +32,10 @@ class Work:
             self._silver, self._gold, POLICY, clock=lambda: self.now, max_lag_seconds=max_lag_seconds
         )
 
+    def step(self) -> None:
+        self.work.step_silver()
+        self.work.step_gold()
+
     def _silver(self) -> bool:
         found = self.silver.pop(0) if self.silver else False
         self.now += self._silver_seconds if found else 0
@@ -52,82 +56,82 @@ def failing(layer: str) -> float | None:
 
 def test_a_failed_silver_is_retried_after_a_wait_and_told_until_it_works() -> None:
     given = Work([ContractError("a column is missing"), True], [[BUILT], [BUILT]])
-    given.work.step()
-    given.work.step()
+    given.step()
+    given.step()
     assert (len(given.silver), failing("silver")) == (1, 1), "the second step came before its time"
     assert len(given.gold) == 1, "the other tables have been merged"
     assert CAPTURE.failing == {"silver": "a column is missing"}
     assert isinstance(given.work.silver.failure, ContractError)
     given.now += 1
-    given.work.step()
+    given.step()
     assert (given.silver, given.gold, failing("silver"), CAPTURE.failing) == ([], [], 0, {})
     assert given.work.silver.failure is None
 
 
 def test_changes_share_a_silver_run_as_far_as_the_lag_allows() -> None:
     given = Work([True, True, True], [[BUILT], [BUILT], [BUILT]], max_lag_seconds=10, silver_seconds=3)
-    given.work.step()
+    given.step()
     assert (given.now, len(given.silver)) == (3, 2), "the first run comes at once"
     given.now = 6.9
-    given.work.step()
+    given.step()
     assert len(given.silver) == 2, "a change of second 0 is in silver by second 10 if the run begins at 7"
     given.now = 7
-    given.work.step()
+    given.step()
     assert len(given.silver) == 1
     given.now = 100
-    given.work.step()
+    given.step()
     assert given.silver == [], "after a quiet time a change waits no longer"
 
 
 @pytest.mark.parametrize(("max_lag_seconds", "silver_seconds"), [(0, 3), (10, 12)])
 def test_silver_runs_follow_each_other_if_no_time_is_left(max_lag_seconds: float, silver_seconds: float) -> None:
     given = Work([True, True], [[BUILT], [BUILT]], max_lag_seconds=max_lag_seconds, silver_seconds=silver_seconds)
-    given.work.step()
-    given.work.step()
+    given.step()
+    given.step()
     assert given.silver == []
 
 
 def test_a_failed_silver_run_and_one_without_changes_delay_no_run() -> None:
     given = Work([False, ContractError("no"), True], [[BUILT], [BUILT]], max_lag_seconds=60)
-    given.work.step()
-    given.work.step()
+    given.step()
+    given.step()
     given.now += 1
-    given.work.step()
+    given.step()
     assert given.silver == []
 
 
 def test_a_failed_node_of_gold_is_retried_although_silver_has_nothing_new() -> None:
     given = Work([True], [[FAILED], RuntimeError("Spark says 'no'"), [BUILT]])
     for left in (2, 1, 0):
-        given.work.step()
+        given.step()
         assert len(given.gold) == left
         if left:
             assert failing("gold") == 3 - left
-            given.work.step()
+            given.step()
             assert len(given.gold) == left, "too early"
         given.now += 1
     assert (failing("gold"), CAPTURE.failing) == (0, {})
-    given.work.step()
+    given.step()
 
 
 def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
     given = Work([True, False, True], [QualityGateClosed("closed"), [BUILT]])
-    given.work.step()
-    given.work.step()
+    given.step()
+    given.step()
     assert (isinstance(given.work.closed, QualityGateClosed), len(given.gold)) == (True, 1)
-    given.work.step()
+    given.step()
     assert (given.work.closed, given.gold) == (None, [])
 
 
 def test_a_gate_that_closes_after_a_failure_of_gold_is_the_only_reason_that_is_left() -> None:
     given = Work([True, False, True], [RuntimeError("no disk"), QualityGateClosed("closed"), [FAILED]])
-    given.work.step()
+    given.step()
     assert (failing("gold"), CAPTURE.failing) == (1, {"gold": "no disk"})
     given.now += 1
-    given.work.step()
+    given.step()
     assert (given.work.gold.failure, failing("gold"), CAPTURE.failing) == (None, 0, {})
     assert isinstance(given.work.closed, QualityGateClosed)
-    given.work.step()
+    given.step()
     assert (given.gold, failing("gold")) == ([], 1), "the first failure after the gate waits for no earlier one"
     assert given.work.closed is None
     given.work.gold.succeeded()
@@ -135,4 +139,4 @@ def test_a_gate_that_closes_after_a_failure_of_gold_is_the_only_reason_that_is_l
 
 def test_a_dead_jvm_ends_the_service() -> None:
     with pytest.raises(Py4JNetworkError):
-        Work([Py4JNetworkError("the JVM is gone")], []).work.step()
+        Work([Py4JNetworkError("the JVM is gone")], []).step()
