@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from pipelines.io.changeable_table import ChangeableTable, CommittedChange, TableChange
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.followed_table import FollowedTable
 from pipelines.io.merge import Merge, Merged
@@ -61,7 +62,7 @@ class CrashingTables(Tables):
         return result
 
     def commits_natively_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The native engine's commits count as well."""
+        """Commits that need no Spark count as well: the native engine's, and silver's of a small batch."""
         append_once, create = FollowedTable.append_once, DeltaRsTables.create_table
         properties, insert = DeltaRsTables.set_properties, DeltaRsTables.insert_rows
 
@@ -79,6 +80,15 @@ class CrashingTables(Tables):
             inserted: int = self.commit("insert natively", table, partial(insert, tables, table, *args, **kwargs))
             return inserted
 
+        commit_change = ChangeableTable.commit
+
+        def change_counted(table: ChangeableTable, change: TableChange) -> CommittedChange | None:
+            done: CommittedChange | None = self.commit(
+                "commit a small batch to", table.folder.uri, partial(commit_change, table, change)
+            )
+            return done
+
+        monkeypatch.setattr(ChangeableTable, "commit", change_counted)
         monkeypatch.setattr(FollowedTable, "append_once", append_counted)
         monkeypatch.setattr(DeltaRsTables, "create_table", create_counted)
         monkeypatch.setattr(DeltaRsTables, "set_properties", properties_counted)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import bson
 from bson.codec_options import CodecOptions
@@ -47,6 +47,8 @@ class Demo:
 
 COMPATIBILITY: Compatibility = "native" if os.environ.get("TEST_COMPATIBILITY") == "native" else "portable"
 """Compatibility of silver tables in tests that do not choose one."""
+SILVER_ENGINE: Literal["auto", "spark"] = "spark" if os.environ.get("TEST_SILVER_ENGINE") == "spark" else "auto"
+"""``silver.engine`` in tests that do not choose one."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
@@ -66,7 +68,7 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
         lake=lake_settings(root),  # type: ignore[arg-type]  # why: as above
-        silver=SilverSettings(compatibility=COMPATIBILITY),
+        silver=SilverSettings(compatibility=COMPATIBILITY, engine=SILVER_ENGINE),
     )
 
 
@@ -106,7 +108,8 @@ def bronze_writer(
 
 def with_silver(ctx: JobContext, **silver: Any) -> JobContext:
     """The same pipeline with other settings of silver."""
-    return JobContext(ctx.settings.model_copy(update={"silver": SilverSettings(**silver)}), ctx.spark, ctx.tables)
+    chosen = SilverSettings(**{"engine": ctx.settings.silver.engine, **silver})
+    return JobContext(ctx.settings.model_copy(update={"silver": chosen}), ctx.spark, ctx.tables)
 
 
 def land(ctx: JobContext) -> None:

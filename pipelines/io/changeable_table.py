@@ -8,6 +8,7 @@ Source: delta-io/delta, PROTOCOL.md: add, remove, cdc and metaData actions; chan
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,17 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from pipelines.errors import one_line
 from pipelines.io.appended_rows import conformed
 from pipelines.io.commits import LogFolder
 from pipelines.io.delta_rs_query import arrow_table
 from pipelines.io.file_statistics import has_bounds
-from pipelines.io.log_commit import commit_info, put_commit
+from pipelines.io.log_commit import commit_info, commit_text, put_commit
 from pipelines.io.parquet_file import DataFile, write_data_file
 from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of
 from pipelines.io.table_folder import TableFolder
 from pipelines.io.table_upkeep import checkpoint_interval, write_checkpoint
 from pipelines.model.lake_format import current_names
 
+_log = logging.getLogger("strandline.tables")
 CHANGE_TYPE: Final = "_change_type"
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 _FEATURES: Final = PLAIN_FEATURES | {"clustering", "domainMetadata"}
@@ -75,6 +78,8 @@ class CommittedChange:
 
     def is_kept(self) -> bool:
         """I/O: returns False if another writer's commit has replaced this one (`TableFolder.keeps_commits`)."""
+        if self.folder.keeps_commits:
+            return True
         return LogFolder(self.folder).text(self.version) in (self.text, None)  # None: log clean-up removes what is old
 
 
@@ -170,7 +175,7 @@ class ChangeableTable:
                 self.folder.remove(file.name)
             return None
         self._write_checkpoint_if_due(version)
-        return CommittedChange(self.folder, version, LogFolder(self.folder).text(version) or "")
+        return CommittedChange(self.folder, version, commit_text(actions))
 
     def _write(self, rows: pa.Table, schema: pa.Schema, prefix: str = "part-00000-") -> DataFile:
         is_feed = CHANGE_TYPE in schema.names
@@ -213,8 +218,14 @@ class ChangeableTable:
             yield {"cdc": {"path": written.name, "partitionValues": {}, "size": written.size, "dataChange": False}}
 
     def _write_checkpoint_if_due(self, version: int) -> None:
-        if version % checkpoint_interval(dict(self.properties)) == 0:
+        if version % checkpoint_interval(dict(self.properties)) != 0:
+            return
+        try:
             write_checkpoint(self.folder)
+        except Exception as error:  # noqa: BLE001  # why: the library raises a bare Exception for a file that it cannot read
+            _log.warning(
+                "%s: no checkpoint was written, the next one is tried later (%s)", self.folder.uri, one_line(error)
+            )
 
 
 def _computes(schema: str) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from bronze_changes import CHANGES_DDL
 from crashing import CrashingTables, until_it_ends
 from hypothesis import HealthCheck, Phase, given, settings
-from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, pipeline, purge, with_silver
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pyspark.sql import DataFrame, SparkSession
@@ -176,6 +176,7 @@ def pipeline_through_crashes(
         max_batch_size=chance.choice([7, 50, 5000]),
         mode=chance.choice(["change_streams", "change_streams_update_full"]),
     )
+    ctx = with_silver(ctx, engine=chance.choice(["auto", "spark"]))
     tables = CrashingTables(spark, ctx.tables.lake)
     crashing = JobContext(ctx.settings, spark, tables)
     try:

@@ -1,0 +1,137 @@
+"""Small batches of silver, merged without a Spark job: when, and what happens when something comes in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
+from pymongo.database import Database
+from pyspark.sql import SparkSession
+
+from pipelines.io.conflicts import OvertakenError
+from pipelines.io.table_folder import commit_name
+from pipelines.jobs.capture.job import run_capture
+from pipelines.jobs.context import JobContext
+from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.silver.small_increment import SmallIncrement
+from pipelines.model.tables import TableName
+
+Db = Database[dict[str, Any]]
+_TABLE = TableName("silver", "a")
+
+
+def commits(ctx: JobContext, after: int) -> list[str]:
+    """Who made the commits of the table above *after*, oldest first, and what they were."""
+    found = ctx.tables.commits_between(_TABLE, after, ctx.tables.version(_TABLE))
+    assert found is not None
+    return [f"{(one.engine or '').partition('/')[0]}: {one.operation}" for one in reversed(found)]
+
+
+@pytest.fixture
+def ctx(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> JobContext:
+    """A pipeline whose table exists, with documents 0 to 9."""
+    given = with_silver(pipeline(spark, mongo_uri, database.name, tmp_path), engine="auto")
+    database.a.insert_many([{"_id": number, "n": number, "t": "x", "l": [{"d": 1}]} for number in range(10)])
+    land(given)
+    return given
+
+
+# promises 2 and 3
+def test_inserts_updates_and_deletes_are_one_commit_of_this_process(ctx: JobContext, database: Db) -> None:
+    before = ctx.tables.version(_TABLE)
+    database.a.insert_many([{"_id": f"{number}", "n": number} for number in range(5)])
+    database.a.update_many({"n": {"$lt": 3}}, {"$set": {"t": None}})
+    database.a.delete_one({"_id": 9})
+    land(ctx)
+    assert commits(ctx, before) == ["strandline: MERGE"]
+    assert_equal_to_source(ctx, database, "a")
+    assert [row["_key"] for row in silver(ctx, "a").where("_deleted AND n = 9").collect()] == ["9"]
+    assert run_silver(ctx) == []
+    assert commits(ctx, before) == ["strandline: MERGE"]
+
+
+def _new_field(database: Db) -> None:
+    database.a.insert_one({"_id": 100, "new": {"field": 1}})
+
+
+def _drop(database: Db) -> None:
+    database.a.drop()
+    database.a.insert_one({"_id": 1, "n": 1})
+
+
+def _rename(database: Db) -> None:
+    database.b.insert_one({"_id": 1, "n": 1})
+    database.b.rename("a", dropTarget=True)
+
+
+# promise 2
+@pytest.mark.parametrize("change", [_new_field, _drop, _rename])
+def test_what_needs_more_than_the_batch_goes_through_spark_and_then_small_batches_go_on(
+    ctx: JobContext, database: Db, change: Callable[[Db], None]
+) -> None:
+    before = ctx.tables.version(_TABLE)
+    change(database)
+    land(ctx)
+    assert "strandline: MERGE" not in commits(ctx, before)
+    assert_equal_to_source(ctx, database, "a")
+    before = ctx.tables.version(_TABLE)
+    database.a.update_one({"_id": 1}, {"$set": {"n": 7}})
+    land(ctx)
+    assert ("strandline: MERGE" in commits(ctx, before)) == (change is _new_field), "incarnations stay with Spark"
+    assert_equal_to_source(ctx, database, "a")
+
+
+@pytest.mark.parametrize("silver_settings", [{"engine": "spark"}, {"engine": "auto", "deletes": "hard"}])
+def test_the_engine_is_a_setting_and_hard_deletes_keep_no_value(
+    ctx: JobContext, database: Db, silver_settings: dict[str, Any]
+) -> None:
+    chosen = with_silver(ctx, **silver_settings)
+    before = ctx.tables.version(_TABLE)
+    database.a.delete_one({"_id": 3})
+    database.a.update_one({"_id": 4}, {"$set": {"n": -1}})
+    land(chosen)
+    is_here = silver_settings["engine"] == "auto"
+    assert ("strandline: MERGE" in commits(ctx, before)) == is_here
+    assert_equal_to_source(chosen, database, "a")
+    kept = silver(ctx, "a").where("_key = '3' AND _deleted AND n IS NOT NULL").count()
+    assert kept == (0 if is_here else 1)
+
+
+def test_four_runs_at_once_end_as_one_does(ctx: JobContext, database: Db) -> None:
+    database.a.update_many({}, {"$inc": {"n": 1}})
+    database.a.insert_many([{"_id": f"more {number}", "n": 1} for number in range(20)])
+    run_capture(ctx, once=True)
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run_silver, ctx) for _ in range(4)]:
+            done.result()
+    assert_equal_to_source(ctx, database, "a")
+    assert run_silver(ctx) == []
+
+
+# promise 3: Spark renames its log file into place, and may replace a commit that came a moment before
+def test_a_commit_that_another_writer_replaces_is_seen_and_its_rows_are_merged_again(
+    ctx: JobContext, database: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ctx.tables.version(_TABLE)
+    require_kept = SmallIncrement.require_kept
+
+    def replaced(small: SmallIncrement) -> None:
+        (commit,) = small.commits
+        log = Path(commit.folder.uri) / commit_name(commit.version)
+        log.write_text(json.dumps({"commitInfo": {"operation": "OPTIMIZE", "engineInfo": "another/1"}}) + "\n")
+        require_kept(small)
+
+    database.a.insert_one({"_id": "lost", "n": 1})
+    run_capture(ctx, once=True)
+    monkeypatch.setattr(SmallIncrement, "require_kept", replaced)
+    with pytest.raises(OvertakenError, match="has replaced a commit"):
+        run_silver(ctx)
+    monkeypatch.undo()
+    assert len(run_silver(ctx)) == 1
+    assert commits(ctx, before) == ["another: OPTIMIZE", "strandline: MERGE"]
+    assert_equal_to_source(ctx, database, "a")

@@ -1,0 +1,93 @@
+"""Rows that commits appended, read from the files that the commits name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from pipelines.io.appended_rows import AppendLimits, appended_rows
+from pipelines.io.local_folder import LocalFolder
+
+_SCHEMA = pa.schema({"n": pa.int64(), "later": pa.string(), "s": pa.struct({"b": pa.int64()})})
+_MANY = AppendLimits(rows=1_000, size=1 << 20)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalFolder:
+    """A table of four commits, one row each: 0, 1, 2, 3."""
+    for number in range(4):
+        row = {"n": [number], "s": pa.array([{"a": 1, "b": number}], pa.struct({"a": pa.int64(), "b": pa.int64()}))}
+        write_deltalake(str(tmp_path), pa.table(row), mode="append")
+    return LocalFolder(tmp_path)
+
+
+def read(folder: LocalFolder, after: int, through: int, limits: AppendLimits = _MANY) -> list[dict[str, object]] | None:
+    found = appended_rows(folder, after, through, _SCHEMA, limits)
+    return None if found is None else found.to_pylist()
+
+
+def test_rows_have_the_version_that_appended_them_and_nulls_for_columns_that_their_file_lacks(
+    folder: LocalFolder,
+) -> None:
+    assert read(folder, 1, 3) == [
+        {"n": number, "later": None, "s": {"b": number}, "_commit_version": number} for number in (2, 3)
+    ]
+    assert read(folder, 3, 3) == []
+
+
+def test_a_compaction_and_a_change_of_properties_append_nothing(folder: LocalFolder) -> None:
+    table = DeltaTable(folder.uri)
+    table.optimize.compact()
+    table.alter.set_table_properties({"a.b": "c"}, raise_if_not_exists=False)
+    assert read(folder, 3, 5) == []
+    found = read(folder, -1, 5)
+    assert found is not None
+    assert [row["n"] for row in found] == [0, 1, 2, 3]
+
+
+def _restore(table: DeltaTable) -> None:
+    table.restore(1)
+
+
+def _delete(table: DeltaTable) -> None:
+    table.delete("n = 0")
+
+
+def _overwrite(table: DeltaTable) -> None:
+    write_deltalake(table, pa.table({"n": [9]}), mode="overwrite", schema_mode="overwrite")
+
+
+@pytest.mark.parametrize("change", [_restore, _delete, _overwrite])
+def test_a_commit_that_does_more_than_append_is_not_known_here(
+    folder: LocalFolder, change: Callable[[DeltaTable], None]
+) -> None:
+    change(DeltaTable(folder.uri))
+    assert read(folder, 2, DeltaTable(folder.uri).version()) is None
+
+
+def test_rows_whose_log_or_file_is_gone_are_not_known_here(folder: LocalFolder) -> None:
+    paths = {row["path"] for row in pa.table(DeltaTable(folder.uri).get_add_actions()).to_pylist()}
+    (folder.path / "_delta_log" / f"{1:020}.json").unlink()
+    assert read(folder, 0, 3) is None
+    assert read(folder, 1, 3) is not None
+    for path in paths:
+        (folder.path / path).unlink()
+    assert read(folder, 1, 3) is None
+
+
+@pytest.mark.parametrize("limits", [AppendLimits(rows=1, size=1 << 20), AppendLimits(rows=1_000, size=100)])
+def test_more_rows_than_the_limits_allow_are_not_read(folder: LocalFolder, limits: AppendLimits) -> None:
+    assert read(folder, 1, 3, limits) is None
+    assert read(folder, 2, 3, AppendLimits(rows=1, size=1 << 20)) is not None
+
+
+def test_user_metadata_and_transactions_do_not_matter(folder: LocalFolder) -> None:
+    said = CommitProperties(custom_metadata={"userMetadata": "proof"})
+    write_deltalake(folder.uri, DeltaTable(folder.uri).to_pyarrow_table(), mode="append", commit_properties=said)
+    found = read(folder, 3, 4)
+    assert found is not None
+    assert len(found) == 4
