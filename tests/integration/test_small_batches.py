@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, land, pipeline, silver, with_silver
+from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,10 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.jobs.silver.small_increment import SmallIncrement
+from pipelines.model.namespaces import Namespace
+from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
+from pipelines.silver.bronze_increment import BronzeIncrement
 
 Db = Database[dict[str, Any]]
 _TABLE = TableName("silver", "a")
@@ -100,6 +104,24 @@ def test_the_engine_is_a_setting_and_hard_deletes_keep_no_value(
     assert_equal_to_source(chosen, database, "a")
     kept = silver(ctx, "a").where("_key = '3' AND _deleted AND n IS NOT NULL").count()
     assert kept == (0 if is_here else 1)
+
+
+def test_the_increment_is_the_one_that_spark_finds(ctx: JobContext, database: Db, mongo: MongoClient[Any]) -> None:
+    table = bronze_table("test")
+    after = ctx.tables.version(table)
+    database.a.insert_one({"_id": 10, "n": 1})
+    database.b.insert_one({"_id": 1})
+    with mongo.start_session() as session, session.start_transaction():
+        database.a.update_many({}, {"$inc": {"n": 1}}, session=session)
+        database.b.delete_one({"_id": 1}, session=session)
+    run_capture(ctx, once=True)
+    small = SmallIncrement.read(ctx, table, after, ctx.tables.version(table))
+    assert small is not None
+    assert small.increment == BronzeIncrement.read(ctx.tables, table, after, ctx.tables.version(table))
+    assert set(small.increment.changed) == {Namespace(database.name, name) for name in "ab"}
+    assert small.increment.reach.ends_outside_transaction
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
 
 
 def test_four_runs_at_once_end_as_one_does(ctx: JobContext, database: Db) -> None:
