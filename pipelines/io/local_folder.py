@@ -60,7 +60,8 @@ class LocalFolder:
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
         file = self.path / name
-        file.parent.mkdir(exist_ok=True)
+        if file.parent != self.path:  # the table's own folder is not made anew if somebody has moved it away
+            file.parent.mkdir(exist_ok=True)
         try:
             with file.open("xb") as opened:
                 yield opened
