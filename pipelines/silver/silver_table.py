@@ -24,7 +24,7 @@ from pipelines.silver.layout import CLUSTERED_BY, lay_out
 from pipelines.silver.purge_watermark import is_below
 from pipelines.silver.typed_table import Progress, TypedTable, from_source, progress_in, shape_in
 
-_HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
+HAS_PATCHES, _INCARNATIONS = "strandline.has_patches", "strandline.incarnations"
 _PURGE_WATERMARK = "strandline.purge_watermark"
 _BOOKKEEPING = ("_position", "_op", "_deleted", "_cluster_time", "_bronze_version", "_collection_uuid", "_pending")
 
@@ -60,7 +60,7 @@ class OpenedTable:
             shape_in(properties),
             progress_in(properties),
             Incarnations.from_json(properties.get(_INCARNATIONS)),
-            _HAS_PATCHES in properties,
+            HAS_PATCHES in properties,
             compatibility_in(properties),
         )
 
@@ -108,7 +108,7 @@ class SilverTable(TypedTable):
 
         I/O: one small aggregate if the table ever received a patch; otherwise only table properties.
         """
-        if _HAS_PATCHES not in self.tables.properties(self.name):
+        if HAS_PATCHES not in self.tables.properties(self.name):
             return ()
         rows = self.tables.read(self.name).where("_inexact_because IS NOT NULL AND NOT _deleted")
         found = {
@@ -121,7 +121,7 @@ class SilverTable(TypedTable):
 
         I/O: one commit. Idempotent.
         """
-        self.tables.set_properties(self.name, {_HAS_PATCHES: "true"})
+        self.tables.set_properties(self.name, {HAS_PATCHES: "true"})
 
     def merge(self, rows: DataFrame, *, keys: Keys, deletes: Deletes) -> Merged:
         """MERGE *rows* by key under the position guard.

@@ -1,8 +1,7 @@
 """A small batch of one collection as Arrow tables: its changes, the state of each key, the outcome of a MERGE. Pure.
 
 These are the rules of `as_changes`, `latest_per_key` and `SilverTable.merge`, for rows that this process holds. A Spark
-job takes longer to plan than such a batch takes to merge. Patches, renames and drops need more rows than the batch has:
-Spark merges them.
+job takes longer to plan than such a batch takes to merge.
 """
 
 from __future__ import annotations
@@ -55,9 +54,10 @@ _STATE: Final = pa.schema(
 _KEPT: Final = (*NEWEST, "_base_position", "_inexact_because")
 _READ: Final = ("op", "collection_uuid", "key", "position", "cluster_time", "document_size")
 
-COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_collection_uuid")
+_VALUES: Final = ("_base_position", "base_op", "envelope", "_inexact_because", "_pending")
+
+COMPARED: Final = ("_key", "_position", "_base_position", "_deleted", "_collection_uuid", "_pending")
 """Columns of stored rows that `outcome` reads."""
-_NEWEST_CHANGE: Final = frozenset({*NEWEST, "_pending"} - {"_key"})
 _INEXACTNESS: Final = frozenset({"_exact", "_inexact_because"})
 
 
@@ -67,6 +67,7 @@ class Outcome(Enum):
     WHOLE = "all columns come from the batch"
     CHANGE = "the newest change comes from the batch, the document stays"
     DOCUMENT = "the document comes from the batch, the newest change stays"
+    PENDING = "only pending patches come from the batch"
 
 
 def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_updates: bool) -> pa.Table:
@@ -94,20 +95,19 @@ def changes_of(rows: pa.Table, namespace: Namespace, after: int, *, exact_update
 
 def profile(changes: pa.Table, *, max_depth: int) -> BatchProfile:
     """Profile the output of `changes_of`."""
-    is_patch = pc.and_(pc.is_in(changes["op"], pa.array(["c", "u"])), pc.is_null(changes["document_size"]))
     has_document = pc.is_valid(changes["document_size"])
     envelopes = pc.if_else(has_document, changes["envelope"], pa.scalar(None, pa.binary()))
-    columns = {"op": changes["op"], "key": changes["key"], "is_patch": is_patch, "envelope": envelopes}
+    columns = {"op": changes["op"], "key": changes["key"], "is_patch": is_patch(changes), "envelope": envelopes}
     return profile_of(pa.table(columns).to_batches(), max_depth=max_depth)
 
 
-def state_of(changes: pa.Table, *, hard_deletes: bool) -> pa.Table:
-    """Keep the newest change and the newest document of every key, as `latest_per_key` does.
+def is_patch(changes: pa.Table) -> pa.ChunkedArray:
+    """Return a column: true if a change is an insert or an update without its document."""
+    return pc.and_(pc.is_in(changes["op"], pa.array(["c", "u"])), pc.is_null(changes["document_size"]))
 
-    Args:
-        changes: Output of `changes_of`.
-        hard_deletes: True: a deleted document has no values.
-    """
+
+def state_of(changes: pa.Table) -> pa.Table:
+    """Keep the newest change and the newest document of every key of `changes_of`, as `latest_per_key` does."""
     read = (*_READ, COMMIT_VERSION, "inexact")
     rows = [dict(zip(read, row, strict=True)) for row in zip(*(_values(changes[name]) for name in read), strict=True)]
     newest: dict[str, int] = {}
@@ -124,9 +124,7 @@ def state_of(changes: pa.Table, *, hard_deletes: bool) -> pa.Table:
     for key, number in newest.items():
         change, document = rows[number], documents.get(key)
         is_deleted = change["op"] == "d"
-        if document is not None and not _same_incarnation(change, rows[document], "collection_uuid"):
-            document = None
-        if hard_deletes and is_deleted:
+        if document is not None and not same_incarnation(change, rows[document], "collection_uuid"):
             document = None
         base: dict[str, Any] = {} if document is None else rows[document]
         envelopes.append(document)
@@ -159,14 +157,22 @@ def _age(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return row["position"], row["op"], row[COMMIT_VERSION]
 
 
-def _same_incarnation(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> bool:
+def without_deleted_values(state: pa.Table) -> pa.Table:
+    """Clear the document of every tombstone, for ``deletes: hard``. The tombstone keeps its position."""
+    kept = pa.array([None if gone else number for number, gone in enumerate(state["_deleted"].to_pylist())], pa.int64())
+    columns = [state[name].take(kept) if name in _VALUES else state[name] for name in state.schema.names]
+    return pa.Table.from_arrays(columns, schema=state.schema)
+
+
+def same_incarnation(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> bool:
     """Return True if two rows are of one incarnation. A row without a UUID matches any incarnation."""
     return one[name] is None or other[name] is None or one[name] == other[name]
 
 
 def typed(state: pa.Table, shape: Shape) -> pa.Table:
     """Decode the documents of *state* into the columns of a portable table, as `typed_rows` does."""
-    batches = list(decoding(shape, _KEPT)(iter(state.combine_chunks().to_batches())))
+    kept = [*_KEPT, *(name for name in ("_pending",) if name in state.schema.names)]
+    batches = list(decoding(shape, kept)(iter(state.combine_chunks().to_batches())))
     rows = pa.Table.from_batches(batches)
     is_exact = pc.if_else(
         pc.is_valid(rows["_inexact_because"]), False, pc.if_else(pc.is_valid(rows["_document"]), True, None)
@@ -178,17 +184,20 @@ def outcome(new: Mapping[str, Any], stored: Mapping[str, Any], *, hard_deletes: 
     """Return what a MERGE does with a *stored* row of the same key, by the rules of `SilverTable.merge`. None: nothing.
 
     Args:
-        new, stored: Values of the columns `COMPARED`.
+        new, stored: Values of the columns `COMPARED`. *new* may lack ``_pending``: nothing is pending.
     """
     is_newer = new["_position"] > stored["_position"]
     has_newer_document = (new["_base_position"] or "") > (stored["_base_position"] or "")
-    is_same = _same_incarnation(new, stored, "_collection_uuid")
+    is_same = same_incarnation(new, stored, "_collection_uuid")
     if is_newer and ((hard_deletes and new["_deleted"]) or has_newer_document or not is_same):
         return Outcome.WHOLE
     if is_newer:
         return Outcome.CHANGE
     if has_newer_document and is_same and not (hard_deletes and stored["_deleted"]):
         return Outcome.DOCUMENT
+    waits_longer = len(new.get("_pending") or ()) > len(stored["_pending"] or ())
+    if waits_longer and is_same and not (hard_deletes and stored["_deleted"]):
+        return Outcome.PENDING
     return None
 
 
@@ -210,7 +219,8 @@ def matches(new: pa.Table, stored: pa.Table, *, hard_deletes: bool) -> tuple[lis
         new: Output of `typed`.
         stored: Columns `COMPARED` of stored rows.
     """
-    by_key = {row["_key"]: (number, row) for number, row in enumerate(new.select(COMPARED).to_pylist())}
+    own = [name for name in COMPARED if name in new.schema.names]
+    by_key = {row["_key"]: (number, row) for number, row in enumerate(new.select(own).to_pylist())}
     is_wanted = pc.is_in(stored["_key"], new["_key"].combine_chunks())
     places = pc.indices_nonzero(is_wanted)
     found, known = [], set()
@@ -229,30 +239,20 @@ def merged(new: pa.Table, stored: pa.Table, found: Sequence[Match]) -> pa.Table:
     both = pa.concat_tables(
         [stored.take(pa.array([match.stored for match in found], pa.int64())), conformed(taken, stored.schema)]
     )
-    has_base = [position is not None for position in taken["_base_position"].to_pylist()]
+    has_base = taken["_base_position"].is_valid().to_pylist()
     columns = []
     for name in stored.schema.names:
-        values = taken[name].is_valid().to_pylist() if name in _INEXACTNESS else ()
-        chosen = [
-            number + count * _comes_from_batch(name, match.outcome, new.schema.names, has_base[number], values, number)
-            for number, match in enumerate(found)
-        ]
+        if name not in new.schema.names:  # a column of the user's own, or `_pending` if nothing is pending
+            is_new = [False] * count
+        elif name == "_pending":
+            is_new = [True] * count
+        elif name in NEWEST:
+            is_new = [match.outcome in (Outcome.WHOLE, Outcome.CHANGE) for match in found]
+        else:
+            is_new = [match.outcome in (Outcome.WHOLE, Outcome.DOCUMENT) for match in found]
+        if name in _INEXACTNESS:  # a change without a document may say why the stored document is inexact
+            says_why = taken[name].is_valid().to_pylist()
+            is_new = [own or (says and not base) for own, says, base in zip(is_new, says_why, has_base, strict=True)]
+        chosen = [number + count * own for number, own in enumerate(is_new)]
         columns.append(both[name].take(pa.array(chosen, pa.int64())))
     return pa.Table.from_arrays(columns, schema=stored.schema)
-
-
-def _comes_from_batch(
-    name: str, what: Outcome, own: Sequence[str], has_base: bool, is_valid: Sequence[bool], number: int
-) -> bool:
-    """Return True if a changed row takes a column from the batch."""
-    if name == "_pending":  # a small batch holds no patch, and its table neither
-        return False
-    if name not in own:
-        return False
-    if what is Outcome.WHOLE:
-        return True
-    if name in _NEWEST_CHANGE:
-        return what is Outcome.CHANGE
-    if what is Outcome.DOCUMENT:
-        return True
-    return name in _INEXACTNESS and not has_base and is_valid[number]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.io.appended_rows import conformed
 from pipelines.io.changeable_table import CHANGE_TYPE, ChangeableTable, CommittedChange, StoredFile, TableChange
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.merge import Merged
+from pipelines.silver.fold.patches import CURRENT
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.small_batch import COMPARED, Match, matches, merged
 
@@ -21,25 +23,39 @@ _MANY_FILES: Final = 32
 """Small files that a batch writes anew as one, together with its own rows."""
 
 
+def files_of(stored: ChangeableTable, keys: Iterable[str]) -> list[StoredFile] | None:
+    """Return the files that may hold one of *keys*. None: they are larger than 32 MB."""
+    files = stored.files_with(sorted(keys))
+    return files if sum(file.size for file in files) <= _MOST_BYTES else None
+
+
+def stored_rows(stored: ChangeableTable, files: Iterable[StoredFile], keys: Iterable[str]) -> pa.Table:
+    """I/O: reads the columns `CURRENT` of the rows that have one of *keys*."""
+    wanted = pa.array(list(keys), pa.string())
+    parts = (stored.read(file, CURRENT) for file in files)
+    schema = pa.schema([stored.schema.field(name) for name in CURRENT])
+    return pa.concat_tables([schema.empty_table(), *(rows.filter(pc.is_in(rows["_key"], wanted)) for rows in parts)])
+
+
 def merge_small_batch(
-    stored: ChangeableTable, new: pa.Table, properties: Mapping[str, str], *, hard_deletes: bool
-) -> tuple[Merged, CommittedChange] | None:
+    stored: ChangeableTable,
+    files: Sequence[StoredFile],
+    new: pa.Table,
+    properties: Mapping[str, str],
+    *,
+    hard_deletes: bool,
+) -> tuple[Merged, CommittedChange]:
     """MERGE *new* by key, as `SilverTable.merge` does, and set table *properties* in the same commit.
 
     I/O: reads the files that may hold a key; writes those that change anew; one commit. Idempotent by the positions.
 
     Args:
+        files: Output of `files_of` for the keys of *new*.
         new: Output of `typed`.
-
-    Returns:
-        None if the files that may hold a key are larger than 32 MB. Nothing was changed.
 
     Raises:
         OvertakenError: Another commit came first. Nothing was changed.
     """
-    files = stored.files_with(sorted(new["_key"].to_pylist()))
-    if sum(file.size for file in files) > _MOST_BYTES:
-        return None
     found: dict[StoredFile, list[Match]] = {}
     known: set[int] = set()
     for file in files:

@@ -17,17 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.io.changeable_table import ChangeableTable
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.local_folder import LocalFolder
+from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables
 from pipelines.model.shape import Shape
 from pipelines.model.tables import Lake, TableName
+from pipelines.silver import small_batch
 from pipelines.silver.batch_profile import profile_batch
 from pipelines.silver.decode.rows import typed_rows
+from pipelines.silver.fold.patches import fold_selected_keys
 from pipelines.silver.latest import latest_per_key, without_deleted_values
 from pipelines.silver.schema.census import CensusTaker
 from pipelines.silver.schema.evolution import ColumnLimits, evolve
 from pipelines.silver.silver_table import Deletes, SilverTable
 from pipelines.silver.small_batch import state_of, typed
-from pipelines.silver.small_merge import merge_small_batch
+from pipelines.silver.small_fold import folded_keys, folded_state
+from pipelines.silver.small_merge import files_of, merge_small_batch, stored_rows
 
 _VALUES = (
     *(1, 2**40, 1.5, "text", "long " * 20, None, True, bson.Int64(7), bson.ObjectId("0" * 24)),
@@ -55,12 +59,19 @@ def _document(chance: random.Random, key: str) -> dict[str, Any]:
     return document
 
 
+def _event(chance: random.Random, document: dict[str, Any] | None) -> dict[str, Any]:
+    if document is not None or chance.random() < 0.2:  # without both, as an oversize event
+        return {"fullDocument": document}
+    updated = {"n": chance.randint(0, 9), "nested.a": chance.randint(0, 9)}
+    return {"updateDescription": {"updatedFields": updated, "removedFields": ["t"], "truncatedArrays": []}}
+
+
 def _change(chance: random.Random, keys: int, version: int) -> tuple[Any, ...]:
     key, op = f"k{chance.randint(0, keys):05}", chance.choice("ccuuudr")
     step = chance.randint(0, 200)
     position = f"{step:08x}:{'~' if op == 'r' else '82'}"
-    document = None if op == "d" or (op == "u" and chance.random() < 0.2) else _document(chance, key)
-    envelope = bson.encode(document or {}) if op == "r" else bson.encode({"fullDocument": document})
+    document = None if op == "d" or (op in "cu" and chance.random() < 0.3) else _document(chance, key)
+    envelope = bson.encode(document or {}) if op == "r" else bson.encode(_event(chance, document))
     at = bson.datetime.datetime.fromtimestamp(step, bson.datetime.timezone.utc)
     size = None if document is None else len(bson.encode(document))
     # what a position holds never differs: a change that was captured twice is the same change
@@ -92,7 +103,8 @@ def test_the_state_of_each_key_is_the_one_that_spark_finds(spark: SparkSession, 
     rows = [row for batch in _batches(3, 40, 20) for row in batch]
     state = latest_per_key(spark.createDataFrame(rows, CHANGES_DDL)).drop("inserted")
     expected = (without_deleted_values(state) if deletes == "hard" else state).orderBy("_key")
-    here = state_of(_arrow(rows), hard_deletes=deletes == "hard").sort_by("_key")
+    here = state_of(_arrow(rows)).sort_by("_key")
+    here = small_batch.without_deleted_values(here) if deletes == "hard" else here
     assert here.schema.names == expected.columns
     assert spark.createDataFrame(here, expected.schema).collect() == expected.collect()
     assert len(rows) > 2 * here.num_rows > 0
@@ -125,15 +137,28 @@ class _Twins:
 
     def merge(self, rows: list[tuple[Any, ...]]) -> tuple[Any, Any]:
         frame = self.spark.createDataFrame(rows, CHANGES_DDL)
-        state, is_hard = latest_per_key(frame), self.deletes == "hard"
+        profile, is_hard = profile_batch(frame, max_depth=8), self.deletes == "hard"
+        stored = self.spark_table.tables.read(_TABLE)
+        folding = profile.keys_to_fold(stored)
+        state = latest_per_key(frame) if folding is None else fold_selected_keys(frame, stored, folding)[0]
         state = without_deleted_values(state) if is_hard else state
-        by_spark = self.spark_table.merge(
-            typed_rows(state, self.shape, "portable"), keys=profile_batch(frame, max_depth=8).keys, deletes=self.deletes
-        )
-        new = typed(state_of(_arrow(rows), hard_deletes=is_hard), self.shape)
-        done = merge_small_batch(self.opened(), new, {"strandline.bronze_progress": "{}"}, hard_deletes=is_hard)
-        assert done is not None
-        return by_spark, done[0]
+        typed_by_spark = typed_rows(state, self.shape, "portable")
+        by_spark = self.spark_table.merge(typed_by_spark, keys=profile.keys, deletes=self.deletes)
+        return by_spark, self.merge_here(_arrow(rows))
+
+    def merge_here(self, changes: pa.Table, opened: ChangeableTable | None = None) -> Merged:
+        opened = opened or self.opened()
+        keys = set(changes["key"].to_pylist())
+        files = files_of(opened, keys)
+        assert files is not None
+        current = stored_rows(opened, files, keys)
+        folded = folded_keys(changes, current)
+        state = folded_state(changes, state_of(changes), current, folded, ())
+        is_hard = self.deletes == "hard"
+        new = typed(small_batch.without_deleted_values(state) if is_hard else state, self.shape)
+        progress = {"strandline.bronze_progress": "{}"}
+        counts, _ = merge_small_batch(opened, files, new, progress, hard_deletes=is_hard)
+        return counts
 
     def rows(self) -> tuple[list[Any], list[Any]]:
         both = (table.tables.read(_TABLE).orderBy("_key").collect() for table in (self.spark_table, self.here))
@@ -175,6 +200,8 @@ def test_rows_counts_and_change_feed_are_those_of_sparks_merge(
         by_spark_feed, own_feed = (sorted(map(repr, _plain(feed))) for feed in feeds)
         assert own_feed == by_spark_feed, f"batch {number}"
     assert twins.here.tables.version(_TABLE) >= 12
+    assert twins.here.tables.read(_TABLE).where("_pending IS NOT NULL").count() > 0
+    assert twins.here.tables.read(_TABLE).where("_inexact_because IS NULL AND n IS NOT NULL").count() > 0
     assert DeltaTable(str(twins.folder.path)).to_pyarrow_table().num_rows == len(other)
     assert (twins.folder.path / "_delta_log" / "_last_checkpoint").exists()
 
@@ -184,10 +211,9 @@ def test_another_commit_in_between_is_no_overwrite(spark: SparkSession, tmp_path
     rows = next(_batches(1, 40, 1))
     opened = twins.opened()
     twins.here.tables.set_properties(_TABLE, {"a.b": "c"})
-    new = typed(state_of(_arrow(rows), hard_deletes=False), twins.shape)
     before = sorted(path.name for path in twins.folder.path.glob("*.parquet"))
     with pytest.raises(OvertakenError, match="another process has changed"):
-        merge_small_batch(opened, new, {}, hard_deletes=False)
+        twins.merge_here(_arrow(rows), opened)
     assert sorted(path.name for path in twins.folder.path.glob("*.parquet")) == before
     assert twins.here.tables.read(_TABLE).isEmpty()
     assert twins.here.tables.properties(_TABLE)["a.b"] == "c"
@@ -200,8 +226,7 @@ def test_many_small_files_become_one_and_their_rows_stay_out_of_the_feed(spark: 
         position = f"{number:08x}:82"
         raw = bson.encode({"fullDocument": document})
         row = (document["_id"], position, "c", None, "a" * 32, len(bson.encode(document)), raw, number, None)
-        new = typed(state_of(_arrow([row]), hard_deletes=False), twins.shape)
-        merge_small_batch(twins.opened(), new, {}, hard_deletes=False)
+        twins.merge_here(_arrow([row]))
     assert len(twins.opened().files) < 32
     assert twins.here.tables.read(_TABLE).count() == 40
     inserted = twins.feed(twins.here, 1)

@@ -90,7 +90,9 @@ class CollectionRun:
         """
         started, table, settings = time.monotonic(), self._table, self._settings
         if (here := SmallBatchRun(self.ctx, self.namespace, table.name, self.bronze).run()) is not None:
-            return SilverResult(table.name, self.namespace, here.inserted, here.updated, 0, time.monotonic() - started)
+            seconds, reasons = time.monotonic() - started, self._inexact_reasons()
+            counts = here.inserted, here.updated, 0
+            return SilverResult(table.name, self.namespace, *counts, seconds, inexact_reasons=reasons)
         opened, through = self._opened, self.bronze.through
         after = self.bronze.progress_index.reached_version(self.namespace, opened.progress)
         if after >= through.version:  # an earlier run was limited to this collection

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from pipelines.io.changeable_table import ChangeableTable
 from pipelines.io.delta_rs_tables import table_errors
 from pipelines.io.merge import Merged
@@ -19,9 +21,10 @@ from pipelines.model.tables import TableName
 from pipelines.silver.layout import is_laid_out
 from pipelines.silver.schema.census import Census
 from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, evolve
-from pipelines.silver.silver_table import WITH_STATISTICS, OpenedTable, SilverTable
-from pipelines.silver.small_batch import changes_of, profile, state_of, typed
-from pipelines.silver.small_merge import merge_small_batch
+from pipelines.silver.silver_table import HAS_PATCHES, WITH_STATISTICS, OpenedTable, SilverTable
+from pipelines.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
+from pipelines.silver.small_fold import census_of_folded, folded_keys, folded_state
+from pipelines.silver.small_merge import files_of, merge_small_batch, stored_rows
 from pipelines.silver.table_properties import are_applied
 from pipelines.silver.typed_table import Progress, progress_properties
 
@@ -59,23 +62,36 @@ class SmallBatchRun:
         if opened is None or after is None or after < small.increment.after:
             return None
         changes = changes_of(small.rows, self.namespace, after, exact_updates=self.bronze.exact_updates)
-        if not changes.num_rows or changes["key"].null_count:
+        keys = changes["key"].unique()
+        files = files_of(stored, keys.to_pylist()) if changes.num_rows and not keys.null_count else None
+        if files is None:
             return None
         found = profile(changes, max_depth=self.ctx.settings.silver.max_depth)
-        shape = self._unchanged_shape(opened, found.census)
-        if shape is None or found.holds_patches or found.census.holds_poison:
-            return None
         annotate(rows_in=found.changes)
-        new = typed(state_of(changes, hard_deletes=self._deletes_hard), shape)
-        if not set(new.schema.names) <= set(stored.schema.names):
+        state, properties = state_of(changes), self._progress_properties
+        if opened.has_patches or found.holds_patches:
+            current = stored_rows(stored, files, keys.to_pylist())
+            folded = folded_keys(changes, current)
+            state = folded_state(changes, state, current, folded, self.bronze.gaps_of(self.namespace))
+            found.census.merge(census_of_folded(state, folded, max_depth=self.ctx.settings.silver.max_depth))
+            properties |= {HAS_PATCHES: "true"}
+        new = self._typed(opened, found.census, state)
+        if new is None or not set(new.schema.names) <= set(stored.schema.names):
             return None
-        reached = Progress(self.bronze.through.bronze_id, self.bronze.through.version)
-        done = merge_small_batch(stored, new, progress_properties(reached), hard_deletes=self._deletes_hard)
-        if done is None:
-            return None
-        counts, commit = done
+        counts, commit = merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
         small.commits.append(commit)
         return counts
+
+    def _typed(self, opened: OpenedTable, census: Census, state: pa.Table) -> pa.Table | None:
+        """Return the rows to merge. None: Spark must change columns first, or record poison."""
+        shape = self._unchanged_shape(opened, census)
+        if shape is None or census.holds_poison:
+            return None
+        return typed(without_deleted_values(state) if self._deletes_hard else state, shape)
+
+    @property
+    def _progress_properties(self) -> dict[str, str]:
+        return progress_properties(Progress(self.bronze.through.bronze_id, self.bronze.through.version))
 
     @property
     def _deletes_hard(self) -> bool:
@@ -91,7 +107,6 @@ class SmallBatchRun:
             and format_of(properties) == FORMAT
             and properties.get(CHANGE_FEED) == "true"
             and opened.compatibility == "portable"
-            and not opened.has_patches
             and not opened.incarnations.renamed_at
             and not opened.incarnations.ended_at
             and is_laid_out(properties, settings.silver.layout_of(str(self.namespace)), bookkeeping=WITH_STATISTICS)

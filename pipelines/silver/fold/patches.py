@@ -29,7 +29,7 @@ _FOLDED_DDL = (
     f"{NEWEST_DDL}, _base_position STRING, base_op STRING, envelope BINARY, _inexact_because STRING, "
     f"_pending {PENDING_TYPE}"
 )
-_PENDING = pa.list_(pa.struct([("position", pa.string()), ("patch", pa.binary())]))
+PENDING: Final = pa.list_(pa.struct([("position", pa.string()), ("patch", pa.binary())]))
 
 
 def is_patch() -> Column:
@@ -88,7 +88,7 @@ def folded_per_key(changes: DataFrame, current: DataFrame, *, gaps: Sequence[Gap
         "_collection_uuid", "stored_collection_uuid"
     )
     joined = joined.join(_renamed(stored), same_row, "left").drop("other_key", "stored_collection_uuid")
-    return joined.mapInArrow(_folding(tuple(gaps)), _FOLDED_DDL)
+    return joined.mapInArrow(folding(tuple(gaps)), _FOLDED_DDL)
 
 
 def _renamed(frame: DataFrame) -> DataFrame:
@@ -147,7 +147,8 @@ def fold_pending(
     return FoldOutcome(base, waiting)
 
 
-def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that folds batches of rows: a key's state, its patches, and its stored row."""
     names = ["_base_position", "base_op", "envelope", "_inexact_because", "_pending"]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,7 +168,7 @@ def _folding(gaps: tuple[Gap, ...]) -> Callable[[Iterator[pa.RecordBatch]], Iter
                 )
             ops = [None if document is None else "r" for document in documents]
             arrays = [pa.array(texts, pa.string()) for texts in (positions, ops)]
-            arrays += [pa.array(documents, pa.binary()), pa.array(reasons, pa.string()), pa.array(pending, _PENDING)]
+            arrays += [pa.array(documents, pa.binary()), pa.array(reasons, pa.string()), pa.array(pending, PENDING)]
             columns = [*(batch.column(name) for name in NEWEST), *arrays]
             yield pa.RecordBatch.from_arrays(columns, names=[*NEWEST, *names])
 
