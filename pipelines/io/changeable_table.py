@@ -1,7 +1,7 @@
-"""Change rows of a small table without Spark: the files that hold them are written anew, in one commit.
+"""Change rows of a table without Spark: the files that hold them are written anew, in one commit.
 
-Only for a table whose features this module knows. It keeps Delta's promises for them: file statistics, and the change
-data feed.
+For tables without reader features, and with the writer features in `_FEATURES`. File statistics and the change data
+feed are kept.
 
 Source: delta-io/delta, PROTOCOL.md: add, remove, cdc and metaData actions; change data files.
 """

@@ -27,9 +27,10 @@ class SilverSettings(Section):
 
     engine: Literal["auto", "spark"] = Field(
         "auto",
-        description="Program that merges a small batch: at most 10,000 rows of bronze, for a portable table whose "
-        "files with these keys have at most 32 MB. `auto`: this process merges it, ten times as fast, if the lake is "
-        "in a folder of this machine or in S3. Spark merges all else. `spark`: Spark merges every batch.",
+        description="Program that merges changes into silver. `auto`: the Python process merges a small batch itself, "
+        "in a fraction of the time, if the lake is in a folder of this machine or in S3 and the table is portable; "
+        "Spark merges all else. Small: at most 10,000 new rows in bronze, and at most 32 MB of data files that may "
+        "hold their keys (docs/decisions/0071-small-batches-without-spark.md). `spark`: Spark merges every batch.",
     )
     naming: Literal["auto", "collection", "database_collection"] = Field(
         "auto",

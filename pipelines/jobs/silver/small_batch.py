@@ -31,7 +31,7 @@ from pipelines.silver.typed_table import Progress, progress_properties
 
 @dataclass(frozen=True)
 class SmallBatchRun:
-    """Merges the changes of one collection, if they and the files that hold their keys are few."""
+    """Merges the changes of one collection, if they are a small batch (decision 71)."""
 
     ctx: JobContext
     namespace: Namespace
@@ -44,10 +44,12 @@ class SmallBatchRun:
         I/O: reads the silver table's files; writes at most one commit to it.
 
         Returns:
-            None if Spark must merge them, or has something to say about them. Nothing was changed.
+            Numbers of changed rows. None: Spark must merge them, because they are no small batch or because it has
+            errors or dead letters to report. Nothing was changed.
 
         Raises:
-                LakeUnavailable: The lake cannot be read or written.
+            OvertakenError: Another commit came first. Nothing was changed.
+            LakeUnavailable: The lake cannot be read or written.
         """
         small = self.bronze.small
         if small is None:
@@ -57,6 +59,7 @@ class SmallBatchRun:
             return None if stored is None else self._merge(small, stored)
 
     def _merge(self, small: SmallIncrement, stored: ChangeableTable) -> Merged | None:
+        """Do the work of `run` on an opened table."""
         opened = self._opened(stored)
         after = None if opened is None else self._reached(opened)
         if opened is None or after is None or after < small.increment.after:
@@ -70,10 +73,7 @@ class SmallBatchRun:
         annotate(rows_in=found.changes)
         state, properties = state_of(changes), self._progress_properties
         if opened.has_patches or found.holds_patches:
-            current = stored_rows(stored, files, keys.to_pylist())
-            folded = folded_keys(changes, current)
-            state = folded_state(changes, state, current, folded, self.bronze.gaps_of(self.namespace))
-            found.census.merge(census_of_folded(state, folded, max_depth=self.ctx.settings.silver.max_depth))
+            state = self._folded(changes, state, stored_rows(stored, files, keys.to_pylist()), found.census)
             properties |= {HAS_PATCHES: "true"}
         new = self._typed(opened, found.census, state)
         if new is None or not set(new.schema.names) <= set(stored.schema.names):
@@ -81,6 +81,13 @@ class SmallBatchRun:
         counts, commit = merge_small_batch(stored, files, new, properties, hard_deletes=self._deletes_hard)
         small.commits.append(commit)
         return counts
+
+    def _folded(self, changes: pa.Table, state: pa.Table, current: pa.Table, census: Census) -> pa.Table:
+        """Fold updates without their document onto *current* rows. Adds the folded documents to *census*."""
+        keys = folded_keys(changes, current)
+        state = folded_state(changes, state, current, keys, self.bronze.gaps_of(self.namespace))
+        census.merge(census_of_folded(state, keys, max_depth=self.ctx.settings.silver.max_depth))
+        return state
 
     def _typed(self, opened: OpenedTable, census: Census, state: pa.Table) -> pa.Table | None:
         """Return the rows to merge. None: Spark must change columns first, or record poison."""
@@ -98,7 +105,7 @@ class SmallBatchRun:
         return self.ctx.settings.silver.deletes == "hard"
 
     def _opened(self, stored: ChangeableTable) -> OpenedTable | None:
-        """Return the table's metadata. None: Spark must look at the table first, or it needs more than a batch."""
+        """Return the table's metadata. None: Spark must prepare the table, or merge it."""
         settings, properties = self.ctx.settings, stored.properties
         opened = OpenedTable.of(properties)
         is_ours = SilverTable.is_fed_by(properties, str(self.namespace), settings.source.name)
@@ -115,7 +122,7 @@ class SmallBatchRun:
         return opened if is_ready else None
 
     def _reached(self, opened: OpenedTable) -> int | None:
-        """Return the bronze version that the table has reached. None: it has no progress yet, or is complete."""
+        """Return the bronze version that the table has reached. None: it has no progress, or has all of bronze."""
         index = self.bronze.progress_index
         reached = index.reached_version(self.namespace, opened.progress)
         return reached if index.own_progress(opened.progress) >= 0 and reached < self.bronze.through.version else None
