@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipelines.io.file_statistics import STATISTICS
 from pipelines.model.table_schemas import SKIPPED_BY
 
-STATISTICS: Final = "delta.dataSkippingStatsColumns"
 PROPERTIES: Final = {
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",

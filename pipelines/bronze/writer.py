@@ -17,9 +17,10 @@ from pipelines.bronze.lineage import end_lanes, end_lineage_lanes, end_stream, l
 from pipelines.bronze.offsets import Committed, committed, has_rows, last_before_hole
 from pipelines.bronze.opened_table import OpenedTable, OpenEngine
 from pipelines.bronze.ownership import SOURCE, STREAM, check_owner
-from pipelines.bronze.table_properties import PROPERTIES, STATISTICS
+from pipelines.bronze.table_properties import PROPERTIES
 from pipelines.errors import ContractError, StrandlineError
 from pipelines.io.append_result import AlreadyAppended, Appended
+from pipelines.io.file_statistics import STATISTICS
 from pipelines.io.live_state import CAPTURE
 from pipelines.io.metrics import COMMIT_SECONDS
 from pipelines.io.tracing import annotate

@@ -6,17 +6,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.io.commits import LogFolder
+from pipelines.io.parquet_file import read_data_file
 from pipelines.io.table_folder import TableFolder
 
 COMMIT_VERSION: Final = "_commit_version"
-_KNOWN: Final = frozenset({"add", "commitInfo", "metaData", "txn", "domainMetadata"})
-"""Actions of a commit that may append rows and does nothing else to them."""
+_KNOWN: Final = frozenset({"add", "remove", "commitInfo", "metaData", "protocol", "txn", "domainMetadata"})
+"""Actions that change no row, but for those of files that change data."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,12 @@ def _actions(log: LogFolder, after: int, through: int) -> Iterator[tuple[int, di
             changes_data = bool(said.get("dataChange", True))
             if kind == "add" and changes_data and said.get("deletionVector") is None and not said["partitionValues"]:
                 yield version, said
-            elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN | {"remove", "protocol"}:
+            elif (kind in ("add", "remove") and changes_data) or kind not in _KNOWN:
                 yield version, None
 
 
 def _read(folder: TableFolder, path: str, version: int, schema: pa.Schema) -> pa.Table:
-    with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as file:
-        found = file.read(columns=schema.names, use_threads=False)
-    return _with_version(conformed(found, schema), version)
+    return _with_version(read_data_file(folder, path, schema), version)
 
 
 def _with_version(rows: pa.Table, version: int) -> pa.Table:
@@ -86,13 +83,3 @@ def _with_version(rows: pa.Table, version: int) -> pa.Table:
 
 def _empty(schema: pa.Schema) -> pa.Table:
     return _with_version(schema.empty_table(), 0)
-
-
-def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return *rows* with the columns and types of *schema*. Columns that they lack are null."""
-    known = set(rows.schema.names)
-    columns = [
-        rows[field.name].cast(field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)

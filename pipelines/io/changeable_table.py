@@ -14,28 +14,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipelines.errors import one_line
-from pipelines.io.appended_rows import conformed
 from pipelines.io.commits import LogFolder
-from pipelines.io.delta_rs_query import arrow_table
-from pipelines.io.file_statistics import has_bounds
-from pipelines.io.log_commit import commit_info, commit_text, put_commit
-from pipelines.io.parquet_file import DataFile, write_data_file
-from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of
+from pipelines.io.delta_rs_query import arrow_schema, arrow_table
+from pipelines.io.file_statistics import STATISTICS, has_bounds
+from pipelines.io.log_commit import addition, commit_info, commit_text, put_commit, removal
+from pipelines.io.parquet_file import DataFile, read_data_file, write_data_file
+from pipelines.io.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of
 from pipelines.io.table_folder import TableFolder
 from pipelines.io.table_upkeep import checkpoint_interval, write_checkpoint
 from pipelines.model.lake_format import current_names
 
 _log = logging.getLogger("strandline.tables")
 CHANGE_TYPE: Final = "_change_type"
-_STATISTICS: Final = "delta.dataSkippingStatsColumns"
-_FEATURES: Final = PLAIN_FEATURES | {"clustering", "domainMetadata"}
+_FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _METADATA: Final = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime")
 _COMPUTED: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
 """Keys of a column's metadata that tell a writer to check or to compute values."""
@@ -114,7 +110,7 @@ class ChangeableTable:
         checked = any(name.startswith("delta.constraints.") for name in configuration)
         if checked or configuration.get("delta.appendOnly") == "true" or _computes(metadata["schemaString"]):
             return None
-        schema = pa.schema([pa.field(one.name, one.type) for one in pa.schema(handle.schema().to_arrow())])
+        schema = arrow_schema(handle)
         if not _has_statistics(configuration, schema):
             return None
         metadata |= {"configuration": configuration, "format": _format(metadata["format"])}
@@ -151,9 +147,7 @@ class ChangeableTable:
             columns: None: all columns of the table.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        source = self.folder.source(unquote(file.path))
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as opened:
-            return conformed(opened.read(columns=schema.names, use_threads=False), schema)
+        return read_data_file(self.folder, file.path, schema)
 
     def commit(self, change: TableChange) -> CommittedChange | None:
         """I/O: writes the files of *change*, and commits them as the next version. On disk on return.
@@ -193,27 +187,9 @@ class ChangeableTable:
             configuration = {**self._metadata["configuration"], **change.properties}
             yield {"metaData": _present({**self._metadata, "configuration": configuration})}
         for file in change.replaced:
-            yield {
-                "remove": {
-                    "path": file.path,
-                    "deletionTimestamp": now,
-                    "dataChange": True,
-                    "extendedFileMetadata": True,
-                    "partitionValues": {},
-                    "size": file.size,
-                }
-            }
+            yield removal(file.path, file.size, now, changes_data=True)
         for written in new:
-            yield {
-                "add": {
-                    "path": written.name,
-                    "partitionValues": {},
-                    "size": written.size,
-                    "modificationTime": written.modified_ms,
-                    "dataChange": True,
-                    "stats": written.statistics,
-                }
-            }
+            yield addition(written, changes_data=True)
         for written in feed:
             yield {"cdc": {"path": written.name, "partitionValues": {}, "size": written.size, "dataChange": False}}
 
@@ -244,7 +220,7 @@ def _present(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _statistics_of(properties: Mapping[str, str]) -> list[str]:
     """Return the columns with file statistics that the table names."""
-    return [name for name in properties.get(_STATISTICS, "").split(",") if name]
+    return [name for name in properties.get(STATISTICS, "").split(",") if name]
 
 
 def _has_statistics(properties: Mapping[str, str], schema: pa.Schema) -> bool:

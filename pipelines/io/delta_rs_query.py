@@ -34,6 +34,11 @@ def arrow_table(of_delta_rs: Any) -> pa.Table:
     return pa.RecordBatchReader.from_stream(of_delta_rs).read_all()
 
 
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """Return the columns of *table*, without their comments: those would stand in every data file."""
+    return pa.schema([pa.field(one.name, one.type) for one in pa.schema(table.schema().to_arrow())])
+
+
 def without_views(rows: pa.Table) -> pa.Table:
     """Return *rows* with plain strings and bytes. DataFusion gives views, for which Arrow lacks functions."""
     return rows.cast(pa.schema([field.with_type(_plain(field.type)) for field in rows.schema]))

@@ -23,7 +23,7 @@ from pipelines.io.delta_rs_query import from_statistics, result
 from pipelines.io.delta_types import comments_of, types_of
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.object_store import StoreOptions
-from pipelines.io.plain_protocol import PLAIN_FEATURES, features_of, make_plain
+from pipelines.io.plain_protocol import CLUSTERING_FEATURES, PLAIN_FEATURES, features_of, make_plain
 from pipelines.io.store_folder import StoreFolder, tables_in_store
 from pipelines.io.table_folder import TableFolder
 from pipelines.io.table_store import VersionGone
@@ -39,7 +39,7 @@ _NO_COMMIT_RETRY: Final = CommitProperties(max_commit_retries=0)
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """For bronze: checkpoints are written beside the appends, and the log is cleaned after a checkpoint is on the disk."""
 _CHECKPOINTS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-_READABLE_FEATURES: Final = PLAIN_FEATURES | {"domainMetadata", "clustering"}
+_READABLE_FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _QUERYABLE_FEATURES: Final = _READABLE_FEATURES | {"columnMapping", "timestampNtz"}
 """Features of tables that DataFusion queries. It cannot write all of them."""
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
+"""Table property with the columns that have statistics."""
 _LONGEST_BOUND: Final = 32
 """Maximum length of text bounds in statistics, in characters, as Delta itself does."""
 _ABOVE_ALL: Final = "\U0010ffff"

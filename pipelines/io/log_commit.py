@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines import __version__
+from pipelines.io.parquet_file import DataFile
 from pipelines.io.table_folder import TableFolder, commit_name
 
 
@@ -28,6 +29,38 @@ def commit_info(
             "operationMetrics": {name: str(value) for name, value in (metrics or {}).items()},
             "engineInfo": f"strandline/{__version__}",
             "txnId": str(uuid.uuid4()),
+        }
+    }
+
+
+def addition(file: DataFile, *, changes_data: bool) -> dict[str, Any]:
+    """Return the action ``add`` of a new file.
+
+    Args:
+        changes_data: False: its rows were in the table before, so a change data feed leaves them out.
+    """
+    return {
+        "add": {
+            "path": file.name,
+            "partitionValues": {},
+            "size": file.size,
+            "modificationTime": file.modified_ms,
+            "dataChange": changes_data,
+            "stats": file.statistics,
+        }
+    }
+
+
+def removal(path: str, size: int, at_ms: int, *, changes_data: bool) -> dict[str, Any]:
+    """Return the action ``remove`` of a file. Its *path* is as the log has it. VACUUM removes the file later."""
+    return {
+        "remove": {
+            "path": path,
+            "deletionTimestamp": at_ms,
+            "dataChange": changes_data,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": size,
         }
     }
 

@@ -6,12 +6,16 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.io.file_statistics import FileStatistics
 from pipelines.io.table_folder import TableFolder
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,26 @@ def write_data_file(
                     break
         size = file.tell()
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())
+
+
+def read_data_file(folder: TableFolder, path: str, schema: pa.Schema) -> pa.Table:
+    """I/O: reads a data file as a whole, with the columns of *schema*. Columns that the file lacks are null.
+
+    Args:
+        path: Path as the log has it: below the table, URL-encoded.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    with pq.ParquetFile(folder.source(unquote(path)), coerce_int96_timestamp_unit="us") as file:
+        return conformed(file.read(columns=schema.names, use_threads=False), schema)
+
+
+def conformed(rows: Rows, schema: pa.Schema) -> Rows:
+    """Return *rows* with the columns and types of *schema*. Columns that they lack are null."""
+    known = set(rows.schema.names)
+    columns = [
+        rows[field.name].cast(field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return type(rows).from_arrays(columns, schema=schema)

@@ -27,7 +27,7 @@ PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns"}
 )
 """Writer features that delta-rs writes, and that protocol 1/4 has."""
-_CLUSTERING: Final = frozenset({"clustering", "domainMetadata"})
+CLUSTERING_FEATURES: Final = frozenset({"clustering", "domainMetadata"})
 _WRITER: Final = 4
 _NAMED_READER: Final = 3
 """Reader version of a protocol that names its features."""
@@ -50,12 +50,12 @@ def make_plain(folder: TableFolder) -> None:
     """
     while not _is_plain(opened := folder.table()):
         features = features_of(opened)
-        if unknown := features - PLAIN_FEATURES - _CLUSTERING:
+        if unknown := features - PLAIN_FEATURES - CLUSTERING_FEATURES:
             raise ConfigurationError(
                 f"{folder.uri} has features that the native engine does not write ({', '.join(sorted(unknown))})",
                 next_step="set capture.engine: spark",
             )
-        is_clustered = bool(features & _CLUSTERING)
+        is_clustered = bool(features & CLUSTERING_FEATURES)
         if put_commit(folder, int(opened.version()) + 1, _actions(is_clustered)) and is_clustered:
             _log.info("%s: liquid clustering ended; strandline maintain sorts its files instead", folder.uri)
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pipelines.io.commits import LogFolder
-from pipelines.io.log_commit import commit_info, put_commit
+from pipelines.io.log_commit import addition, commit_info, put_commit, removal
 from pipelines.io.parquet_file import DataFile
 
 
@@ -95,26 +95,5 @@ def _actions(replaced: Sequence[ActiveFile], new: Sequence[DataFile], sorted_by:
     }
     info = commit_info("OPTIMIZE", {"predicate": "[]", "sortedBy": json.dumps(sorted_by)}, metrics)
     now = info["commitInfo"]["timestamp"]
-    return [info, *({"remove": _removal(file, now)} for file in replaced), *({"add": _addition(file)} for file in new)]
-
-
-def _removal(file: ActiveFile, now_ms: int) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "deletionTimestamp": now_ms,
-        "dataChange": False,
-        "extendedFileMetadata": True,
-        "partitionValues": {},
-        "size": file.size,
-    }
-
-
-def _addition(file: DataFile) -> dict[str, Any]:
-    return {
-        "path": file.name,
-        "partitionValues": {},
-        "size": file.size,
-        "modificationTime": file.modified_ms,
-        "dataChange": False,
-        "stats": file.statistics,
-    }
+    removals = (removal(file.path, file.size, now, changes_data=False) for file in replaced)
+    return [info, *removals, *(addition(file, changes_data=False) for file in new)]

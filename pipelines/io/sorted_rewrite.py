@@ -19,8 +19,8 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.errors import ConfigurationError, ContractError, RetriableError, one_line
 from pipelines.io.commits import LogFolder
-from pipelines.io.delta_rs_query import arrow_table
-from pipelines.io.parquet_file import DataFile, write_data_file
+from pipelines.io.delta_rs_query import arrow_schema, arrow_table
+from pipelines.io.parquet_file import DataFile, conformed, write_data_file
 from pipelines.io.rewrite_commit import ActiveFile, commit_rewrite, is_committed
 from pipelines.io.sorted_rows import SORT_KEY, GatheredRows, Sizes
 from pipelines.io.table_folder import TableFolder
@@ -176,8 +176,7 @@ def _work_of(folder: TableFolder, day: date, today: date) -> _Work | None:
 
 
 def _work_on(folder: TableFolder, table: DeltaTable, files: Sequence[ActiveFile], prefix: str) -> _Work:
-    fields = [pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())]
-    return _Work(folder, table.version(), pa.schema(fields), files, prefix)
+    return _Work(folder, table.version(), arrow_schema(table), files, prefix)
 
 
 def _rewrite(work: _Work, sizes: Sizes) -> int | None:
@@ -239,16 +238,7 @@ def _batches(source: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 min(size, _READ_ROWS), row_groups=[number], columns=schema.names, use_threads=False
             )
             for batch in batches:
-                yield _conformed(batch, schema)
-
-
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    known = set(batch.schema.names)
-    columns = [
-        batch[field.name].cast(field.type) if field.name in known else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+                yield conformed(batch, schema)
 
 
 def _remove(table: TableFolder, new: Iterable[DataFile]) -> None:

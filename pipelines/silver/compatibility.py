@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
+from pipelines.io.file_statistics import STATISTICS
 from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.model.shape import Compatibility
 from pipelines.silver.table_properties import CONFIGURED, configured_in
@@ -17,7 +18,6 @@ _MAPPING: Final = "delta.columnMapping.mode"
 MAPPED: Final = {_MAPPING: "name", "delta.feature.timestampNtz": "supported"}
 """Properties that give a portable table column mapping. The second feature is not used. It makes Delta name its reader
 features: by number alone (reader version 2) delta-rs 1.6.6 reads mapped columns as NULL, instead of refusing them."""
-STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 CLUSTER_BY: Final = "strandline.cluster_by"
 """Property with the clustering columns of `silver.layout`."""

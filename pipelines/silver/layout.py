@@ -11,11 +11,12 @@ from typing import Final
 from pyspark.sql import types as T
 
 from pipelines.errors import ContractError
+from pipelines.io.file_statistics import STATISTICS
 from pipelines.io.tables import Tables
 from pipelines.model.layout import Layout
 from pipelines.model.shape import fold_case
 from pipelines.model.tables import TableName, quoted, quoted_path
-from pipelines.silver.compatibility import CLUSTER_BY, STATISTICS
+from pipelines.silver.compatibility import CLUSTER_BY
 from pipelines.silver.schema.stored_columns import column_paths
 
 CLUSTERED_BY: Final = ("_key",)

@@ -14,7 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.io.appended_rows import COMMIT_VERSION, conformed
+from pipelines.io.appended_rows import COMMIT_VERSION
+from pipelines.io.parquet_file import conformed
 from pipelines.model.namespaces import Namespace
 from pipelines.model.shape import Shape
 from pipelines.model.table_schemas import CHANGE_OPS, READ_CAPPED
@@ -25,9 +26,7 @@ from pipelines.silver.latest import NEWEST
 _TEXT: Final = pa.string()
 BATCH: Final = pa.schema(
     {
-        **dict.fromkeys(
-            ("op", "operation_type", "db", "collection", "collection_uuid", "key", "position"), pa.string()
-        ),
+        **dict.fromkeys(("op", "operation_type", "db", "collection", "collection_uuid", "key", "position"), _TEXT),
         "cluster_time": pa.timestamp("us", tz="UTC"),
         "document_size": pa.int32(),
         "envelope": pa.binary(),
@@ -171,7 +170,7 @@ def same_incarnation(one: Mapping[str, Any], other: Mapping[str, Any], name: str
 
 def typed(state: pa.Table, shape: Shape) -> pa.Table:
     """Decode the documents of *state* into the columns of a portable table, as `typed_rows` does."""
-    kept = [*_KEPT, *(name for name in ("_pending",) if name in state.schema.names)]
+    kept = [name for name in (*_KEPT, "_pending") if name in state.schema.names]
     batches = list(decoding(shape, kept)(iter(state.combine_chunks().to_batches())))
     rows = pa.Table.from_batches(batches)
     is_exact = pc.if_else(

@@ -8,10 +8,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.io.appended_rows import conformed
 from pipelines.io.changeable_table import CHANGE_TYPE, ChangeableTable, CommittedChange, StoredFile, TableChange
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.merge import Merged
+from pipelines.io.parquet_file import conformed
 from pipelines.silver.fold.patches import CURRENT
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.small_batch import COMPARED, Match, matches, merged

@@ -32,7 +32,7 @@ _TABLE = TableName("silver", "a")
 
 
 def commits(ctx: JobContext, after: int) -> list[str]:
-    """Who made the commits of the table above *after*, oldest first, and what they were."""
+    """Writer and operation of each commit of the table above version *after*, oldest first."""
     found = ctx.tables.commits_between(_TABLE, after, ctx.tables.version(_TABLE))
     assert found is not None
     return [f"{(one.engine or '').partition('/')[0]}: {one.operation}" for one in reversed(found)]

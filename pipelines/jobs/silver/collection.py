@@ -18,6 +18,7 @@ from pipelines.io.merge import Merged
 from pipelines.io.tracing import annotate
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState, sweeps_of
+from pipelines.jobs.silver.column_changes import evolved_shape
 from pipelines.jobs.silver.small_batch import SmallBatchRun
 from pipelines.jobs.silver.table_names import table_of
 from pipelines.jobs.silver.undecodable import record_poison
@@ -34,7 +35,7 @@ from pipelines.silver.incarnations import Incarnations
 from pipelines.silver.key_filter import Keys
 from pipelines.silver.latest import READS, in_namespace, latest_per_key, without_deleted_values
 from pipelines.silver.schema.census import Census
-from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, SchemaChange, evolve
+from pipelines.silver.schema.evolution import SchemaChange
 from pipelines.silver.silver_table import OpenedTable, SilverTable
 from pipelines.silver.split_merge import MergePart, is_dense, merge_in_parts, split_changes
 from pipelines.silver.table_properties import apply_properties
@@ -190,19 +191,8 @@ class CollectionRun:
 
     def _evolved(self, shape: Shape, census: Census) -> tuple[Shape, list[SchemaChange]]:
         settings = self._settings
-        plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
         try:
-            evolved, changes = evolve(
-                shape,
-                census,
-                ColumnLimits(
-                    settings.max_columns,
-                    settings.max_depth,
-                    settings.field_name_adjustment_mode,
-                    self._opened.compatibility,
-                ),
-                plan,
-            )
+            evolved, changes = evolved_shape(settings, self.namespace, shape, census, self._opened.compatibility)
         except ValueError as error:
             raise ContractError(
                 f"{self._table.name}: {error}",

@@ -13,6 +13,7 @@ from pipelines.io.table_swap import CHANGE_FEED
 from pipelines.io.tracing import annotate
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.bronze_state import BronzeState
+from pipelines.jobs.silver.column_changes import evolved_shape
 from pipelines.jobs.silver.small_increment import SmallIncrement
 from pipelines.model.lake_format import FORMAT, format_of
 from pipelines.model.namespaces import Namespace
@@ -20,7 +21,6 @@ from pipelines.model.shape import Shape
 from pipelines.model.tables import TableName
 from pipelines.silver.layout import is_laid_out
 from pipelines.silver.schema.census import Census
-from pipelines.silver.schema.evolution import ColumnLimits, ColumnPlan, evolve
 from pipelines.silver.silver_table import HAS_PATCHES, WITH_STATISTICS, OpenedTable, SilverTable
 from pipelines.silver.small_batch import changes_of, profile, state_of, typed, without_deleted_values
 from pipelines.silver.small_fold import census_of_folded, folded_keys, folded_state
@@ -130,12 +130,8 @@ class SmallBatchRun:
     def _unchanged_shape(self, opened: OpenedTable, census: Census) -> Shape | None:
         """Return the shape that the batch is decoded into. None: it needs new or wider columns."""
         settings = self.ctx.settings.silver
-        limits = ColumnLimits(
-            settings.max_columns, settings.max_depth, settings.field_name_adjustment_mode, opened.compatibility
-        )
-        plan = ColumnPlan(settings.schema_mode, settings.declared(str(self.namespace)))
         try:
-            shape, changes = evolve(opened.shape, census, limits, plan)
+            shape, changes = evolved_shape(settings, self.namespace, opened.shape, census, opened.compatibility)
         except ValueError:
             return None
         return None if changes else shape
