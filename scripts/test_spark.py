@@ -38,6 +38,7 @@ SUITES: Final = (
     "tests/integration/test_folding.py",
     "tests/integration/test_rebuild.py",
     "tests/integration/test_reconcile.py",
+    "tests/integration/test_small_batches.py",
 )
 """A suite for each thing that Strandline asks of Spark, so that a version takes minutes."""
 # PySpark 4.0 leaves its sockets to the garbage collection.
