@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
+from typing import TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from pipelines.errors import ConfigurationError, one_line
 from pipelines.gold.build_decision import Decision, build_properties
 from pipelines.gold.graph import Graph, Node
+from pipelines.gold.key_lineage import KeyLineage
 from pipelines.gold.pinned_inputs import PinnedInputs, without_quarantined
+from pipelines.gold.small_merge import MOST_KEYS, SmallTable
 from pipelines.gold.spark_names import Source, spark_sql
 from pipelines.gold.statement import suggestion
 from pipelines.io.ddl import with_comments
-from pipelines.io.increments import FeedLost, feed, require_readable
+from pipelines.io.delta_rs_tables import DeltaRsTables
+from pipelines.io.increments import FeedLost, feed, read_few, require_readable
 from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName, quoted
 from pipelines.plain_text import OWN_MESSAGE
 
 _HAS_ROW = "_strandline_found"
+T = TypeVar("T")
 
 
 class _IncrementalNotPossible(Exception):
@@ -46,102 +54,158 @@ def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
         tables.replace_view(node.table, sql, columns, comment=node.header.description)
 
 
-def build_rows(pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision) -> tuple[int, str]:
-    """Build the table of *node*, then store the versions of its inputs in its table properties.
+def build_rows(
+    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, here: DeltaRsTables | None = None
+) -> tuple[int, str]:
+    """Build the table of *node*, and store the versions of its inputs in its table properties.
 
-    I/O: writes one commit with rows, then one with properties. Idempotent: after a crash between the two commits,
-    the next run builds the rows again.
+    I/O: writes one commit with rows, then one with properties; a few changed keys go into one commit with the
+    properties. Idempotent: after a crash between the two commits, the next run builds the rows again.
+
+    Args:
+        here: Tables of a lake that this process reaches without Spark. None: Spark merges all changed keys.
 
     Returns:
         Number of rows written, from the commit metrics; and the mode (``full`` or ``incremental``) with its reason.
     """
-    rows, reason = None, decision.reason
+    reason, properties = decision.reason, build_properties(graph, node, decision)
     if decision.action == "incremental":
         try:
-            rows = _merge(pinned, graph, node, decision)
+            return _Increment(pinned, graph, node, decision, here).merge(properties), f"incremental: {reason}"
         except _IncrementalNotPossible as why:
             reason = f"{reason}; but {why}"
-    mode = "full" if rows is None else "incremental"
-    if rows is None:
-        frame = _with_comments(
-            node, pinned.tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
-        )
-        pinned.tables.replace(node.table, _with_unique_keys(node, frame), comment=node.header.description)
-        rows = int(pinned.tables.history(node.table)[0].metrics["numOutputRows"])
-    pinned.tables.set_properties(node.table, build_properties(graph, node, decision))
-    return rows, f"{mode}: {reason}"
+    frame = _with_comments(
+        node, pinned.tables.spark.sql(spark_sql(pinned.tables.lake, graph, node.statement, pinned.sql))
+    )
+    pinned.tables.replace(node.table, _with_unique_keys(node, frame), comment=node.header.description)
+    rows = int(pinned.tables.history(node.table)[0].metrics["numOutputRows"])
+    pinned.tables.set_properties(node.table, properties)
+    return rows, f"full: {reason}"
 
 
-def _merge(pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision) -> int:
-    """MERGE the rows of all changed keys, and delete keys that no longer have a row.
+@dataclass(frozen=True)
+class _Increment:
+    """The changed keys of an incremental table."""
 
-    Returns:
-        Number of rows changed by the commit.
-    """
-    tables, keys_view = pinned.tables, f"strandline_keys_{uuid.uuid4().hex}"
-    try:
-        keys = _changed_keys(pinned, node, decision)
-        keys.createTempView(keys_view)
-        frame = tables.spark.sql(
-            spark_sql(tables.lake, graph, node.statement, _restricted_to_keys(pinned, node, keys_view))
-        )
-        if _column_types(frame) != _column_types(tables.read(node.table)):
+    pinned: PinnedInputs[Tables]
+    graph: Graph
+    node: Node
+    decision: Decision
+    here: DeltaRsTables | None
+
+    def merge(self, properties: Mapping[str, str]) -> int:
+        """MERGE the rows of all changed keys, delete keys that no longer have a row, and set *properties*.
+
+        Returns:
+            Number of rows changed.
+
+        Raises:
+            _IncrementalNotPossible: Nothing was written.
+        """
+        changed = self._changed_keys()
+        few = self._read(lambda: read_few(changed, MOST_KEYS, self._what))
+        if few is None:
+            self._read(lambda: require_readable(changed, self._what))
+            return self._merged_by_spark(changed, properties)
+        keys = self.pinned.tables.spark.createDataFrame(few, changed.schema)
+        small = None if self.here is None else SmallTable.open(self.here, self.node.table, self.node.header.keys)
+        if small is None:
+            return self._merged_by_spark(keys, properties)
+        with self._view_of(keys) as view:
+            return small.merge(few, self._rows(view, small.columns).toArrow(), properties)
+
+    def _merged_by_spark(self, keys: DataFrame, properties: Mapping[str, str]) -> int:
+        node, tables = self.node, self.pinned.tables
+        with self._view_of(keys) as view:
+            rows = self._rows(view, tables.read(node.table).schema)
+            found = rows.withColumn(_HAS_ROW, F.lit(True)).alias("r")
+            matches = [
+                F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
+                for number, key in enumerate(node.header.keys)
+            ]
+            source = keys.alias("k").join(found, reduce(Column.__and__, matches), "left")
+            on = " AND ".join(
+                f"t.{quoted(key)} <=> s.{_key_alias(number)}" for number, key in enumerate(node.header.keys)
+            )
+            values = {quoted(name): f"s.{quoted(name)}" for name in rows.columns}
+            merge = tables.merge(node.table, source, on).delete(when=f"s.{_HAS_ROW} IS NULL").update(values)
+            count = merge.insert(values, when=f"s.{_HAS_ROW}").execute().rows
+        tables.set_properties(node.table, properties)
+        return count
+
+    def _rows(self, keys: str, stored: StructType) -> DataFrame:
+        """Return the rows of the keys in the view *keys*.
+
+        Raises:
+            _IncrementalNotPossible: Their columns are not those that are *stored*.
+        """
+        lake = self.pinned.tables.lake
+        sql = spark_sql(lake, self.graph, self.node.statement, self._restricted_to_keys(keys))
+        rows = self.pinned.tables.spark.sql(sql)
+        if _column_types(rows.schema) != _column_types(stored):
             raise _IncrementalNotPossible("the columns of the result changed")
-        rows = _with_unique_keys(node, frame).withColumn(_HAS_ROW, F.lit(True)).alias("r")
-        matches = [
-            F.col(f"k.{_key_alias(number)}").eqNullSafe(F.col(f"r.{quoted(key)}"))
-            for number, key in enumerate(node.header.keys)
-        ]
-        source = keys.alias("k").join(rows, reduce(Column.__and__, matches), "left")
-        on = " AND ".join(f"t.{quoted(key)} <=> s.{_key_alias(number)}" for number, key in enumerate(node.header.keys))
-        values = {quoted(name): f"s.{quoted(name)}" for name in frame.columns}
-        merge = tables.merge(node.table, source, on).delete(when=f"s.{_HAS_ROW} IS NULL").update(values)
-        return merge.insert(values, when=f"s.{_HAS_ROW}").execute().rows
-    finally:
-        tables.spark.catalog.dropTempView(keys_view)
+        return _with_unique_keys(self.node, rows)
 
+    @contextmanager
+    def _view_of(self, keys: DataFrame) -> Iterator[str]:
+        name = f"strandline_keys_{uuid.uuid4().hex}"
+        keys.createTempView(name)
+        try:
+            yield name
+        finally:
+            self.pinned.tables.spark.catalog.dropTempView(name)
 
-def _changed_keys(pinned: PinnedInputs[Tables], node: Node, decision: Decision) -> DataFrame:
-    """Return the keys of changed driving rows: values before and after the change.
+    def _changed_keys(self) -> DataFrame:
+        """Return the keys of changed driving rows, each once: values before and after the change.
 
-    Includes rows that entered or left the quarantine of the driving table.
+        Includes rows that entered or left the quarantine of the driving table. Reads no data file yet.
 
-    I/O: reads the change data feed of the driving table and of its quarantine.
+        Raises:
+            _IncrementalNotPossible: The feed is disabled, expired, or spans a schema change that it cannot read.
+        """
+        pinned, inputs, lineage = self.pinned, self.decision.inputs, self._lineage
+        key_columns = [f"{key} AS {_key_alias(number)}" for number, key in enumerate(lineage.keys)]
 
-    Raises:
-        _IncrementalNotPossible: The feed is disabled, expired, or spans a schema change that it cannot read.
-    """
-    key_lineage = node.key_lineage
-    assert key_lineage is not None  # decide() returns "incremental" only for nodes with key lineage
-    key_columns = [f"{key} AS {_key_alias(number)}" for number, key in enumerate(key_lineage.keys)]
-    frames = []
-    try:
-        for table, after in decision.built_from.items():
-            rows = feed(pinned.tables, table, after + 1, decision.inputs[table].version)
-            if table != key_lineage.table:
-                now = pinned.tables.read(key_lineage.table, version=decision.inputs[key_lineage.table].version)
-                moved = rows.select("_key").distinct().alias("q")
-                rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
-            frames.append(rows.selectExpr(*key_columns))
-        keys = reduce(DataFrame.unionByName, frames).distinct()
-        require_readable(keys, f"the changed keys of {key_lineage.table}")
-    except (PySparkException, FeedLost) as error:
-        raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
-    return keys
+        def keys() -> DataFrame:
+            frames = []
+            for table, after in self.decision.built_from.items():
+                rows = feed(pinned.tables, table, after + 1, inputs[table].version)
+                if table != lineage.table:
+                    now = pinned.tables.read(lineage.table, version=inputs[lineage.table].version)
+                    moved = rows.select("_key").distinct().alias("q")
+                    rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
+                frames.append(rows.selectExpr(*key_columns))
+            return reduce(DataFrame.unionByName, frames).distinct()
 
+        return self._read(keys)
 
-def _restricted_to_keys(pinned: PinnedInputs[Tables], node: Node, keys: str) -> Source:
-    """Return table sources in which the driving table has only the rows whose key is in the view *keys*."""
-    key_lineage = node.key_lineage
-    assert key_lineage is not None  # see _changed_keys
-    on = " AND ".join(f"{key} <=> k.{_key_alias(number)}" for number, key in enumerate(key_lineage.keys))
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except (PySparkException, FeedLost) as error:
+            raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
 
-    def source(table: TableName) -> str:
-        if table != key_lineage.table:
-            return pinned.sql(table)
-        return f"(SELECT * FROM {pinned.sql(table)} LEFT SEMI JOIN {keys} AS k ON {on})"
+    @property
+    def _what(self) -> str:
+        return f"the changed keys of {self._lineage.table}"
 
-    return source
+    @property
+    def _lineage(self) -> KeyLineage:
+        lineage = self.node.key_lineage
+        assert lineage is not None  # decide() returns "incremental" only for nodes with key lineage
+        return lineage
+
+    def _restricted_to_keys(self, keys: str) -> Source:
+        """Return table sources in which the driving table has only the rows whose key is in the view *keys*."""
+        lineage = self._lineage
+        on = " AND ".join(f"{key} <=> k.{_key_alias(number)}" for number, key in enumerate(lineage.keys))
+
+        def source(table: TableName) -> str:
+            if table != lineage.table:
+                return self.pinned.sql(table)
+            return f"(SELECT * FROM {self.pinned.sql(table)} LEFT SEMI JOIN {keys} AS k ON {on})"
+
+        return source
 
 
 def _with_unique_keys(node: Node, rows: DataFrame) -> DataFrame:
@@ -179,8 +243,8 @@ def _refuse_unknown_columns(node: Node, rows: DataFrame) -> None:
         raise ConfigurationError("; ".join(unknown), next_step="correct the header")
 
 
-def _column_types(rows: DataFrame) -> Mapping[str, str]:
-    return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+def _column_types(schema: StructType) -> Mapping[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
 def _key_alias(number: int) -> str:

@@ -118,6 +118,11 @@ class ChangeableTable:
             folder, key, int(handle.version()), current_names(configuration), schema, handle, metadata
         )
 
+    @property
+    def schema_text(self) -> str:
+        """Columns as the log has them: JSON that Spark reads."""
+        return str(self._metadata["schemaString"])
+
     @cached_property
     def files(self) -> list[StoredFile]:
         """Data files of the version."""
@@ -180,7 +185,7 @@ class ChangeableTable:
     def _actions(
         self, change: TableChange, new: Sequence[DataFile], feed: Sequence[DataFile]
     ) -> Iterator[dict[str, Any]]:
-        info = commit_info("MERGE" if change.rows is not None else "SET TBLPROPERTIES", {}, change.metrics)
+        info = commit_info("MERGE" if change.metrics else "SET TBLPROPERTIES", {}, change.metrics)
         now = info["commitInfo"]["timestamp"]
         yield info
         if change.properties:
@@ -202,6 +207,20 @@ class ChangeableTable:
             _log.warning(
                 "%s: no checkpoint was written, the next one is tried later (%s)", self.folder.uri, one_line(error)
             )
+
+
+def change_feed(changed: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
+    """Return the rows of the change data feed.
+
+    Args:
+        changed: Rows by the type of their change.
+    """
+    parts = [
+        rows.append_column(CHANGE_TYPE, pa.array([kind] * rows.num_rows, pa.string()))
+        for kind, some in changed.items()
+        for rows in some
+    ]
+    return pa.concat_tables(parts)
 
 
 def _computes(schema: str) -> bool:

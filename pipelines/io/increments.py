@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -54,6 +55,19 @@ def require_readable(rows: DataFrame, what: str) -> None:
         ).distinct().count()  # `count` alone needs only Delta's log, `isEmpty` only one file
     except Exception as error:  # pyspark has no class for failures of an executor
         raise _lost(what, error) from error
+
+
+def read_few(rows: DataFrame, most: int, what: str) -> pa.Table | None:
+    """I/O: reads *rows* if there are at most *most* of them. None: there are more, and not every file was opened.
+
+    Raises:
+        FeedLost: As `require_readable`.
+    """
+    try:
+        found = rows.limit(most + 1).toArrow()
+    except Exception as error:  # pyspark has no class for failures of an executor
+        raise _lost(what, error) from error
+    return found if found.num_rows <= most else None
 
 
 def inserted(tables: Tables, table: TableName, first: int, last: int) -> DataFrame:

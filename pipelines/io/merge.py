@@ -24,6 +24,17 @@ class Merged:
         return Merged(self.inserted + other.inserted, self.updated + other.updated, self.deleted + other.deleted)
 
 
+def merge_metrics(counts: Merged, rows: int) -> dict[str, int]:
+    """Return the metrics of the commit, by Delta's names."""
+    return {
+        "numTargetRowsInserted": counts.inserted,
+        "numTargetRowsUpdated": counts.updated,
+        "numTargetRowsDeleted": counts.deleted,
+        "numTargetRowsCopied": rows - counts.inserted - counts.updated,
+        "numOutputRows": rows,
+    }
+
+
 @dataclass(frozen=True)
 class Merge:
     """MERGE of *source* (``s``) into *target* (``t``). The first clause that fits a row applies.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -32,6 +32,12 @@ _OWN_LABELS: Final = frozenset(
 class GoldSettings(Section):
     """SQL files of gold, and their build."""
 
+    engine: Literal["auto", "spark"] = Field(
+        "auto",
+        description="Program that merges changed keys into an incremental table. `auto`: the Python process, if at "
+        "most 10,000 keys changed, the table has at most 32 MB and the lake is in a folder of this machine or in S3; "
+        "Spark merges all else. `spark`: Spark always. Spark computes the rows of the keys in both cases.",
+    )
     sql_dir: str | None = Field(
         None,
         description="Folder of gold's *.sql files, relative to the folder that holds the configuration folder. null: "

@@ -8,9 +8,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.io.changeable_table import CHANGE_TYPE, ChangeableTable, CommittedChange, StoredFile, TableChange
+from pipelines.io.changeable_table import ChangeableTable, CommittedChange, StoredFile, TableChange, change_feed
 from pipelines.io.conflicts import OvertakenError
-from pipelines.io.merge import Merged
+from pipelines.io.merge import Merged, merge_metrics
 from pipelines.io.parquet_file import conformed
 from pipelines.silver.fold.patches import CURRENT
 from pipelines.silver.silver_table import SilverTable
@@ -96,36 +96,11 @@ def _change(
     if not counts.rows:
         return TableChange(properties=properties), counts
     rows = pa.concat_tables([*kept, *after, added])
-    feed = _feed({"update_preimage": before, "update_postimage": after, "insert": [added]}) if replaced else None
-    return TableChange(replaced, rows, feed, properties, _metrics(counts, rows.num_rows)), counts
+    feed = change_feed({"update_preimage": before, "update_postimage": after, "insert": [added]}) if replaced else None
+    return TableChange(replaced, rows, feed, properties, merge_metrics(counts, rows.num_rows)), counts
 
 
 def _small_files(stored: ChangeableTable, replaced: Sequence[StoredFile]) -> list[StoredFile]:
     """Return further files to write anew: small ones, if there are many. Each batch leaves one."""
     small = [file for file in stored.files if file.size < _SMALL_FILE]
     return [file for file in small if file not in replaced] if len(small) >= _MANY_FILES else []
-
-
-def _feed(changed: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
-    """Return the rows of the change data feed.
-
-    Args:
-        changed: Rows by the type of their change.
-    """
-    parts = [
-        rows.append_column(CHANGE_TYPE, pa.array([kind] * rows.num_rows, pa.string()))
-        for kind, some in changed.items()
-        for rows in some
-    ]
-    return pa.concat_tables(parts)
-
-
-def _metrics(counts: Merged, rows: int) -> dict[str, int]:
-    """Return the metrics of the commit, by Delta's names."""
-    return {
-        "numTargetRowsInserted": counts.inserted,
-        "numTargetRowsUpdated": counts.updated,
-        "numTargetRowsDeleted": 0,
-        "numTargetRowsCopied": rows - counts.rows,
-        "numOutputRows": rows,
-    }

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import random
+from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,10 @@ from pipelines.gold.build_plan import plan
 from pipelines.gold.graph import Graph, parse
 from pipelines.gold.publish import GoldResult, publish
 from pipelines.gold.query import query
+from pipelines.gold.small_merge import SmallTable
+from pipelines.io.conflicts import OvertakenError
 from pipelines.io.ddl import schema_of
+from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.tables import Tables
 from pipelines.model.quarantine import QUARANTINE_DDL, quarantine_of, quarantine_properties
 from pipelines.model.tables import TableName
@@ -61,11 +68,16 @@ def _sql(tables: Tables, *statements: str) -> None:
         )
 
 
-def _step(tables: Tables) -> dict[str, GoldResult]:
+@pytest.fixture(params=["few keys without Spark", pytest.param("Spark", marks=pytest.mark.long)])
+def here(request: pytest.FixtureRequest, tables: Tables) -> DeltaRsTables | None:
+    return None if request.param == "Spark" else DeltaRsTables(tables.lake)
+
+
+def _step(tables: Tables, here: DeltaRsTables | None) -> dict[str, GoldResult]:
     """Plan, build, and compare every incremental table with its query."""
     graph = _graph()
     planned = {item.name: item.action for item in plan(tables, graph)}
-    results = {result.name: result for result in publish(tables, graph, max_threads=3)}
+    results = {result.name: result for result in publish(tables, graph, max_threads=3, here=here)}
     done = {
         name: result.reason.split(":")[0] if result.status == "built" else result.status
         for name, result in results.items()
@@ -83,14 +95,16 @@ def _how(results: dict[str, GoldResult]) -> dict[str, str]:
     return {name: result.reason.split(":")[0] for name, result in results.items()}
 
 
-def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs(tables: Tables) -> None:
+def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs(
+    tables: Tables, here: DeltaRsTables | None
+) -> None:
     _lake(tables)
-    assert {result.reason for result in _step(tables).values()} == {"full: first build"}
+    assert {result.reason for result in _step(tables, here).values()} == {"full: first build"}
 
     # one row moves, one goes, one comes: three carriers, of which AA falls out of the result and NULL comes in
     _sql(tables, "UPDATE {0} SET carrier = 'UA', delay = 9 WHERE _key = '3'", "DELETE FROM {0} WHERE _key = '2'")
     _sql(tables, "INSERT INTO {0} VALUES ('6', NULL, 0, false), ('7', 'DL', 4, true)")
-    results = _step(tables)
+    results = _step(tables, here)
     assert _how(results) == {"by_carrier": "incremental", "flights": "incremental", "top": "full"}
     assert (
         results["flights"].rows == 3
@@ -99,10 +113,10 @@ def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs
 
     tables.set_properties(FLIGHTS, {"strandline.note": "no row changed"})
     _sql(tables, "OPTIMIZE {0}")
-    assert {result.status for result in _step(tables).values()} == {"unchanged"}
+    assert {result.status for result in _step(tables, here).values()} == {"unchanged"}
 
     _sql(tables, "UPDATE {1} SET name = 'United Airlines'")
-    results = _step(tables)
+    results = _step(tables, here)
     assert results["by_carrier"].reason.startswith("full: silver.airlines changed, version ")
     assert results["by_carrier"].reason.endswith(", and the keys come from silver.flights")
     assert results["flights"].status == "unchanged"
@@ -110,20 +124,22 @@ def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs
     # a row in quarantine is not there for gold, and comes back when it leaves
     tables.create(quarantine_of(FLIGHTS), schema_of(QUARANTINE_DDL), properties=quarantine_properties(FLIGHTS))
     _sql(tables, "INSERT INTO {2} (_key, suite) VALUES ('1', 's')", "UPDATE {0} SET delay = 99 WHERE _key = '1'")
-    results = _step(tables)
+    results = _step(tables, here)
     assert _how(results) == {"by_carrier": "incremental", "flights": "incremental", "top": "full"}
     assert [row["id"] for row in tables.read(TableName("gold", "flights")).where("id = '1'").collect()] == []
     _sql(tables, "DELETE FROM {2}")
-    assert _how(_step(tables))["flights"] == "incremental"
+    assert _how(_step(tables, here))["flights"] == "incremental"
     assert [row["delay"] for row in tables.read(TableName("gold", "flights")).where("id = '1'").collect()] == [99]
 
 
 @pytest.mark.long
-def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: Tables) -> None:
+def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(
+    tables: Tables, here: DeltaRsTables | None
+) -> None:
     _lake(tables)
-    _step(tables)
+    _step(tables, here)
     changed = parse({"flights.sql": "-- materialized: incremental\n-- keys: id\n" + QUERIES["flights"] + " and true"})
-    assert [result.reason for result in publish(tables, changed)] == ["full: its SQL or header changed"]
+    assert [result.reason for result in publish(tables, changed, here=here)] == ["full: its SQL or header changed"]
 
     changes, older = Path(tables.lake.path(FLIGHTS)) / "_change_data", set[Path]()
     for which in ("_key = '1'", "true"):
@@ -131,7 +147,7 @@ def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: T
         older = older or set(changes.rglob("*.parquet"))
     for file in older:  # as VACUUM does
         file.unlink()
-    (result,) = publish(tables, changed)
+    (result,) = publish(tables, changed, here=here)
     assert (result.status, "its changes cannot be read" in result.reason) == ("built", True), result.reason
 
     version = tables.version(FLIGHTS)
@@ -141,18 +157,18 @@ def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(tables: T
         "ALTER TABLE {0} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')",
     )
     _sql(tables, "DELETE FROM {0} WHERE _key = '1'")
-    (result,) = publish(tables, changed)
+    (result,) = publish(tables, changed, here=here)
     assert result.reason.startswith("full: silver.flights changed")
     assert "its changes cannot be read" in result.reason
     assert {row["id"] for row in tables.read(TableName("gold", "flights")).collect()} == {"2", "3", "4", "5", "8"}
-    (result,) = publish(tables, changed, versions={FLIGHTS: version})
+    (result,) = publish(tables, changed, versions={FLIGHTS: version}, here=here)
     assert result.reason.startswith("full: silver.flights went back from version")
     assert {row["id"] for row in tables.read(TableName("gold", "flights")).collect()} == {"1", "2", "3", "4", "5"}
 
     alike = parse(
         {"doubled.sql": "-- materialized: incremental\n-- keys: carrier\nselect carrier, delay from silver.flights"}
     )
-    (result,) = publish(tables, alike)
+    (result,) = publish(tables, alike, here=here)
     assert (result.status, "keys: carrier do not identify a row of gold.doubled" in result.reason) == (
         "failed",
         True,
@@ -175,3 +191,99 @@ def test_comments_are_carried_and_what_changes_by_itself_is_always_built(tables:
     assert "there is no column carier (did you mean carrier?)" in results["wrong"].reason
     fields = tables.read(TableName("gold", "t")).schema.fields
     assert [field.metadata.get("comment") for field in fields] == ["IATA code, two letters", None]
+
+
+SOURCE = TableName("silver", "sales")
+COLUMNS = "_key STRING, shop STRING, day DATE, at TIMESTAMP, price DECIMAL(9,2), tags ARRAY<STRUCT<t STRING>>"
+REVENUE = (
+    "-- materialized: incremental\n-- keys: Shop, day\nselect shop as Shop, day, max(at) as last, sum(price) as sum, "
+    "count(*) as n, max_by(tags, _key) as tags, sum(double(price)) / 3 as third from silver.sales group by shop, day"
+)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_few_keys_are_merged_without_spark_as_spark_merges_them(tables: Tables, seed: int) -> None:
+    chance = random.Random(seed)
+    graphs = [
+        (parse({f"{name}.sql": REVENUE}), here) for name, here in (("a", DeltaRsTables(tables.lake)), ("b", None))
+    ]
+    feed_on = {"delta.enableChangeDataFeed": "true"}
+    tables.create(SOURCE, schema_of(COLUMNS), properties=feed_on)
+    for turn in range(4):
+        _sell(tables, chance, everything_goes=turn == 2)
+        for graph, here in graphs:
+            (result,) = publish(tables, graph, here=here)
+            assert (result.status, result.reason.split(":")[0]) == ("built", "full" if turn == 0 else "incremental")
+        if turn == 0:
+            continue
+        own, by_spark = (_rows_and_changes(tables, TableName("gold", name)) for name in ("a", "b"))
+        assert own == by_spark
+        commit = tables.history(TableName("gold", "a"))[0]
+        assert (commit.operation, commit.metrics["numTargetRowsDeleted"]) == ("MERGE", str(own[2]["delete"]))
+        assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
+            "unchanged"
+        }
+
+
+def _sell(tables: Tables, chance: random.Random, *, everything_goes: bool) -> None:
+    sales = tables.lake.sql(SOURCE)
+    if everything_goes:
+        tables.spark.sql(f"DELETE FROM {sales}")
+        return
+    rows = [
+        (
+            *(f"{chance.randrange(10**6)}", chance.choice(["north", "South", "", None])),
+            *(
+                chance.choice([None, date(2026, 3, 29), date(1890, 1, 1)]),
+                datetime(2026, 10, 25, chance.randrange(9), 30),
+            ),
+            *(Decimal(chance.randrange(10**5)) / 100, chance.choice([None, [], [("x",), (None,)]])),
+        )
+        for _ in range(12)
+    ]
+    tables.spark.createDataFrame(rows, schema_of(COLUMNS)).write.format("delta").mode("append").save(
+        tables.lake.path(SOURCE)
+    )
+    tables.spark.sql(f"DELETE FROM {sales} WHERE shop = '{chance.choice(['north', 'South'])}'")
+    tables.spark.sql(f"UPDATE {sales} SET price = price + 1, day = NULL WHERE cast(_key AS INT) % 5 = 0")
+
+
+def _rows_and_changes(tables: Tables, table: TableName) -> tuple[list[str], list[str], Counter[str]]:
+    """Return the rows, the changes of the newest version with rows, and numbers of its changes by type."""
+    rows = sorted(map(str, tables.read(table).collect()))
+    feed = tables.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2)
+    changes = feed.load(tables.lake.path(table)).drop("_commit_timestamp").collect()  # 0: built, 1: its properties
+    last = max(row["_commit_version"] for row in changes)
+    newest = [row.asDict() for row in changes if row["_commit_version"] == last]
+    told = sorted(str({name: value for name, value in row.items() if name != "_commit_version"}) for row in newest)
+    return rows, told, Counter(row["_change_type"] for row in newest)
+
+
+def test_a_table_that_only_spark_can_change_is_merged_by_spark(tables: Tables) -> None:
+    _lake(tables)
+    here = DeltaRsTables(tables.lake)
+    graph = parse(
+        {
+            "f.sql": "-- materialized: incremental\n-- keys: delay\nselect double(delay) as delay, count(*) as n "
+            "from silver.flights group by double(delay)"
+        }
+    )
+    publish(tables, graph, here=here)
+    _sql(tables, "UPDATE {0} SET delay = 6 WHERE _key = '3'")
+    assert SmallTable.open(here, TableName("gold", "f"), ["delay"]) is None  # NaN is equal to NaN in Spark only
+    (result,) = publish(tables, graph, here=here)
+    assert (result.status, result.reason.split(":")[0], result.rows) == ("built", "incremental", 2)
+
+
+def test_a_merge_that_another_commit_overtakes_changes_nothing(tables: Tables) -> None:
+    _lake(tables)
+    here = DeltaRsTables(tables.lake)
+    publish(tables, _graph(), here=here)
+    table = TableName("gold", "by_carrier")
+    small = SmallTable.open(here, table, ["carrier"])
+    assert small is not None
+    rows = tables.read(table).toArrow()
+    tables.set_properties(table, {"strandline.note": "a rival"})
+    with pytest.raises(OvertakenError, match="another process has changed"):
+        small.merge(rows.select(["carrier"]), rows.slice(0, 0), {})
+    assert tables.read(table).count() == rows.num_rows

@@ -16,6 +16,7 @@ from pipelines.jobs.gold.observed import observed_builds
 from pipelines.jobs.gold.planned import graph_of
 from pipelines.jobs.gold.quality import run_gold_gate
 from pipelines.jobs.gold.view_files import write_view_files
+from pipelines.jobs.lake_context import tables_here
 from pipelines.model.tables import TableName
 
 NO_GOLD: Final = "no SQL files: write some into conf/gold, or name their folder in gold.sql_dir (docs/gold.md)"
@@ -69,7 +70,10 @@ def _build(ctx: JobContext, names: Sequence[str], versions: Mapping[TableName, i
     settings = ctx.settings.gold
     graph = graph_of(settings)
     around = observed_builds(ctx.tables, graph)
-    results = publish(ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around)
+    here = tables_here(ctx.settings) if settings.engine == "auto" else None
+    results = publish(
+        ctx.tables, graph, names, versions=versions, max_threads=settings.max_threads, around=around, here=here
+    )
     write_view_files(ctx, graph, results)
     for result in results:
         _log.log(

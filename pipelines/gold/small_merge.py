@@ -1,0 +1,125 @@
+"""MERGE of a few keys into a gold table's files, in this process and in one commit. No Spark job.
+
+Spark computes the rows of the changed keys. Its MERGE of these rows would take longer than their query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pipelines.io.changeable_table import ChangeableTable, TableChange, change_feed
+from pipelines.io.conflicts import OvertakenError
+from pipelines.io.delta_rs_tables import DeltaRsTables, table_errors
+from pipelines.io.merge import Merged, merge_metrics
+from pipelines.io.parquet_file import conformed
+from pipelines.model.tables import TableName
+
+MOST_KEYS: Final = 10_000
+"""Changed keys of a small build at most."""
+_MOST_BYTES: Final = 32 << 20
+"""Size of the table's data files, which are all read, at most."""
+
+
+@dataclass(frozen=True)
+class SmallTable:
+    """A gold table of at most 32 MB, opened for a merge.
+
+    Args:
+        keys: Columns that identify a row, as the table names them.
+    """
+
+    table: TableName
+    keys: Sequence[str]
+    _stored: ChangeableTable
+
+    @staticmethod
+    def open(here: DeltaRsTables, table: TableName, keys: Sequence[str]) -> SmallTable | None:
+        """I/O: opens the newest version of *table*. None: Spark must merge.
+
+        Args:
+            keys: Columns that identify a row, in small letters.
+        """
+        with table_errors(table):
+            stored = ChangeableTable.open(here.folder(table), keys[0])
+            if stored is None or sum(file.size for file in stored.files) > _MOST_BYTES:
+                return None
+        names = {name.lower(): name for name in stored.schema.names}
+        own = [names[key] for key in keys if key in names]
+        has_keys = len(own) == len(keys) and all(_is_plain(stored.schema.field(name).type) for name in own)
+        return SmallTable(table, own, stored) if has_keys else None
+
+    @property
+    def columns(self) -> StructType:
+        """Columns as Spark has them."""
+        return StructType.fromJson(json.loads(self._stored.schema_text))
+
+    def merge(self, changed: pa.Table, rows: pa.Table, properties: Mapping[str, str]) -> int:
+        """Replace the rows of the *changed* keys by *rows*, and set table *properties*, in one commit.
+
+        I/O: reads and writes the table's files.
+
+        Args:
+            changed: Values of the keys, in the order of the keys. Each at most once.
+            rows: All rows of these keys. Each key has one row at most.
+
+        Returns:
+            Number of rows that changed.
+
+        Raises:
+            OvertakenError: Another commit came first, or has replaced this one. The table has no row of this merge.
+            LakeUnavailable: The lake cannot be read or written.
+        """
+        with table_errors(self.table):
+            counts, change = self._change(changed, conformed(rows, self._stored.schema), properties)
+            committed = self._stored.commit(change)
+            if committed is None or not committed.is_kept():
+                raise OvertakenError(f"another process has changed {self.table}", next_step="strandline gold")
+        return counts.rows
+
+    def _change(self, changed: pa.Table, new: pa.Table, properties: Mapping[str, str]) -> tuple[Merged, TableChange]:
+        """I/O: reads all files. Returns the numbers of changed rows, and the change."""
+        wanted, own = set(self._values(changed, changed.schema.names)), self._values(new, self.keys)
+        places = {key: number for number, key in enumerate(own)}
+        replaced, kept, before, gone, known = [], [], [], [], set()
+        for file in self._stored.files:
+            rows = self._stored.read(file)
+            found = self._values(rows, self.keys)
+            if wanted.isdisjoint(found):
+                continue
+            replaced.append(file)
+            known |= wanted.intersection(found)
+            kept.append(rows.filter(pa.array([key not in wanted for key in found])))
+            before.append(rows.filter(pa.array([key in wanted and key in places for key in found])))
+            gone.append(rows.filter(pa.array([key in wanted and key not in places for key in found])))
+        after, added = (
+            new.take(pa.array([number for key, number in places.items() if (key in known) == was_there], pa.int64()))
+            for was_there in (True, False)
+        )
+        counts = Merged(added.num_rows, after.num_rows, sum(rows.num_rows for rows in gone))
+        if not counts.rows:
+            return counts, TableChange(properties=properties)
+        rows = pa.concat_tables([*kept, after, added])
+        feed = change_feed({"update_preimage": before, "update_postimage": [after], "insert": [added], "delete": gone})
+        metrics = merge_metrics(counts, rows.num_rows)
+        return counts, TableChange(
+            replaced, rows if rows.num_rows else None, feed if replaced else None, properties, metrics
+        )
+
+    def _values(self, rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the keys of *rows*, with the types of the table. Equal keys are equal in Python: `_is_plain`."""
+        kinds = [self._stored.schema.field(key).type for key in self.keys]
+        columns = [rows[name].cast(kind) for name, kind in zip(names, kinds, strict=True)]
+        # times as integers: Arrow would import pandas for times with a zone
+        columns = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns]
+        return list(zip(*(each.to_pylist() for each in columns), strict=True))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return True if two values are equal in Python exactly if they are equal in Spark: not for NaN."""
+    return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))
