@@ -26,7 +26,7 @@ from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.tables import Tables
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.context import JobContext
+from pipelines.jobs.context import JobContext, tables_of
 from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.bson.merge_key import document_merge_key
@@ -74,7 +74,7 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
 
 def pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:
     settings = settings_for(uri, database, root, **capture)
-    return JobContext(settings, spark, Tables(spark, settings.lake_location))
+    return JobContext(settings, spark, tables_of(spark, settings.lake_location, settings))
 
 
 def spark_pipeline(spark: SparkSession, uri: str, database: str, root: Path | str, **capture: Any) -> JobContext:

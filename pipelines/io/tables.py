@@ -25,9 +25,10 @@ from pipelines.io.ddl import columns_ddl, create_statement, properties_clause, v
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
+from pipelines.io.object_store import StoreOptions
 from pipelines.io.spark_rows import SparkRows
+from pipelines.io.store_folder import StoreFolder
 from pipelines.io.table_creation import create_beside_rivals
-from pipelines.io.table_folder import LOG
 from pipelines.io.table_listing import names_under
 from pipelines.io.versions import reading_version
 from pipelines.model.lake_format import STAMP, current_names
@@ -40,10 +41,15 @@ _FIRST_PAGE, _PAGE_GROWTH = 16, 8
 
 @dataclass(frozen=True)
 class Tables(SparkRows):
-    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how."""
+    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how.
+
+    Args:
+        store: How this process opens the lake's object store. None: only Spark reads it, or the lake is elsewhere.
+    """
 
     spark: SparkSession
     lake: Lake
+    store: StoreOptions | None = None
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -59,9 +65,7 @@ class Tables(SparkRows):
         if not self.lake.by_path:
             return self.catalog.has(table)
         log = self._log(table)
-        if log is not None and (
-            (there := log.newest() >= 0) or not (Path(self.lake.path(table), LOG).exists() or is_remote())
-        ):
+        if log is not None and ((there := log.newest() >= 0) or not (log.folder.is_table() or is_remote())):
             return there
         return self._spark_finds(table)
 
@@ -173,9 +177,12 @@ class Tables(SparkRows):
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
-        if not self.lake.by_path or self.lake.in_object_store:
+        if not self.lake.by_path:
             return None
-        return LogFolder(LocalFolder(Path(self.lake.path(table))))
+        path = self.lake.path(table)
+        if self.lake.in_object_store:
+            return None if self.store is None else LogFolder(StoreFolder(path, self.store))
+        return LogFolder(LocalFolder(Path(path)))
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""

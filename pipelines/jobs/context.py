@@ -19,7 +19,7 @@ from pipelines.io.migration import migrate_lake
 from pipelines.io.object_store import StoreOptions, is_known_store
 from pipelines.io.session import build_session, is_local
 from pipelines.io.tables import Tables
-from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark, store_options
+from pipelines.jobs.lake_context import CaptureContext, open_capture_without_spark, store_here, store_options
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import Lake
 from pipelines.settings.configuration import Settings
@@ -99,9 +99,14 @@ def open_lake(spark: SparkSession, settings: Settings) -> JobContext:
     """
     lake = as_spark_sees_it(spark, settings.lake_location)
     refuse_unfenced(spark, lake)
-    tables = Tables(spark, lake)
+    tables = tables_of(spark, lake, settings)
     refuse_newer_lake(tables, bronze_table(settings.source.name))
     return JobContext(settings=settings, spark=spark, tables=tables)
+
+
+def tables_of(spark: SparkSession, lake: Lake, settings: Settings) -> Tables:
+    """Return the tables of *lake*. This process reads their logs itself where it reaches them as Spark does. No I/O."""
+    return Tables(spark, lake, None if store_here(settings) is None else store_options(settings))
 
 
 def _s3(settings: Settings) -> StoreOptions | None:
