@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Tables(SparkRows):
 
     spark: SparkSession
     lake: Lake
-    store: StoreOptions | None = None
+    store: StoreOptions | None = field(default=None, kw_only=True)
 
     @cached_property
     def catalog(self) -> Catalog:

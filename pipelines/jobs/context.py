@@ -106,7 +106,7 @@ def open_lake(spark: SparkSession, settings: Settings) -> JobContext:
 
 def tables_of(spark: SparkSession, lake: Lake, settings: Settings) -> Tables:
     """Return the tables of *lake*. This process reads their logs itself where it reaches them as Spark does. No I/O."""
-    return Tables(spark, lake, None if store_here(settings) is None else store_options(settings))
+    return Tables(spark, lake, store=None if store_here(settings) is None else store_options(settings))
 
 
 def _s3(settings: Settings) -> StoreOptions | None:
