@@ -24,6 +24,8 @@ MOST_KEYS: Final = 10_000
 """Changed keys of a small build at most."""
 _MOST_BYTES: Final = 32 << 20
 """Size of the table's data files, which are all read, at most."""
+_MANY_FILES: Final = 32
+"""Files from which on a build writes all rows anew, as one file. Each build with new keys leaves a file."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class SmallTable:
                 return None
         names = {name.lower(): name for name in stored.schema.names}
         own = [names[key] for key in keys if key in names]
-        has_keys = len(own) == len(keys) and all(_is_plain(stored.schema.field(name).type) for name in own)
+        has_keys = len(own) == len(keys) and all(_compares_as_in_spark(stored.schema.field(name).type) for name in own)
         return SmallTable(table, own, stored) if has_keys else None
 
     @property
@@ -61,6 +63,8 @@ class SmallTable:
 
     def merge(self, changed: pa.Table, rows: pa.Table, properties: Mapping[str, str]) -> int:
         """Replace the rows of the *changed* keys by *rows*, and set table *properties*, in one commit.
+
+        A changed key without a row is deleted.
 
         I/O: reads and writes the table's files.
 
@@ -84,22 +88,22 @@ class SmallTable:
 
     def _change(self, changed: pa.Table, new: pa.Table, properties: Mapping[str, str]) -> tuple[Merged, TableChange]:
         """I/O: reads all files. Returns the numbers of changed rows, and the change."""
-        wanted, own = set(self._values(changed, changed.schema.names)), self._values(new, self.keys)
-        places = {key: number for number, key in enumerate(own)}
-        replaced, kept, before, gone, known = [], [], [], [], set()
+        keys, new_keys = set(self._values(changed, changed.schema.names)), self._values(new, self.keys)
+        places = {key: number for number, key in enumerate(new_keys)}
+        replaced, kept, before, gone, present = [], [], [], [], set()
         for file in self._stored.files:
             rows = self._stored.read(file)
             found = self._values(rows, self.keys)
-            if wanted.isdisjoint(found):
+            if keys.isdisjoint(found) and len(self._stored.files) < _MANY_FILES:
                 continue
             replaced.append(file)
-            known |= wanted.intersection(found)
-            kept.append(rows.filter(pa.array([key not in wanted for key in found])))
-            before.append(rows.filter(pa.array([key in wanted and key in places for key in found])))
-            gone.append(rows.filter(pa.array([key in wanted and key not in places for key in found])))
+            present |= keys.intersection(found)
+            kept.append(rows.filter(pa.array([key not in keys for key in found])))
+            before.append(rows.filter(pa.array([key in keys and key in places for key in found])))
+            gone.append(rows.filter(pa.array([key in keys and key not in places for key in found])))
         after, added = (
-            new.take(pa.array([number for key, number in places.items() if (key in known) == was_there], pa.int64()))
-            for was_there in (True, False)
+            new.take(pa.array([number for key, number in places.items() if (key in present) == is_update], pa.int64()))
+            for is_update in (True, False)
         )
         counts = Merged(added.num_rows, after.num_rows, sum(rows.num_rows for rows in gone))
         if not counts.rows:
@@ -112,14 +116,22 @@ class SmallTable:
         )
 
     def _values(self, rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the keys of *rows*, with the types of the table. Equal keys are equal in Python: `_is_plain`."""
+        """Return the keys of *rows*, with the types of the table."""
         kinds = [self._stored.schema.field(key).type for key in self.keys]
         columns = [rows[name].cast(kind) for name, kind in zip(names, kinds, strict=True)]
-        # times as integers: Arrow would import pandas for times with a zone
-        columns = [each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns]
-        return list(zip(*(each.to_pylist() for each in columns), strict=True))
+        return list(zip(*(_numbered(each).to_pylist() for each in columns), strict=True))
 
 
-def _is_plain(kind: pa.DataType) -> bool:
-    """Return True if two values are equal in Python exactly if they are equal in Spark: not for NaN."""
+def _numbered(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times as integers: Python has no year 10000, and Arrow imports pandas for times with a zone."""
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.int64())
+    return values.cast(pa.int32()) if pa.types.is_date(values.type) else values
+
+
+def _compares_as_in_spark(kind: pa.DataType) -> bool:
+    """Return True if two values are equal in Python if and only if they are equal in Spark.
+
+    NaN is equal to NaN in Spark only. Structs and lists may hold it.
+    """
     return not (pa.types.is_floating(kind) or pa.types.is_nested(kind))

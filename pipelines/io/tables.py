@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,15 +18,14 @@ from pyspark.sql.utils import is_remote
 from pipelines.errors import ConfigurationError
 from pipelines.io.append_result import AlreadyAppended, Anchor, Appended, LostRace, find_commit
 from pipelines.io.catalog import Catalog
-from pipelines.io.commits import Commit, LogFolder, Metadata, names_in_folder
+from pipelines.io.commits import Commit, LogFolder, Metadata
 from pipelines.io.conflicts import SEQUENCE_TAKEN, retrying
 from pipelines.io.ddl import columns_ddl, create_statement, properties_clause, view_definition, with_comments
-from pipelines.io.local_folder import LocalFolder
+from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.merge import Merge
 from pipelines.io.migration import migrate_table
 from pipelines.io.object_store import StoreOptions
 from pipelines.io.spark_rows import SparkRows
-from pipelines.io.store_folder import StoreFolder
 from pipelines.io.table_creation import create_beside_rivals
 from pipelines.io.table_listing import names_under
 from pipelines.io.versions import reading_version
@@ -41,20 +39,23 @@ _FIRST_PAGE, _PAGE_GROWTH = 16, 8
 
 @dataclass(frozen=True)
 class Tables(SparkRows):
-    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how.
-
-    Args:
-        store: How this process opens the lake's object store. None: only Spark reads it, or the lake is elsewhere.
-    """
+    """Reads and writes the tables of one lake. Callers decide what; this class knows where and how."""
 
     spark: SparkSession
     lake: Lake
     store: StoreOptions | None = field(default=None, kw_only=True)
+    """How this process opens the lake's object store. None: only Spark reads it."""
 
     @cached_property
     def catalog(self) -> Catalog:
         """Catalog of the lake. Only for a lake in a catalog."""
         return Catalog(self.spark, self.lake)
+
+    @cached_property
+    def _direct(self) -> DeltaRsTables | None:
+        """The tables, read without Spark. None: only Spark reaches their files."""
+        is_near = self.lake.by_path and (self.store is not None or not self.lake.in_object_store)
+        return DeltaRsTables(self.lake, self.store or StoreOptions()) if is_near else None
 
     @property
     def required_properties(self) -> dict[str, str]:
@@ -177,12 +178,7 @@ class Tables(SparkRows):
 
     def _log(self, table: TableName) -> LogFolder | None:
         """Return the log folder. None: this process does not see the table's files."""
-        if not self.lake.by_path:
-            return None
-        path = self.lake.path(table)
-        if self.lake.in_object_store:
-            return None if self.store is None else LogFolder(StoreFolder(path, self.store))
-        return LogFolder(LocalFolder(Path(path)))
+        return None if self._direct is None else LogFolder(self._direct.folder(table))
 
     def detail(self, table: TableName) -> Row:
         """``DESCRIBE DETAIL``: id, properties, sizeInBytes, numFiles, …"""
@@ -191,10 +187,8 @@ class Tables(SparkRows):
         return detail
 
     def properties(self, table: TableName) -> dict[str, str]:
-        """I/O: table properties under their present names, with some of the catalog's.
-
-        ``SHOW TBLPROPERTIES`` hides values that mention a password. ``DESCRIBE DETAIL`` shows them, but takes ten
-        times as long."""
+        """I/O: table properties under their present names, with some of the catalog's."""
+        # SHOW TBLPROPERTIES hides values that mention a password. DESCRIBE DETAIL takes ten times as long.
         if (found := self._metadata(table)) is not None:
             return current_names(found.properties)
         shown = {
@@ -298,8 +292,8 @@ class Tables(SparkRows):
         """I/O: every table of *layer*, sorted by name."""
         if not self.lake.by_path:
             found = self.catalog.tables(layer)
-        elif self.lake.in_object_store:
-            found = names_under(self.spark, self.lake.folder(layer))
+        elif self._direct is not None:
+            return self._direct.names(layer)
         else:
-            found = names_in_folder(Path(self.lake.folder(layer)))
+            found = names_under(self.spark, self.lake.folder(layer))
         return sorted(TableName(layer, name) for name in found)  # type: ignore[arg-type]  # why: a layer is a Literal

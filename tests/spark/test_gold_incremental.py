@@ -202,7 +202,9 @@ REVENUE = (
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_few_keys_are_merged_without_spark_as_spark_merges_them(tables: Tables, seed: int) -> None:
+def test_few_keys_are_merged_without_spark_as_spark_merges_them(
+    tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(seed)
     graphs = [
         (parse({f"{name}.sql": REVENUE}), here) for name, here in (("a", DeltaRsTables(tables.lake)), ("b", None))
@@ -220,6 +222,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(tables: Tables, 
         assert own == by_spark
         commit = tables.history(TableName("gold", "a"))[0]
         assert (commit.operation, commit.metrics["numTargetRowsDeleted"]) == ("MERGE", str(own[2]["delete"]))
+        monkeypatch.setattr("pipelines.gold.small_merge._MANY_FILES", 1 + turn)
         assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
             "unchanged"
         }
