@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -120,6 +121,8 @@ class _Service:
         }
         command = [sys.executable, "-m", "pipelines.cli", "run", "--health-port", str(self._port)]
         self._said = folder / "service.log"
+        self._cpu: dict[tuple[int, float], float] = {}
+        """CPU seconds by process, with its start: a number is given again."""
         with self._said.open("wb") as out:
             self.process = subprocess.Popen(command, env=os.environ | settings, stdout=out, stderr=out)
 
@@ -178,8 +181,11 @@ class _Service:
         return [main, *main.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        """CPU time of all processes, with that of child processes that have ended."""
-        return sum(sum(each.cpu_times()[:4]) for each in self._processes())
+        """CPU time of all processes. One that has ended counts as it was seen last."""
+        for each in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                self._cpu[each.pid, each.create_time()] = sum(each.cpu_times()[:2])
+        return sum(self._cpu.values())
 
     def memory(self) -> int:
         return sum(each.memory_full_info().pss for each in self._processes())
