@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeUnavailable, StrandlineError, one_line
+from pipelines.plain_text import without_values
 
 _CLASSES: Final = frozenset(
     {
@@ -35,6 +37,10 @@ _JAVA_CLASS: Final = re.compile(
     r"(?:\n|\n: |Caused by: |\): |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
 )
 """Name of an exception's class in a Java stack trace."""
+_JAVA_MESSAGE: Final = re.compile(_JAVA_CLASS.pattern.removesuffix(r"\b") + r": ([^\n]*\S)")
+"""Name of an exception's class, and its message."""
+_JAVA_NAME: Final = re.compile(r"^(?:(?:[a-z_]\w*\.)+[A-Z][\w$]*: )+")
+"""Classes before a message."""
 _MOST_CAUSES: Final = 20
 
 
@@ -50,7 +56,7 @@ def lake_unavailable(error: Exception) -> LakeUnavailable | None:
         return None
     if isinstance(error, OSError | DeltaError) or any(map(_is_of_storage, java_classes(error))):
         return LakeUnavailable(
-            f"the lake cannot be read or written ({one_line(error)}); nothing is lost",
+            f"the lake cannot be read or written ({_said(error) or one_line(error)}); nothing is lost",
             next_step="check the disk or the store, and its permissions, then repeat the command",
         )
     return None
@@ -62,14 +68,27 @@ def java_classes(error: Exception) -> set[str]:
     An exception of a task is among them only by the text of the stack trace.
     """
     classes = set(_JAVA_CLASS.findall(str(error)))
+    for cause in _causes(error):
+        classes.update(_JAVA_CLASS.findall(str(cause.toString())))
+        classes.add(str(cause.getClass().getName()))
+    return classes
+
+
+def _said(error: Exception) -> str:
+    """Return the innermost message of the storage in a Java exception, without values. Empty: there is none."""
+    texts = [str(error), *(f"Caused by: {cause.toString()}" for cause in _causes(error))]
+    found = [said for text in texts for name, said in _JAVA_MESSAGE.findall(text) if _is_of_storage(name)]
+    return without_values(OSError(_JAVA_NAME.sub("", found[-1]))) if found else ""
+
+
+def _causes(error: Exception) -> Iterator[Any]:
+    """Yield the Java exceptions behind *error*, the outermost first."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_MOST_CAUSES):
         if cause is None:
-            break
-        classes.update(_JAVA_CLASS.findall(str(cause.toString())))
-        classes.add(str(cause.getClass().getName()))
+            return
+        yield cause
         cause = cause.getCause()
-    return classes
 
 
 def _is_of_storage(name: str) -> bool:

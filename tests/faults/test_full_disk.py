@@ -63,7 +63,7 @@ def fill(disk: Path) -> Path:
 def keys_in(root: Path) -> list[str]:
     """Keys of the inserts and READs in bronze."""
     folder = root / "bronze" / "test"
-    if not (folder / "_delta_log").is_dir():
+    if not DeltaTable.is_deltatable(str(folder)):
         return []
     rows = DeltaTable(str(folder)).to_pyarrow_table(columns=["op", "key"]).to_pylist()
     return [row["key"] for row in rows if row["op"] in ("c", "r")]

@@ -40,6 +40,37 @@ def test_a_failure_of_the_storage_is_retriable_and_one_line(error: Exception) ->
     assert "\n" not in str(found)
 
 
+class JavaException:
+    """What py4j shows of a Java exception."""
+
+    def __init__(self, name: str, said: str, cause: JavaException | None = None) -> None:
+        self._name, self._said, self._cause = name, said, cause
+
+    def getClass(self) -> JavaException:  # noqa: N802  # why: Java's name
+        return self
+
+    def getName(self) -> str:  # noqa: N802  # why: Java's name
+        return self._name
+
+    def getCause(self) -> JavaException | None:  # noqa: N802  # why: Java's name
+        return self._cause
+
+    def toString(self) -> str:  # noqa: N802  # why: Java's name
+        return f"{self._name}: {self._said}"
+
+
+def test_the_line_says_what_the_storage_said_and_not_what_spark_said() -> None:
+    full = JavaException("java.io.IOException", "No space left on device")
+    outer = JavaException("org.apache.hadoop.fs.FSError", full.toString(), full)
+    error = RuntimeError("[TASK_WRITE_FAILED] Task failed while writing rows to file:/lake.")
+    error.java_exception = JavaException("org.apache.spark.SparkException", "Task failed", outer)  # type: ignore[attr-defined]
+    text = RuntimeError(
+        f"{JAVA}Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat x"
+    )
+    for each in (error, text):
+        assert "(No space left on device)" in str(lake_unavailable(each))
+
+
 @pytest.mark.parametrize(
     "error",
     [
