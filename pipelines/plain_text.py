@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
+from collections.abc import Iterator
 from typing import Any, Final
 
 _BIDI_CONTROLS: Final = (
@@ -41,6 +42,7 @@ _NESTED: Final = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
 _STORE_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _LONGEST: Final = 500
 _MOST_FRAMES: Final = 40
+_MOST_CAUSES: Final = 20
 # Message parameters of Spark that name types, settings or places. Any other parameter may be a value of a document.
 _NAMES: Final = (
     "sourceType",
@@ -147,14 +149,19 @@ def raised_by_worker(error: BaseException) -> tuple[str, str] | None:
     return None
 
 
+def java_causes(exception: Any) -> Iterator[Any]:
+    """Yield a Java exception and its causes, the outermost first. None: yields nothing."""
+    for _ in range(_MOST_CAUSES):
+        if exception is None:
+            return
+        yield exception
+        exception = exception.getCause()
+
+
 def _innermost_first(error: BaseException) -> list[Any]:
     """Return the innermost JVM cause first, *error* last; only *error* if it has no JVM exception."""
-    found: list[Any] = [error]
-    cause = getattr(error, "java_exception", None)
-    while cause is not None and len(found) < 20:
-        found.append(cause)
-        cause = cause.getCause()
-    return found[::-1]
+    found = [error, *java_causes(getattr(error, "java_exception", None))]
+    return found[:_MOST_CAUSES][::-1]
 
 
 def _by_condition(error: Any) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
@@ -30,7 +29,6 @@ from pipelines.model.tables import TableName, quoted
 from pipelines.plain_text import OWN_MESSAGE
 
 _HAS_ROW = "_strandline_found"
-T = TypeVar("T")
 
 
 class _IncrementalNotPossible(Exception):
@@ -55,7 +53,7 @@ def build_view(pinned: PinnedInputs[Tables], graph: Graph, node: Node) -> None:
 
 
 def build_rows(
-    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, here: DeltaRsTables | None = None
+    pinned: PinnedInputs[Tables], graph: Graph, node: Node, decision: Decision, here: DeltaRsTables | None
 ) -> tuple[int, str]:
     """Build the table of *node*, and store the versions of its inputs in its table properties.
 
@@ -85,7 +83,7 @@ def build_rows(
 
 @dataclass(frozen=True)
 class _Increment:
-    """The changed keys of an incremental table."""
+    """A build of the changed keys of an incremental table. Fields are as the parameters of `build_rows`."""
 
     pinned: PinnedInputs[Tables]
     graph: Graph
@@ -102,10 +100,15 @@ class _Increment:
         Raises:
             _IncrementalNotPossible: Nothing was written.
         """
-        changed = self._changed_keys()
-        few = self._read(lambda: read_few(changed, MOST_KEYS, self._what))
+        what = f"the changed keys of {self._lineage.table}"
+        try:
+            changed = self._changed_keys()
+            few = read_few(changed, MOST_KEYS, what)
+            if few is None:
+                require_readable(changed, what)
+        except (PySparkException, FeedLost) as error:
+            raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
         if few is None:
-            self._read(lambda: require_readable(changed, self._what))
             return self._merged_by_spark(changed, properties)
         keys = self.pinned.tables.spark.createDataFrame(few, changed.schema)
         small = None if self.here is None else SmallTable.open(self.here, self.node.table, self.node.header.keys)
@@ -161,33 +164,19 @@ class _Increment:
         Includes rows that entered or left the quarantine of the driving table. Reads no data file yet.
 
         Raises:
-            _IncrementalNotPossible: The feed is disabled, expired, or spans a schema change that it cannot read.
+            FeedLost: The feed is disabled, expired, or spans a schema change that it cannot read.
         """
         pinned, inputs, lineage = self.pinned, self.decision.inputs, self._lineage
         key_columns = [f"{key} AS {_key_alias(number)}" for number, key in enumerate(lineage.keys)]
-
-        def keys() -> DataFrame:
-            frames = []
-            for table, after in self.decision.built_from.items():
-                rows = feed(pinned.tables, table, after + 1, inputs[table].version)
-                if table != lineage.table:
-                    now = pinned.tables.read(lineage.table, version=inputs[lineage.table].version)
-                    moved = rows.select("_key").distinct().alias("q")
-                    rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
-                frames.append(rows.selectExpr(*key_columns))
-            return reduce(DataFrame.unionByName, frames).distinct()
-
-        return self._read(keys)
-
-    def _read(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except (PySparkException, FeedLost) as error:
-            raise _IncrementalNotPossible(f"its changes cannot be read ({one_line(error)})") from error
-
-    @property
-    def _what(self) -> str:
-        return f"the changed keys of {self._lineage.table}"
+        frames = []
+        for table, after in self.decision.built_from.items():
+            rows = feed(pinned.tables, table, after + 1, inputs[table].version)
+            if table != lineage.table:
+                now = pinned.tables.read(lineage.table, version=inputs[lineage.table].version)
+                moved = rows.select("_key").distinct().alias("q")
+                rows = now.alias("t").join(moved, F.col("t._key").eqNullSafe(F.col("q._key")), "left_semi")
+            frames.append(rows.selectExpr(*key_columns))
+        return reduce(DataFrame.unionByName, frames).distinct()
 
     @property
     def _lineage(self) -> KeyLineage:

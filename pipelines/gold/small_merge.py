@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pipelines.io.changeable_table import ChangeableTable, TableChange, change_feed
+from pipelines.io.changeable_table import MOST_BYTES, ChangeableTable, TableChange, change_feed
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.delta_rs_tables import DeltaRsTables, table_errors
 from pipelines.io.merge import Merged, merge_metrics
@@ -22,10 +22,6 @@ from pipelines.model.tables import TableName
 
 MOST_KEYS: Final = 10_000
 """Changed keys of a small build at most."""
-_MOST_BYTES: Final = 32 << 20
-"""Size of the table's data files, which are all read, at most."""
-_MANY_FILES: Final = 32
-"""Files from which on a build writes all rows anew, as one file. Each build with new keys leaves a file."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class SmallTable:
         """
         with table_errors(table):
             stored = ChangeableTable.open(here.folder(table), keys[0])
-            if stored is None or sum(file.size for file in stored.files) > _MOST_BYTES:
+            if stored is None or sum(file.size for file in stored.files) > MOST_BYTES:
                 return None
         names = {name.lower(): name for name in stored.schema.names}
         own = [names[key] for key in keys if key in names]
@@ -90,11 +86,12 @@ class SmallTable:
         """I/O: reads all files. Returns the numbers of changed rows, and the change."""
         keys, new_keys = set(self._values(changed, changed.schema.names)), self._values(new, self.keys)
         places = {key: number for number, key in enumerate(new_keys)}
+        small_files = self._stored.small_files()
         replaced, kept, before, gone, present = [], [], [], [], set()
         for file in self._stored.files:
             rows = self._stored.read(file)
             found = self._values(rows, self.keys)
-            if keys.isdisjoint(found) and len(self._stored.files) < _MANY_FILES:
+            if keys.isdisjoint(found) and file not in small_files:
                 continue
             replaced.append(file)
             present |= keys.intersection(found)

@@ -33,6 +33,10 @@ _log = logging.getLogger("strandline.tables")
 CHANGE_TYPE: Final = "_change_type"
 _FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _METADATA: Final = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime")
+MOST_BYTES: Final = 32 << 20
+"""Size of the data files that a change reads, and writes anew, at most. Above it, Spark is quicker."""
+_SMALL_FILE: Final = 1 << 20
+_MANY_FILES: Final = 32
 _COMPUTED: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
 """Keys of a column's metadata that tell a writer to check or to compute values."""
 
@@ -134,6 +138,11 @@ class ChangeableTable:
             for row in actions.select(wanted).to_pylist()
         ]
 
+    def small_files(self) -> list[StoredFile]:
+        """Return the small files if there are many: the next change writes them anew. Each change leaves one."""
+        small = [file for file in self.files if file.size < _SMALL_FILE]
+        return small if len(small) >= _MANY_FILES else []
+
     def files_with(self, keys: Sequence[str]) -> list[StoredFile]:
         """Return the files that may hold one of the sorted *keys*, by their statistics."""
 
@@ -185,7 +194,8 @@ class ChangeableTable:
     def _actions(
         self, change: TableChange, new: Sequence[DataFile], feed: Sequence[DataFile]
     ) -> Iterator[dict[str, Any]]:
-        info = commit_info("MERGE" if change.metrics else "SET TBLPROPERTIES", {}, change.metrics)
+        changes_rows = bool(change.replaced) or change.rows is not None
+        info = commit_info("MERGE" if changes_rows else "SET TBLPROPERTIES", {}, change.metrics)
         now = info["commitInfo"]["timestamp"]
         yield info
         if change.properties:

@@ -7,6 +7,8 @@ log is older than ``delta.logRetentionDuration`` (30 days), or VACUUM has remove
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -49,12 +51,10 @@ def require_readable(rows: DataFrame, what: str) -> None:
     Raises:
         FeedLost: A file cannot be read.
     """
-    try:
+    with _reading(what):
         rows.select(
             F.spark_partition_id()
         ).distinct().count()  # `count` alone needs only Delta's log, `isEmpty` only one file
-    except Exception as error:  # pyspark has no class for failures of an executor
-        raise _lost(what, error) from error
 
 
 def read_few(rows: DataFrame, most: int, what: str) -> pa.Table | None:
@@ -63,10 +63,8 @@ def read_few(rows: DataFrame, most: int, what: str) -> pa.Table | None:
     Raises:
         FeedLost: As `require_readable`.
     """
-    try:
+    with _reading(what):
         found = rows.limit(most + 1).toArrow()
-    except Exception as error:  # pyspark has no class for failures of an executor
-        raise _lost(what, error) from error
     return found if found.num_rows <= most else None
 
 
@@ -100,6 +98,15 @@ def is_readable(tables: Tables, table: TableName, version: int) -> bool:
     except (FeedLost, VersionGone):
         return False
     return True
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Raise FeedLost in place of an error of Spark."""
+    try:
+        yield
+    except Exception as error:  # pyspark has no class for failures of an executor
+        raise _lost(what, error) from error
 
 
 def _changes(table: TableName, first: int) -> str:

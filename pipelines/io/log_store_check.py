@@ -20,6 +20,7 @@ from pipelines.io.platform import is_databricks, is_unity_catalog_oss
 from pipelines.io.s3_session import LOG_STORE
 from pipelines.io.session_settings import setting
 from pipelines.model.tables import LAYERS, Lake
+from pipelines.plain_text import java_causes
 
 # Delta's own log stores are atomic there. On Databricks its commit service is, whatever the scheme.
 _ATOMIC: Final = ("", "file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "dbfs", "abfs", "abfss", "gs")
@@ -123,7 +124,7 @@ def _probe(spark: SparkSession, location: str) -> None:
         except TimeoutError:
             raise _no_answer(location) from None
         except Py4JJavaError as error:
-            causes = _causes(error.java_exception)
+            causes = [cause.getClass().getSimpleName() for cause in java_causes(error.java_exception)]
             if "FileAlreadyExistsException" in causes:
                 return
             raise _explained(location, causes) from None
@@ -155,15 +156,6 @@ def _answered(call: Callable[[], object], seconds: float = _ANSWER_SECONDS) -> N
 
 def _no_answer(location: str) -> RetriableError:
     return RetriableError(f"S3 does not answer for {location}", next_step="check the network and lake.s3_endpoint")
-
-
-def _causes(exception: Any) -> list[str]:
-    """Return the simple class names of a Java exception and its causes."""
-    names: list[str] = []
-    while exception is not None and len(names) < 20:
-        names.append(exception.getClass().getSimpleName())
-        exception = exception.getCause()
-    return names
 
 
 def _explained(location: str, causes: list[str]) -> ConfigurationError | RetriableError:

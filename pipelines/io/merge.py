@@ -25,7 +25,7 @@ class Merged:
 
 
 def merge_metrics(counts: Merged, rows: int) -> dict[str, int]:
-    """Return the metrics of the commit, by Delta's names."""
+    """Return the metrics of a commit whose new files have so many *rows*, by Delta's names."""
     return {
         "numTargetRowsInserted": counts.inserted,
         "numTargetRowsUpdated": counts.updated,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from deltalake.exceptions import DeltaError
 
 from pipelines.errors import LakeUnavailable, StrandlineError, one_line
-from pipelines.plain_text import without_values
+from pipelines.plain_text import java_causes, without_values
 
 _CLASSES: Final = frozenset(
     {
@@ -33,15 +33,14 @@ _PACKAGES: Final = (
     "software.amazon.awssdk.",
 )
 """Packages of the file systems and their clients. An exception class of these is a failure of the storage."""
-_JAVA_CLASS: Final = re.compile(
-    r"(?:\n|\n: |Caused by: |\): |(?:Exception|Error): )((?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error))\b"
-)
+_BEFORE: Final = r"(?:\n|\n: |Caused by: |\): |(?:Exception|Error): )"
+_NAME: Final = r"(?:[a-z_]\w*\.)+[A-Z][\w$]*"
+_JAVA_CLASS: Final = re.compile(rf"{_BEFORE}({_NAME}(?:Exception|Error))\b")
 """Name of an exception's class in a Java stack trace."""
-_JAVA_MESSAGE: Final = re.compile(_JAVA_CLASS.pattern.removesuffix(r"\b") + r": ([^\n]*\S)")
+_JAVA_MESSAGE: Final = re.compile(rf"{_BEFORE}({_NAME}(?:Exception|Error)): ([^\n]*\S)")
 """Name of an exception's class, and its message."""
-_JAVA_NAME: Final = re.compile(r"^(?:(?:[a-z_]\w*\.)+[A-Z][\w$]*: )+")
-"""Classes before a message."""
-_MOST_CAUSES: Final = 20
+_NAMES_IN_MESSAGE: Final = re.compile(rf"^(?:{_NAME}: )+")
+"""Names of nested exceptions' classes, at the beginning of a message."""
 
 
 def lake_unavailable(error: Exception) -> LakeUnavailable | None:
@@ -78,17 +77,12 @@ def _said(error: Exception) -> str:
     """Return the innermost message of the storage in a Java exception, without values. Empty: there is none."""
     texts = [str(error), *(f"Caused by: {cause.toString()}" for cause in _causes(error))]
     found = [said for text in texts for name, said in _JAVA_MESSAGE.findall(text) if _is_of_storage(name)]
-    return without_values(OSError(_JAVA_NAME.sub("", found[-1]))) if found else ""
+    return without_values(OSError(_NAMES_IN_MESSAGE.sub("", found[-1]))) if found else ""
 
 
 def _causes(error: Exception) -> Iterator[Any]:
     """Yield the Java exceptions behind *error*, the outermost first."""
-    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(_MOST_CAUSES):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.getCause()
+    return java_causes(getattr(error, "java_exception", None) or getattr(error, "_origin", None))
 
 
 def _is_of_storage(name: str) -> bool:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.io.changeable_table import ChangeableTable, CommittedChange, StoredFile, TableChange, change_feed
+from pipelines.io.changeable_table import (
+    MOST_BYTES,
+    ChangeableTable,
+    CommittedChange,
+    StoredFile,
+    TableChange,
+    change_feed,
+)
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.merge import Merged, merge_metrics
 from pipelines.io.parquet_file import conformed
@@ -16,17 +22,11 @@ from pipelines.silver.fold.patches import CURRENT
 from pipelines.silver.silver_table import SilverTable
 from pipelines.silver.small_batch import COMPARED, Match, matches, merged
 
-_MOST_BYTES: Final = 32 << 20
-"""Size of the data files that are read, and written anew, at most."""
-_SMALL_FILE: Final = 1 << 20
-_MANY_FILES: Final = 32
-"""Small files that a batch writes anew as one, together with its own rows."""
-
 
 def files_of(stored: ChangeableTable, keys: Iterable[str]) -> list[StoredFile] | None:
     """Return the files that may hold one of *keys*. None: they are larger than 32 MB."""
     files = stored.files_with(sorted(keys))
-    return files if sum(file.size for file in files) <= _MOST_BYTES else None
+    return files if sum(file.size for file in files) <= MOST_BYTES else None
 
 
 def stored_rows(stored: ChangeableTable, files: Iterable[StoredFile], keys: Iterable[str]) -> pa.Table:
@@ -81,7 +81,7 @@ def _change(
     """I/O: reads the files that change. Returns their new rows, and the numbers of rows that change."""
     replaced = [file for file, changed in found.items() if changed]
     if inserted or replaced:
-        replaced += _small_files(stored, replaced)
+        replaced += [file for file in stored.small_files() if file not in replaced]
     kept, before, after = [], [], []
     for file in replaced:
         rows, changed = stored.read(file), found.get(file, [])
@@ -98,9 +98,3 @@ def _change(
     rows = pa.concat_tables([*kept, *after, added])
     feed = change_feed({"update_preimage": before, "update_postimage": after, "insert": [added]}) if replaced else None
     return TableChange(replaced, rows, feed, properties, merge_metrics(counts, rows.num_rows)), counts
-
-
-def _small_files(stored: ChangeableTable, replaced: Sequence[StoredFile]) -> list[StoredFile]:
-    """Return further files to write anew: small ones, if there are many. Each batch leaves one."""
-    small = [file for file in stored.files if file.size < _SMALL_FILE]
-    return [file for file in small if file not in replaced] if len(small) >= _MANY_FILES else []

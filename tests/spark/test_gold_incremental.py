@@ -222,7 +222,7 @@ def test_few_keys_are_merged_without_spark_as_spark_merges_them(
         assert own == by_spark
         commit = tables.history(TableName("gold", "a"))[0]
         assert (commit.operation, commit.metrics["numTargetRowsDeleted"]) == ("MERGE", str(own[2]["delete"]))
-        monkeypatch.setattr("pipelines.gold.small_merge._MANY_FILES", 1 + turn)
+        monkeypatch.setattr("pipelines.io.changeable_table._MANY_FILES", 1 + turn)
         assert {result.status for graph, here in graphs for result in publish(tables, graph, here=here)} == {
             "unchanged"
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from deltalake.exceptions import CommitFailedError
@@ -40,30 +41,27 @@ def test_a_failure_of_the_storage_is_retriable_and_one_line(error: Exception) ->
     assert "\n" not in str(found)
 
 
-class JavaException:
-    """What py4j shows of a Java exception."""
+def java_exception(name: str, said: str, cause: SimpleNamespace | None = None) -> SimpleNamespace:
+    """Return a stand-in for a Java exception behind py4j: class name, cause, and text as Java prints it."""
+    kind = SimpleNamespace(getName=lambda: name)
+    return SimpleNamespace(getClass=lambda: kind, getCause=lambda: cause, toString=lambda: f"{name}: {said}")
 
-    def __init__(self, name: str, said: str, cause: JavaException | None = None) -> None:
-        self._name, self._said, self._cause = name, said, cause
 
-    def getClass(self) -> JavaException:  # noqa: N802  # why: Java's name
-        return self
+class SparkFailure(RuntimeError):
+    """An error of a Spark job with the Java exception that py4j gives to Python."""
 
-    def getName(self) -> str:  # noqa: N802  # why: Java's name
-        return self._name
-
-    def getCause(self) -> JavaException | None:  # noqa: N802  # why: Java's name
-        return self._cause
-
-    def toString(self) -> str:  # noqa: N802  # why: Java's name
-        return f"{self._name}: {self._said}"
+    def __init__(self, text: str, java: SimpleNamespace) -> None:
+        super().__init__(text)
+        self.java_exception = java
 
 
 def test_the_line_says_what_the_storage_said_and_not_what_spark_said() -> None:
-    full = JavaException("java.io.IOException", "No space left on device")
-    outer = JavaException("org.apache.hadoop.fs.FSError", full.toString(), full)
-    error = RuntimeError("[TASK_WRITE_FAILED] Task failed while writing rows to file:/lake.")
-    error.java_exception = JavaException("org.apache.spark.SparkException", "Task failed", outer)  # type: ignore[attr-defined]
+    full = java_exception("java.io.IOException", "No space left on device")
+    outer = java_exception("org.apache.hadoop.fs.FSError", full.toString(), full)
+    error = SparkFailure(
+        "[TASK_WRITE_FAILED] Task failed while writing rows to file:/lake.",
+        java_exception("org.apache.spark.SparkException", "Task failed", outer),
+    )
     text = RuntimeError(
         f"{JAVA}Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat x"
     )
