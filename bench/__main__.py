@@ -67,7 +67,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--large", type=int, default=100, help="documents of 10 MB, to measure peak memory; 0: skip")
     parser.add_argument("--trickle", type=int, default=60, help="seconds with 100 changes per second; 0: skip")
-    parser.add_argument("--service", type=int, default=60, help="seconds of an idle and of a busy service; 0: skip")
+    parser.add_argument("--service", type=int, default=60, help="seconds of an idle service; 0: skip")
+    parser.add_argument("--busy", type=int, default=60, help="seconds of a busy service, at least 12")
     parser.add_argument(
         "--recovery", type=int, default=10_000_000, help="rows of the large bronze table in the recovery test; 0: skip"
     )
@@ -102,9 +103,9 @@ def whole_commands(options: argparse.Namespace, folder: Path, console: Console) 
 
 def running_service(options: argparse.Namespace, folder: Path, console: Console) -> dict[str, Any]:
     """Measure ``strandline run`` in a process of its own. Return the measurements."""
-    console.print(f"service: {options.service} s idle, then as long with {trickle.RATE} changes a second …")
+    console.print(f"service: {options.service} s idle, then {options.busy} s with {trickle.RATE} changes a second …")
     with EmbeddedMongod(oplog_size_mb=1000) as server, Client(server.uri) as client:
-        found = service.measure(client, server.uri, folder, seconds=options.service)
+        found = service.measure(client, server.uri, folder, idle=options.service, busy=options.busy)
     console.print(report.service_table(found))
     shares = {"median": found.median, "p95": found.within(0.95), "p99": found.within(0.99)}
     return {name: value for name, value in asdict(found).items() if name != "to_silver"} | shares

@@ -96,6 +96,7 @@ def service_table(one: ServiceCost) -> Table:
     """One row per figure."""
     result = _table("strandline run: ten tables, a hundred changes a second", ("figure", "seen"))
     commits = ", ".join(f"{layer} {count}" for layer, count in sorted(one.idle_commits.items()) if count) or "none"
+    memory = " → ".join(f"{size / 1e6:,.0f}" for size in one.memory) + " MB"
     for figure, seen in (
         ("idle: share of a core", f"{one.idle_cores:.1%}"),
         (f"idle: commits in {one.idle_seconds} s", commits),
@@ -104,7 +105,7 @@ def service_table(one: ServiceCost) -> Table:
         ("source to silver: 95 % within", f"{one.within(0.95):.1f} s"),
         ("source to silver: 99 % within", f"{one.within(0.99):.1f} s"),
         ("source to incremental gold: 95 % within", f"{one.to_gold_p95:.0f} s"),
-        ("memory of all processes (PSS)", f"{one.memory / 1e6:,.0f} MB"),
+        (f"memory of all processes (PSS), in {one.busy_seconds} busy seconds", memory),
         ("SIGTERM to exit", f"{one.stop_seconds:.1f} s"),
     ):
         result.add_row(figure, seen)

@@ -31,6 +31,8 @@ _GOLD: Final = (
     "-- materialized: incremental\n-- keys: customer\n"
     "SELECT customer, count(*) AS orders FROM silver.orders_0 WHERE NOT _deleted GROUP BY customer"
 )
+_LOOKS: Final = 12
+"""Number of times that memory is measured."""
 _SETTLE_SECONDS: Final = 20
 _PATIENCE_SECONDS: Final = 300
 
@@ -45,17 +47,18 @@ class ServiceCost:
         busy_cores: CPU seconds per second, from the first insert until all documents are in silver.
         to_silver: Seconds from an insert to the commit of silver that has it, per document.
         to_gold_p95: 95 % of the batches were in gold within these seconds: upper bound of a bucket of the histogram.
-        memory: Bytes (PSS) of all processes at the end.
+        memory: Bytes (PSS) of all processes, seen at equal intervals while busy, oldest first.
         stop_seconds: From SIGTERM to exit.
     """
 
     idle_seconds: int
+    busy_seconds: int
     idle_cores: float
     idle_commits: dict[str, int]
     to_silver: tuple[float, ...]
     to_gold_p95: float
     busy_cores: float
-    memory: int
+    memory: tuple[int, ...]
     stop_seconds: float
 
     def within(self, share: float) -> float:
@@ -67,8 +70,8 @@ class ServiceCost:
         return statistics.median(self.to_silver)
 
 
-def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceCost:
-    """Start the service and warm it up. Let it be idle for *seconds*, then insert 100 documents a second as long.
+def measure(client: Client, uri: str, folder: Path, *, idle: int, busy: int) -> ServiceCost:
+    """Start the service and warm it up. Let it be *idle* for some seconds, then insert 100 documents a second.
 
     Raises:
         RuntimeError: The service ended, or did not do its work within five minutes.
@@ -78,29 +81,33 @@ def measure(client: Client, uri: str, folder: Path, *, seconds: int) -> ServiceC
     service = _Service(uri, folder)
     try:
         service.wait_for(lambda: all((service.lake / "silver" / name / "_delta_log").is_dir() for name in _TABLES))
-        _insert(client, seconds=seconds, first=-2 * seconds * RATE)  # the first runs of a JVM are slow
-        service.wait_for(lambda: service.rows() >= seconds * RATE)
+        _insert(client, seconds=idle, first=-2 * idle * RATE)  # the first runs of a JVM are slow
+        service.wait_for(lambda: service.rows() >= idle * RATE)
         time.sleep(_SETTLE_SECONDS)
         commits, cpu = service.commits(), service.cpu_seconds()
-        time.sleep(seconds)
-        idle = {layer: count - commits.get(layer, 0) for layer, count in service.commits().items()}
-        idle_cores = (service.cpu_seconds() - cpu) / seconds
+        time.sleep(idle)
+        idle_commits = {layer: count - commits.get(layer, 0) for layer, count in service.commits().items()}
+        idle_cores = (service.cpu_seconds() - cpu) / idle
         cpu, before, began = service.cpu_seconds(), service.buckets(), time.perf_counter()
-        _insert(client, seconds=seconds, first=0)
-        service.wait_for(lambda: service.rows(least=0) >= seconds * RATE)
-        busy = (service.cpu_seconds() - cpu) / (time.perf_counter() - began)
+        memory = _insert(client, seconds=busy, first=0, seen=service.memory)
+        service.wait_for(lambda: service.rows(least=0) >= busy * RATE)
+        cores = (service.cpu_seconds() - cpu) / (time.perf_counter() - began)
         time.sleep(_SETTLE_SECONDS)
-        gold, memory = _quantile(before, service.buckets(), 0.95), service.memory()
-        return ServiceCost(seconds, idle_cores, idle, service.waits(), gold, busy, memory, service.stop())
+        gold, waits = _quantile(before, service.buckets(), 0.95), service.waits()
+        return ServiceCost(idle, busy, idle_cores, idle_commits, waits, gold, cores, memory, service.stop())
     finally:
         service.process.kill()
 
 
-def _insert(client: Client, *, seconds: int, first: int) -> None:
-    """Insert a hundred documents a second, in turn into each collection."""
-    for number in at_rate(seconds * RATE):
+def _insert(client: Client, *, seconds: int, first: int, seen: Callable[[], int] = lambda: 0) -> tuple[int, ...]:
+    """Insert a hundred documents a second, in turn into each collection. Return what was *seen* at equal intervals."""
+    count, found = seconds * RATE, list[int]()
+    for number in at_rate(count):
         row = {"_id": first + number, "customer": number % 1_000, "at": time.time()}
         client[_DATABASE][_TABLES[number % len(_TABLES)]].insert_one(row)
+        if (number + 1) * _LOOKS // count > number * _LOOKS // count:
+            found.append(seen())
+    return tuple(found)
 
 
 class _Service:

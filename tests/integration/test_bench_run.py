@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify, which counts the files that are read, is Linux's")
 def test_extremes_recovery_and_silver_are_measured() -> None:
     sizes = {"events": 0, "documents": 0, "large": 2, "trickle": 3, "recovery": 20_000, "silver": 4_000, "rounds": 1}
-    sizes |= {"commands": 2_000, "service": 5, "open-tables": 20_000}
+    sizes |= {"commands": 2_000, "service": 5, "busy": 12, "open-tables": 20_000}
     wanted = [f"--{name}={size}" for name, size in sizes.items()]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *wanted, "--json"],
