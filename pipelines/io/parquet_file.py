@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,6 +16,10 @@ from pipelines.io.file_statistics import FileStatistics
 from pipelines.io.table_folder import TableFolder
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+_CALENDAR: Final = {"org.apache.spark.version": "3.0.0"}
+"""Tells Spark that dates and times are in the Gregorian calendar, as Spark writes them from 3.0 on. Without it Spark 3
+refuses a file that has a time before 1900 (SPARK-31404)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ def write_data_file(
                 statistics.add(part)
                 if end_at is not None and file.tell() >= end_at:
                     break
+            writer.add_key_value_metadata(_CALENDAR)
         size = file.tell()
     return DataFile(name, statistics.rows, size, time.time_ns() // 1_000_000, statistics.to_json())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def test_inserts_updates_and_deletes_are_one_commit_of_this_process(ctx: JobCont
     assert [row["_key"] for row in silver(ctx, "a").where("_deleted AND n = 9").collect()] == ["9"]
     assert run_silver(ctx) == []
     assert commits(ctx, before) == ["strandline: MERGE"]
+
+
+# promise 2
+def test_an_old_time_is_read_by_a_spark_that_asks_for_the_calendar_of_a_file(ctx: JobContext, database: Db) -> None:
+    database.a.insert_one({"_id": 50, "at": datetime(1500, 1, 1)})
+    land(ctx)
+    before = ctx.tables.version(_TABLE)
+    database.a.insert_one({"_id": 51, "at": datetime(1400, 1, 1)})
+    land(ctx)
+    assert commits(ctx, before) == ["strandline: MERGE"]
+    mode = "spark.sql.parquet.datetimeRebaseModeInRead"
+    as_set = ctx.spark.conf.get(mode)
+    ctx.spark.conf.set(mode, "EXCEPTION")  # the default of Spark 3
+    try:
+        rows = silver(ctx, "a").where("at IS NOT NULL").selectExpr("year(at) AS year").collect()
+    finally:
+        ctx.spark.conf.set(mode, as_set)
+    assert sorted(row["year"] for row in rows) == [1400, 1500]
 
 
 def _new_field(database: Db) -> None:
