@@ -16,11 +16,16 @@ from lakehouse import assert_equal_to_source
 from processes import QUICK_JVM
 from pymongo import MongoClient
 from pymongo.database import Database
+from starlette.testclient import TestClient
+from ui_lake import read
 
 from pipelines.cli import app
+from pipelines.commands.ui import watched_lake
 from pipelines.jobs.context import JobContext, open_context
 from pipelines.model.tables import TableName
-from pipelines.settings.configuration import load_settings
+from pipelines.settings.configuration import Settings, load_settings
+from pipelines.web.pages import PAGES
+from pipelines.web.server import Access, application
 
 VIEW, TABLE = TableName("gold", "large_orders"), TableName("gold", "totals")
 GOLD = {
@@ -82,6 +87,7 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]], *, whole:
     assert ctx.tables.read(VIEW).count() == ctx.tables.read(TABLE).collect()[0]["orders"] == 18
     assert (names(ctx, "gold"), names(ctx, "silver")) == (["totals"], ["orders"]), "a view is no table"
 
+    see_every_page(ctx.settings)
     if whole:
         typed("status")
         typed("offsets", "show")
@@ -97,6 +103,23 @@ def every_command(ctx: JobContext, database: Database[dict[str, Any]], *, whole:
     assert ctx.tables.read(VIEW).count() == 23
     typed("delete", "--yes")
     assert names(ctx, "silver") == names(ctx, "bronze") == []
+
+
+def see_every_page(settings: Settings) -> None:
+    """Read every page of the web page, and ask the API."""
+    access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
+    app, headers = application(watched_lake(settings), access, []), {"Authorization": f"Bearer {access.token}"}
+    with TestClient(app, base_url="http://localhost", headers=headers) as client:
+        pages = {page.path: read(client, page.path) for page in PAGES}
+        for path, text in pages.items():
+            print("page", path, flush=True)  # noqa: T201  # why: the test shows how far the steps went
+            assert "Not read:" not in text, text
+        assert "silver.orders" in pages["/silver"]
+        assert "gold.totals" in pages["/gold"]
+        assert "bronze.test" in pages["/maintenance"]
+        assert client.get("/connectors/test/status").json()["connector"]["state"] == "RUNNING"
+        assert client.put("/connectors/test/pause").status_code == 202
+        assert client.put("/connectors/test/resume").status_code == 202
 
 
 def main(folder: Path, *, whole: bool) -> None:

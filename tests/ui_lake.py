@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from starlette.testclient import TestClient
 
 from pipelines.control.dead_letters import DeadLetter, DeadLetters
 from pipelines.control.notifications import MAINTENANCE, Notifications
@@ -30,7 +32,9 @@ from pipelines.model.table_schemas import (
     SILVER_BOOKKEEPING_DDL,
 )
 from pipelines.model.tables import TableName
+from pipelines.settings.configuration import Settings
 from pipelines.silver.compatibility import bookkeeping_ddl
+from pipelines.web.watched_lake import WatchedLake, watch_without_spark
 
 ORDERS: Final = TableName("silver", "orders")
 HOSTILE: Final = "<script>alert(1)</script>"
@@ -87,6 +91,25 @@ def write_gold(folder: Path) -> str:
     for name, text in pieces.items():
         (folder / f"{name}.sql").write_text(text + "\n", "utf-8")
     return str(folder)
+
+
+def watched(settings: Settings) -> WatchedLake:
+    """The opened lake, without Spark."""
+    lake = watch_without_spark(settings)
+    assert lake is not None
+    return lake
+
+
+def read(client: TestClient, path: str) -> str:
+    """Return a page, once the lake has been read for it."""
+    deadline = time.monotonic() + 60
+    while True:
+        answer = client.get(path)
+        assert answer.status_code == 200, answer.text
+        if "Reading the lake" not in answer.text:
+            return answer.text
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
 
 
 def _silver(tables: DeltaRsTables) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.commands.terminal import lake_settings, out, stop_on_signal
+from pipelines.commands.terminal import lake_settings, open_spark, out, stop_on_signal
 from pipelines.errors import ConfigurationError, install_command
 from pipelines.settings import DEFAULT_CONF
+
+if TYPE_CHECKING:
+    from pipelines.settings.configuration import Settings
+    from pipelines.web.watched_lake import WatchedLake
 
 _PACKAGES = {"starlette", "uvicorn"}
 
@@ -35,7 +40,7 @@ def ui(
     access = Access.of(
         address or settings.ui.address, port or settings.ui.port, api=api, known_token=settings.ui.known_token()
     )
-    app = application(settings, access, _options(context))
+    app = application(watched_lake(settings), access, _options(context))
 
     def started() -> None:
         out.print(f"Strandline is at {access.url}  (Ctrl-C ends)", highlight=False, markup=False, soft_wrap=True)
@@ -46,6 +51,20 @@ def ui(
 
     stop_on_signal()  # the server raises a signal again when it has ended: this is no error
     serve(app, access, started)
+
+
+def watched_lake(settings: Settings) -> WatchedLake:
+    """Open the lake. Start Spark only if the lake cannot be read without it."""
+    from pipelines.web.watched_lake import WatchedLake, watch_without_spark
+
+    if (lake := watch_without_spark(settings)) is not None:
+        return lake
+    from pipelines.io.cached_spark_tables import CachedSparkTables
+    from pipelines.web.calls import Calls
+
+    ctx = open_spark(settings, briefly=True)
+    tables = CachedSparkTables(ctx.spark, ctx.tables.lake, store=ctx.tables.store)
+    return WatchedLake(replace(ctx, tables=tables), tables, Calls(settings, lambda _: ctx, lambda _: ctx))
 
 
 def _options(context: typer.Context) -> list[str]:

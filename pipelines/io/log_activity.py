@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from pipelines.io.commits import LogFolder
 
-_MAX_COMMITS: Final = 2_000
+MINUTES: Final = 30
+MAX_COMMITS: Final = 2_000
 """Maximum number of commits that one call reads."""
 
 
@@ -27,8 +28,7 @@ class Appended:
 class AppendedRows:
     """Rows that a table got, commit by commit. A call reads only the commits since the last call."""
 
-    def __init__(self, minutes: int = 30) -> None:
-        self.minutes = minutes
+    def __init__(self) -> None:
         self._commits: list[Appended] = []
 
     def per_minute(self, log: LogFolder, now: float) -> list[int]:
@@ -40,22 +40,31 @@ class AppendedRows:
         known = self._commits[-1].version if self._commits else -1
         if (newest := log.newest()) < known:  # the table was created again
             known, self._commits = -1, []
-        added = self._newer(log, newest, known, now - 60 * self.minutes)
-        self._commits = [each for each in [*self._commits, *added] if each.at > now - 60 * self.minutes]
-        counted = Counter[int]()
-        for each in self._commits:
-            counted[int((now - each.at) // 60)] += each.rows
-        return [counted[age] for age in range(self.minutes - 1, -1, -1)]
+        added = self._newer(log, newest, known, now - 60 * MINUTES)
+        self._commits = [each for each in [*self._commits, *added] if each.at > now - 60 * MINUTES]
+        return per_minute(self._commits, now)
 
     def _newer(self, log: LogFolder, newest: int, known: int, since: float) -> list[Appended]:
         """Return the commits after version *known* that are not older than *since*, oldest first."""
         found: list[Appended] = []
-        for version in range(newest, max(known, newest - _MAX_COMMITS), -1):
+        for version in range(newest, max(known, newest - MAX_COMMITS), -1):
             commit = appended_by(version, log.actions(version) or ())
             if commit is None or commit.at < since:
                 break
             found.append(commit)
         return found[::-1]
+
+
+def per_minute(commits: Iterable[Appended], now: float) -> list[int]:
+    """Return the rows of each of the last minutes, oldest first. Pure.
+
+    Args:
+        now: Unix time.
+    """
+    counted = Counter[int]()
+    for each in commits:
+        counted[int((now - each.at) // 60)] += each.rows
+    return [counted[age] for age in range(MINUTES - 1, -1, -1)]
 
 
 def appended_by(version: int, actions: Iterable[dict[str, Any]]) -> Appended | None:

@@ -1,9 +1,8 @@
-"""Readings of a lake without Spark, as plain values for the templates of the pages."""
+"""Readings of a lake, as plain values for the templates of the pages."""
 
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,8 @@ from typing import Any, Final
 
 from pipelines.control.notifications import MAINTENANCE, newest_notification
 from pipelines.control.sources import state_of
-from pipelines.io.cached_tables import CachedTables
-from pipelines.io.commits import LogFolder
-from pipelines.io.log_activity import AppendedRows
 from pipelines.jobs.gold.planned import graph_of, plan_gold
-from pipelines.jobs.lake_context import DeltaRsContext
+from pipelines.jobs.lake_context import LakeContext
 from pipelines.jobs.offsets.position import offset_history, show_offset
 from pipelines.jobs.operations.cuts import list_cuts
 from pipelines.jobs.operations.dead_letters import error_metrics, list_dead_letters
@@ -31,6 +27,7 @@ from pipelines.model.table_schemas import NOTIFICATIONS, QUALITY, RECONCILE, bro
 from pipelines.model.tables import LAYERS, TableName
 from pipelines.settings.configuration import Settings
 from pipelines.web.guard import host_in_url
+from pipelines.web.watched_lake import WatchedTables
 
 _TIMELINE: Final = 300
 _ROWS: Final = 100
@@ -48,17 +45,16 @@ class Readings:
     """Readings of one lake. Each method is I/O, and safe for several threads.
 
     Args:
-        tables: Tables that keep what was read until a table changes.
+        ctx: Context of the jobs that are asked. Its tables are *tables*.
     """
 
-    settings: Settings
-    tables: CachedTables
-    _appended: AppendedRows = field(default_factory=AppendedRows, init=False)
+    ctx: LakeContext
+    tables: WatchedTables
     _counts: dict[TableName, TableStatus] = field(default_factory=dict, init=False)
 
     @property
-    def ctx(self) -> DeltaRsContext:
-        return DeltaRsContext(self.settings, self.tables)
+    def settings(self) -> Settings:
+        return self.ctx.settings
 
     @property
     def source(self) -> str:
@@ -70,8 +66,7 @@ class Readings:
 
     def throughput(self) -> list[int]:
         """Return the rows that bronze got in each of the last minutes, oldest first."""
-        log = LogFolder(self.tables.folder(bronze_table(self.source)))
-        return self._appended.per_minute(log, time.time())
+        return self.tables.added_per_minute(bronze_table(self.source))
 
     def live(self) -> dict[str, Any] | None:
         """Return ``/state`` of the running capture. None: ``metrics.port`` is not set, or nothing answers there."""
@@ -120,7 +115,7 @@ class Readings:
         return {"ends": ends, "moved": moved[:_ROWS]}
 
     def silver(self) -> list[dict[str, Any]]:
-        """Return size and row counts of every silver table. No data file is opened."""
+        """Return size and row counts of every silver table, from the logs of the tables."""
         changes = Counter(change["table"] for change in schema_history(self.ctx, limit=10_000))
         rows = []
         for table, _ in silver_tables(self.tables):
@@ -198,7 +193,7 @@ class Readings:
         return {**row, "key": None if key is None else key_name(key, show=self.settings.logging.show_keys)}
 
     def maintenance(self) -> dict[str, Any]:
-        """Return the end of the newest maintenance, and files and bytes of every table. Reads logs only."""
+        """Return the end of the newest maintenance, and files and bytes of every table, from their logs."""
         names = [name for layer in LAYERS for name in self.tables.names(layer)]
         sizes = [asdict(self.tables.size(name)) | {"table": str(name)} for name in names]
         sizes.sort(key=lambda size: size["files"], reverse=True)

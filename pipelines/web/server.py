@@ -16,15 +16,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pipelines.errors import ConfigurationError
-from pipelines.io.cached_tables import CachedTables
-from pipelines.jobs.lake_context import open_without_spark
 from pipelines.model.network import is_loopback
-from pipelines.settings.configuration import Settings
 from pipelines.web import api
-from pipelines.web.calls import Calls
 from pipelines.web.guard import Guard, host_in_url
 from pipelines.web.pages import STATIC, Site
 from pipelines.web.readings import Readings
+from pipelines.web.watched_lake import WatchedLake
 
 
 @dataclass(frozen=True)
@@ -61,29 +58,17 @@ class Access:
         return self.base_url + (f"?token={self.token}" if self.pages_need_token else "")
 
 
-def application(settings: Settings, access: Access, options: list[str]) -> Starlette:
-    """Return the application.
-
-    I/O: opens the lake.
+def application(lake: WatchedLake, access: Access, options: list[str]) -> Starlette:
+    """Return the application. No I/O.
 
     Args:
         options: Global options of the command line, which the shown commands repeat.
-
-    Raises:
-        ConfigurationError: The lake cannot be read without Spark.
     """
-    opened = open_without_spark(settings)
-    if opened is None:
-        raise ConfigurationError(
-            "strandline ui reads a lake in a folder of this machine or in S3, and this lake is elsewhere",
-            next_step="strandline status reads it with Spark; docs/ui.md",
-        )
-    site = Site(Readings(settings, CachedTables(opened.tables.lake, opened.tables.options)), options)
-
+    site = Site(Readings(lake.ctx, lake.tables), options)
     return Starlette(
         routes=[
             *site.routes(),
-            *(api.routes(Calls(settings)) if access.api else ()),
+            *(api.routes(lake.calls) if access.api else ()),
             Route("/livez", lambda _: PlainTextResponse("ok\n")),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],

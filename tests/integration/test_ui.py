@@ -13,6 +13,7 @@ from lakehouse import settings_for
 from pymongo import MongoClient
 from s3_server import free_port
 from starlette.testclient import TestClient
+from ui_lake import read, watched
 
 from pipelines.control.sources import state_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
@@ -55,7 +56,7 @@ def settings(captured: Settings, tmp_path: Path) -> Settings:
 def client(settings: Settings) -> Iterator[TestClient]:
     access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
     headers = {"Authorization": f"Bearer {access.token}"}
-    with TestClient(application(settings, access, []), base_url="http://localhost", headers=headers) as client:
+    with TestClient(application(watched(settings), access, []), base_url="http://localhost", headers=headers) as client:
         yield client
 
 
@@ -67,15 +68,6 @@ def capture(settings: Settings) -> None:
 
 def tables_of(settings: Settings) -> DeltaRsTables:
     return DeltaRsTables(settings.lake_location)
-
-
-def read(client: TestClient, path: str) -> str:
-    deadline = time.monotonic() + 60
-    while "Reading the lake" in (answer := client.get(path)).text:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert answer.status_code == 200
-    return answer.text
 
 
 def test_the_calls_of_kip_875_write_the_rows_of_the_commands(client: TestClient, settings: Settings) -> None:
@@ -159,5 +151,5 @@ def test_the_lag_is_live_where_the_capture_serves_its_state(settings: Settings) 
     serve(port, "127.0.0.1", {"source": "test"})
     live = settings.model_copy(update={"metrics": MetricsSettings(port=port)})
     access = Access.of("127.0.0.1", 8081, api=False, known_token=None)
-    with TestClient(application(live, access, []), base_url="http://localhost") as client:
+    with TestClient(application(watched(live), access, []), base_url="http://localhost") as client:
         assert "live, from the running capture" in read(client, "/")

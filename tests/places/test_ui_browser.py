@@ -22,7 +22,7 @@ from axe_playwright_python.sync_playwright import Axe
 from lakehouse import settings_for
 from playwright.sync_api import Browser, Page, Response, sync_playwright
 from pymongo import MongoClient
-from ui_lake import add_tables, write_gold
+from ui_lake import add_tables, watched, write_gold
 
 from pipelines.control.sources import set_state
 from pipelines.io.delta_rs_tables import DeltaRsTables
@@ -63,7 +63,7 @@ def served(settings: Settings) -> Iterator[tuple[str, Callable[[], None]]]:
     """Address of a real server, and the function that ends it."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
-        app = application(settings, Access.of("127.0.0.1", port, api=False, known_token=None), [])
+        app = application(watched(settings), Access.of("127.0.0.1", port, api=False, known_token=None), [])
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

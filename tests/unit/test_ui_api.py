@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from openapi_spec_validator import validate
 from starlette.testclient import TestClient
+from ui_lake import watched
 
 from pipelines.control.sources import set_state, state_of
 from pipelines.io.delta_rs_tables import DeltaRsTables
@@ -35,7 +36,7 @@ def client(tables: DeltaRsTables) -> Iterator[TestClient]:
     )
     access = Access.of("127.0.0.1", 8081, api=True, known_token=None)
     headers = {"Authorization": f"Bearer {access.token}"}
-    with TestClient(application(settings, access, []), base_url="http://localhost", headers=headers) as client:
+    with TestClient(application(watched(settings), access, []), base_url="http://localhost", headers=headers) as client:
         yield client
 
 

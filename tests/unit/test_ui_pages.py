@@ -13,7 +13,7 @@ from command_line import parsed
 from documents import strandline_commands
 from s3_server import free_port
 from starlette.testclient import TestClient
-from ui_lake import HOSTILE, add_tables, many_tables, write_gold
+from ui_lake import HOSTILE, add_tables, many_tables, watched, write_gold
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.live_log import LOG, RecentLog
@@ -42,7 +42,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def browser(settings: Settings) -> Iterator[TestClient]:
-    with TestClient(application(settings, LOCAL, []), base_url="http://localhost") as client:
+    with TestClient(application(watched(settings), LOCAL, []), base_url="http://localhost") as client:
         yield client
 
 
@@ -129,7 +129,7 @@ def test_the_log_of_the_running_capture_is_shown_as_text(settings: Settings) -> 
         log.info("first %s", HOSTILE)
         log.warning("second line\nforged")
         log.debug("not shown")
-        with TestClient(application(live, LOCAL, []), base_url="http://localhost") as client:
+        with TestClient(application(watched(live), LOCAL, []), base_url="http://localhost") as client:
             text = read(client, "/log")
             newest, older = text.index("second line\\nforged"), text.index("first &lt;script&gt;")
             assert newest < older
@@ -138,7 +138,7 @@ def test_the_log_of_the_running_capture_is_shown_as_text(settings: Settings) -> 
             assert "not shown" not in text
         for number in range(200):
             log.info("%d %s", number, "<" * 500)
-        with TestClient(application(live, LOCAL, []), base_url="http://localhost") as client:
+        with TestClient(application(watched(live), LOCAL, []), base_url="http://localhost") as client:
             text = read(client, "/log")
             assert "199 &lt;" in text
             assert "150 &lt;" not in text, "a page has less than 30 KB"
@@ -151,7 +151,7 @@ def test_a_log_that_nobody_serves_is_told_with_the_notifications(settings: Setti
     assert "<code>metrics.port</code> is set" in text
     assert "<h2>Notifications</h2>" in text
     silent = settings.model_copy(update={"metrics": MetricsSettings(port=free_port())})
-    with TestClient(application(silent, LOCAL, []), base_url="http://localhost") as client:
+    with TestClient(application(watched(silent), LOCAL, []), base_url="http://localhost") as client:
         assert "No capture of this source answers" in read(client, "/log")
 
 
@@ -174,7 +174,7 @@ def test_every_command_that_a_page_shows_is_one(browser: TestClient) -> None:
 
 
 def test_commands_repeat_the_options_of_the_command_line(settings: Settings) -> None:
-    with TestClient(application(settings, LOCAL, ["--target", "prod"]), base_url="http://localhost") as client:
+    with TestClient(application(watched(settings), LOCAL, ["--target", "prod"]), base_url="http://localhost") as client:
         assert "strandline --target prod status --watch" in page(client, "/")
 
 
@@ -203,7 +203,7 @@ def test_elsewhere_than_on_loopback_a_token_is_required(settings: Settings) -> N
     access = Access.of("0.0.0.0", 8081, api=False, known_token=None)
     assert access.token is not None
     assert access.url == f"http://0.0.0.0:8081/?token={access.token}"
-    with TestClient(application(settings, access, []), base_url="http://lake.internal") as client:
+    with TestClient(application(watched(settings), access, []), base_url="http://lake.internal") as client:
         assert client.get("/").status_code == 401
         assert client.get("/?token=wrong").status_code == 401
         assert client.get("/", headers={"Authorization": f"Bearer {access.token}"}).status_code == 200
@@ -220,7 +220,7 @@ def test_many_tables_are_shown_page_by_page(settings: Settings, tmp_path: Path, 
     add_tables(tables)
     many_tables(tables, count)
     many = settings.model_copy(update={"lake": settings.lake.model_copy(update={"root": str(tmp_path / "lake")})})
-    with TestClient(application(many, LOCAL, []), base_url="http://localhost") as client:
+    with TestClient(application(watched(many), LOCAL, []), base_url="http://localhost") as client:
         deadline = time.monotonic() + 120
         while f"{count + 1} tables" not in (text := client.get("/silver").text):
             assert time.monotonic() < deadline
