@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS,
+# Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS and YARN,
 # once, into the virtual environment. apt-get installs Chromium, which opens the web page.
 # `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
 set -euo pipefail
@@ -13,6 +13,8 @@ readonly hdfs=(
     org.junit.jupiter:junit-jupiter-api:5.10.2 org.junit.platform:junit-platform-commons:1.10.2 junit:junit:4.13.2
     org.opentest4j:opentest4j:1.3.0 org.apiguardian:apiguardian-api:1.1.2 org.mockito:mockito-core:4.11.0
     net.bytebuddy:byte-buddy:1.14.10 org.objenesis:objenesis:3.3 org.assertj:assertj-core:3.25.3
+    # what YARN's resource manager needs
+    org.bouncycastle:bcprov-jdk18on:1.82 org.bouncycastle:bcpkix-jdk18on:1.82 org.bouncycastle:bcutil-jdk18on:1.82
 )
 # dbt-core 1.12 needs a file that is in no package registry
 readonly dbt=("dbt-core==1.11.16" "dbt-duckdb==1.11.1" "duckdb==1.5.5" "duckdb-extension-delta==1.5.5" "deltalake==1.6.6" pyarrow)
@@ -67,7 +69,7 @@ fetch_servers() {
         apt-get install -y -qq --no-install-recommends chromium
     fi
     if [[ ! -d $share/hadoop ]]; then
-        need mvn "fetches HDFS"
+        need mvn "fetches HDFS and YARN"
         echo "places: fetching ${hdfs[0]}"
         for artifact in "${hdfs[@]}"; do
             mvn -q dependency:copy -Dartifact="$artifact" -DoutputDirectory="$share/hadoop.part"

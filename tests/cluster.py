@@ -26,9 +26,11 @@ from typing import Any, Final
 import psutil
 import pyspark
 from processes import environment
+from pymongo.database import Database
 
 from pipelines.source.mongod import free_ports
 
+Db = Database[dict[str, Any]]
 ROOT: Final = Path(__file__).parents[1]
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 FOR_PYARROW: Final = ("pyarrow", "numpy", "pandas", "dateutil", "six", "pytz", "tzdata")
@@ -36,6 +38,8 @@ WORKER_PACKAGES: Final = (*FOR_PYARROW, "pymongo", "bson", "gridfs", "bsonjs")
 """Modules of a worker's Python. Spark brings its own pyspark and py4j to every executor."""
 PYTHON: Final = "worker-python"
 """Name of the interpreter. Each worker finds its own on its PATH."""
+NAMES: Final = ("orders", "customers")
+"""Collections of the tests."""
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 _START_SECONDS: Final = 60
 
@@ -143,7 +147,7 @@ class Cluster:
             **{key.replace("__", "."): value for key, value in more.items()},
         }
 
-    def environment(self, uri: str, database: str, lake: Path, **conf: str) -> dict[str, str]:
+    def environment(self, uri: str, database: str, lake: Path | str, **conf: str) -> dict[str, str]:
         """Environment of a driver process."""
         return environment(uri, database) | {
             "STRANDLINE_CAPTURE__ENGINE": "spark",
@@ -202,3 +206,31 @@ def cluster(folder: Path, *programs: Path) -> Iterator[Cluster]:
         yield running
     finally:
         running.stop()
+
+
+def insert(database: Db, documents: int, size: int = 200) -> None:
+    for name in NAMES:
+        rows = ({"_id": number, "n": number % 97, "text": f"{number:08}" * (size // 8)} for number in range(documents))
+        database[name].insert_many(rows, ordered=False)
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def assert_equal_to_source(running: Cluster, env: dict[str, str], database: Db) -> None:
+    """Reconcile compares every document, and the test counts for itself."""
+    assert "differing" in succeeded(running.run(env, "reconcile"))
+    sums = "select '{0}' as name, count(*) as rows, count(distinct _key) as keys, sum(cast(n as bigint)) as n"
+    parts = [f"{sums} from silver.{{0}} where not _deleted".format(name) for name in NAMES]
+    found = json.loads(succeeded(running.run(env, "sql", "--json", " union all ".join(parts))))
+    assert {row["name"]: (row["rows"], row["keys"], row["n"]) for row in found} == {
+        name: (*2 * (database[name].count_documents({}),), total(database, name)) for name in NAMES
+    }
+
+
+def total(database: Db, name: str) -> int:
+    (found,) = database[name].aggregate([{"$group": {"_id": None, "n": {"$sum": "$n"}}}])
+    return int(found["n"])

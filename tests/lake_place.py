@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hdfs_server import hdfs_server
+from hadoop_servers import hdfs_server
 from s3_server import BUCKET, CREDENTIALS, REGION, s3_server
 
 from pipelines.io.object_store import StoreOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from certificates import Authority
-from cluster import FOR_PYARROW, Cluster, cluster, worker_python
+from cluster import FOR_PYARROW, Cluster, assert_equal_to_source, cluster, insert, succeeded, worker_python
 from deltalake import DeltaTable
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -24,7 +23,6 @@ from pymongo.database import Database
 from pipelines.source.mongod import EmbeddedMongod, free_ports
 
 Db = Database[dict[str, Any]]
-NAMES = ("orders", "customers")
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +43,6 @@ def poor_worker(python: Path, tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def insert(database: Db, documents: int, size: int = 200) -> None:
-    for name in NAMES:
-        rows = ({"_id": number, "n": number % 97, "text": f"{number:08}" * (size // 8)} for number in range(documents))
-        database[name].insert_many(rows, ordered=False)
-
-
-def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "Traceback" not in done.stderr
-    return done.stdout
-
-
 def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
     """The one line of a refusal."""
     assert done.returncode == code, done.stderr[-4000:]
@@ -68,22 +54,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 def bronze(lake: Path) -> DeltaTable:
     return DeltaTable(lake / "bronze" / "test")
-
-
-def assert_equal_to_source(running: Cluster, env: dict[str, str], database: Db) -> None:
-    """Reconcile compares every document, and the test counts for itself."""
-    assert "differing" in succeeded(running.run(env, "reconcile"))
-    sums = "select '{0}' as name, count(*) as rows, count(distinct _key) as keys, sum(cast(n as bigint)) as n"
-    parts = [f"{sums} from silver.{{0}} where not _deleted".format(name) for name in NAMES]
-    found = json.loads(succeeded(running.run(env, "sql", "--json", " union all ".join(parts))))
-    assert {row["name"]: (row["rows"], row["keys"], row["n"]) for row in found} == {
-        name: (*2 * (database[name].count_documents({}),), total(database, name)) for name in NAMES
-    }
-
-
-def total(database: Db, name: str) -> int:
-    (found,) = database[name].aggregate([{"$group": {"_id": None, "n": {"$sum": "$n"}}}])
-    return int(found["n"])
 
 
 def assert_one_commit_for_each_chunk(lake: Path, documents: int) -> int:
