@@ -45,7 +45,8 @@ def test_the_command_serves_page_and_api_and_ends_at_once(tmp_path: Path) -> Non
     assert process.returncode == 0
 
 
-def test_a_lake_in_a_catalog_is_refused(tmp_path: Path) -> None:
+def test_a_lake_in_a_catalog_needs_java(tmp_path: Path) -> None:
     refused = strandline(tmp_path, "ui", STRANDLINE_LAKE__CATALOG="main")
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
-    assert "this lake is elsewhere → " in refused.stderr
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("strandline: ")]
+    assert "install a JDK 17" in line
