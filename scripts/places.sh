@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS and YARN,
-# once, into the virtual environment. apt-get installs Chromium, which opens the web page.
+# Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS and
+# YARN, once, into the virtual environment. apt-get installs Chromium, which opens the web page.
 # `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly share=$PWD/.venv/share/strandline
 readonly s3=github.com/versity/versitygw/cmd/versitygw@v1.8.0
 readonly compose=github.com/compose-spec/compose-go/v2/cmd@v2.16.2
-readonly hdfs=(
+readonly hadoop=(
     org.apache.hadoop:hadoop-client-minicluster:3.5.0
     # what its classes of tests need
     org.junit.jupiter:junit-jupiter-api:5.10.2 org.junit.platform:junit-platform-commons:1.10.2 junit:junit:4.13.2
@@ -68,12 +68,13 @@ fetch_servers() {
         apt-get update -qq
         apt-get install -y -qq --no-install-recommends chromium
     fi
-    if [[ ! -d $share/hadoop ]]; then
+    if [[ ! -e $share/hadoop/bcprov-jdk18on-1.82.jar ]]; then
         need mvn "fetches HDFS and YARN"
-        echo "places: fetching ${hdfs[0]}"
-        for artifact in "${hdfs[@]}"; do
+        echo "places: fetching ${hadoop[0]}"
+        for artifact in "${hadoop[@]}"; do
             mvn -q dependency:copy -Dartifact="$artifact" -DoutputDirectory="$share/hadoop.part"
         done
+        rm -rf "$share/hadoop"
         mv "$share/hadoop.part" "$share/hadoop"
     fi
 }

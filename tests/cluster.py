@@ -214,6 +214,16 @@ def insert(database: Db, documents: int, size: int = 200) -> None:
         database[name].insert_many(rows, ordered=False)
 
 
+def write_gold(folder: Path) -> str:
+    """Write the SQL of the table ``by_n``, which counts orders. Return the folder."""
+    folder.mkdir()
+    (folder / "by_n.sql").write_text(
+        "-- materialized: table\nselect n, count(*) as orders from silver.orders where not _deleted group by n",
+        encoding="utf-8",
+    )
+    return str(folder)
+
+
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Traceback" not in done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from xml.sax.saxutils import escape
 
 import psutil
 import pyspark
+from processes import wait_until
 
 from pipelines.source.mongod import free_ports
 
@@ -106,9 +106,10 @@ def _java(folder: Path, conf: Path | str, main: str, *arguments: str) -> Iterato
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not ready():
-        said = (folder / "log").read_text(errors="replace")[-4000:]
-        assert process.poll() is None, said
-        assert time.monotonic() < deadline, said
-        time.sleep(0.2)
+    log = folder / "log"
+
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text(errors="replace")[-4000:]
+        return ready()
+
+    wait_until(is_ready, f"not ready: {log}", seconds=_PATIENCE)

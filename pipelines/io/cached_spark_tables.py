@@ -31,24 +31,17 @@ class CachedSparkTables(Tables):
         return self._kept.query(query, lambda: super(CachedSparkTables, self).query(query))
 
     def column_types(self, table: TableName) -> dict[str, str]:
-        found: dict[str, str] = self._kept.get(
-            table, "columns", lambda: super(CachedSparkTables, self).column_types(table)
-        )
-        return found
+        return self._kept.get(table, "columns", lambda: super(CachedSparkTables, self).column_types(table))
 
     def properties(self, table: TableName) -> dict[str, str]:
-        found: dict[str, str] = self._kept.get(
-            table, "properties", lambda: super(CachedSparkTables, self).properties(table)
-        )
-        return found
+        return self._kept.get(table, "properties", lambda: super(CachedSparkTables, self).properties(table))
 
-    def can_query(self, table: TableName) -> bool:  # noqa: ARG002  # why: delta-rs cannot read every table
+    def can_query(self, table: TableName) -> bool:  # noqa: ARG002  # why: the port's
         return True
 
     def size(self, table: TableName) -> TableSize:
         """Return the size of *table*. I/O: a few Spark jobs that read its log."""
-        found: TableSize = self._kept.get(table, "size", lambda: self._measured(table))
-        return found
+        return self._kept.get(table, "size", lambda: self._measured(table))
 
     def added_per_minute(self, table: TableName) -> list[int]:
         """Return the rows that *table* got in each of the last minutes, oldest first. I/O: a Spark job.
@@ -57,8 +50,7 @@ class CachedSparkTables(Tables):
         """
         if not self.exists(table):
             return per_minute((), time.time())
-        commits: list[Appended] = self._kept.get(table, "appended", lambda: self._commits_with_rows(table))
-        return per_minute(commits, time.time())
+        return per_minute(self._kept.get(table, "appended", lambda: self._commits_with_rows(table)), time.time())
 
     def _commits_with_rows(self, table: TableName) -> list[Appended]:
         rows = (
@@ -80,7 +72,7 @@ class CachedSparkTables(Tables):
             changed_at=datetime.fromtimestamp(changed_at / 1000, UTC),
         )
 
-    def _state(self, table: TableName, known: int) -> State | None:  # noqa: ARG002  # why: Spark asks the catalog
+    def _state(self, table: TableName, known: int) -> State | None:  # noqa: ARG002  # why: only a log of files uses it
         try:
             return State(*self._newest_commit(table))
         except AnalysisException:

@@ -43,8 +43,7 @@ class CachedTables(DeltaRsTables):
 
     def size(self, table: TableName) -> TableSize:
         """Return the size of *table*. I/O: reads its log."""
-        found: TableSize = self._kept.get(table, "size", lambda: self._measured(table))
-        return found
+        return self._kept.get(table, "size", lambda: self._measured(table))
 
     def added_per_minute(self, table: TableName) -> list[int]:
         """Return the rows that *table* got in each of the last minutes, oldest first. I/O: reads new files of its log.
@@ -73,8 +72,7 @@ class CachedTables(DeltaRsTables):
     def _opened(self, table: TableName, version: int | None = None) -> DeltaTable:
         if version is not None:
             return super()._opened(table, version)
-        opened: DeltaTable = self._kept.get(table, "opened", lambda: super(CachedTables, self)._opened(table, None))
-        return opened
+        return self._kept.get(table, "opened", lambda: super(CachedTables, self)._opened(table))
 
     def _state(self, table: TableName, known: int) -> State | None:
         """Return the newest version of *table*. None: its log does not tell. The call itself says what is wrong."""

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.model.query import Query
 from pipelines.model.tables import TableName
 
 Rows = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,15 @@ class KeptAnswers:
         kept.checked_at = time.monotonic()
         return kept
 
-    def get(self, table: TableName, what: str, read: Callable[[], Any]) -> Any:
+    def get(self, table: TableName, what: str, read: Callable[[], T]) -> T:
         """Return the answer to *what*. I/O: as *ask* and, for a new version, as *read*."""
         kept = self.newest(table)
         if kept is None:
             return read()
         if what not in kept.answers:
             kept.answers[what] = read()
-        return kept.answers[what]
+        answer: T = kept.answers[what]
+        return answer
 
     def query(self, query: Query, read: Callable[[], Rows]) -> Rows:
         """Return the rows of *query*. I/O: as `get`."""

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from certificates import Authority
-from cluster import FOR_PYARROW, Cluster, assert_equal_to_source, cluster, insert, succeeded, worker_python
+from cluster import FOR_PYARROW, Cluster, assert_equal_to_source, cluster, insert, succeeded, worker_python, write_gold
 from deltalake import DeltaTable
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -71,15 +71,10 @@ def test_the_whole_way_on_two_workers(
     two_workers: Cluster, mongo_uri: str, database: Db, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
     insert(database, 10_000)
-    lake, gold = tmp_path / "lake", tmp_path / "gold"
-    gold.mkdir()
-    (gold / "by_n.sql").write_text(
-        "-- materialized: table\nselect n, count(*) as orders from silver.orders where not _deleted group by n",
-        encoding="utf-8",
-    )
+    lake = tmp_path / "lake"
     env = two_workers.environment(mongo_uri, database.name, lake) | {
         "STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE": "2500",
-        "STRANDLINE_GOLD__SQL_DIR": str(gold),
+        "STRANDLINE_GOLD__SQL_DIR": write_gold(tmp_path / "gold"),
     }
     succeeded(two_workers.run(env, "run", "--once"))
     assert set(two_workers.tasks()) == {"0", "1"}, "both workers have worked"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import PYTHON, SPARK_HOME, Cluster, assert_equal_to_source, insert, succeeded, worker_python
+from cluster import PYTHON, SPARK_HOME, Cluster, assert_equal_to_source, insert, succeeded, worker_python, write_gold
 from hadoop_servers import hdfs_server, yarn_cluster
 from pymongo.database import Database
 
@@ -53,15 +53,9 @@ def test_the_whole_way_on_yarn(
     yarn: YarnCluster, mongo_uri: str, database: Db, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
     insert(database, 10_000)
-    gold = tmp_path / "gold"
-    gold.mkdir()
-    (gold / "by_n.sql").write_text(
-        "-- materialized: table\nselect n, count(*) as orders from silver.orders where not _deleted group by n",
-        encoding="utf-8",
-    )
     env = yarn.environment(mongo_uri, database.name, f"{yarn.hdfs}/lake") | {
         "STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE": "2500",
-        "STRANDLINE_GOLD__SQL_DIR": str(gold),
+        "STRANDLINE_GOLD__SQL_DIR": write_gold(tmp_path / "gold"),
     }
     assert succeeded(yarn.run(env, "doctor", "--workers"))
     succeeded(yarn.run(env, "run", "--once"))

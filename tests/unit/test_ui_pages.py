@@ -13,7 +13,7 @@ from command_line import parsed
 from documents import strandline_commands
 from s3_server import free_port
 from starlette.testclient import TestClient
-from ui_lake import HOSTILE, add_tables, many_tables, watched, write_gold
+from ui_lake import HOSTILE, add_tables, many_tables, read, watched, write_gold
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.live_log import LOG, RecentLog
@@ -44,15 +44,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def browser(settings: Settings) -> Iterator[TestClient]:
     with TestClient(application(watched(settings), LOCAL, []), base_url="http://localhost") as client:
         yield client
-
-
-def read(client: TestClient, path: str) -> str:
-    """The page, once the lake has been read for it."""
-    deadline = time.monotonic() + 60
-    while "Reading the lake" in (text := page(client, path)) or (path == "/silver" and 'number">–' in text):
-        assert time.monotonic() < deadline, path
-        time.sleep(0.1)
-    return text
 
 
 def page(client: TestClient, path: str) -> str:
