@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Window
@@ -19,15 +19,20 @@ from pipelines.io.tables import Tables
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
 from pipelines.model.tables import TableName
 from pipelines.quality.check_scope import CheckScope, check_scope
-from pipelines.quality.expectations import Checker, known_expectations
 from pipelines.quality.quarantine import Quarantine
 from pipelines.quality.results import Check, QualityReport, new_check, report_rows
 from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites
 from pipelines.quality.table_checks import TABLE_KINDS, check_table
 
+if TYPE_CHECKING:
+    from pipelines.quality.expectations import Checker
+
 
 def known_kinds() -> dict[str, ExpectationKind]:
     """Return every expectation that a suite may use: those of Great Expectations and the built-in table checks."""
+    # why here: the library takes seconds to import and 200 MB, and a project without suites does not need it
+    from pipelines.quality.expectations import known_expectations
+
     return {**known_expectations(), **TABLE_KINDS}
 
 
@@ -44,7 +49,7 @@ def load_suites(folder: Path) -> list[Suite]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigurationError(f"{folder} cannot be read: {why}", next_step="correct the file") from None
-    return parse_suites(files, known_kinds())
+    return parse_suites(files, known_kinds()) if files else []
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed
 from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
 from pipelines.quality.table_checks import TABLE_KINDS
 from scripts.reference import columns_of
+from tests.documents import ROOT
 
 KNOWN = {
     "expect_column_values_to_not_be_null": ExpectationKind(("column", "mostly"), "row"),
@@ -163,3 +166,18 @@ def test_only_a_blocking_expectation_that_did_not_pass_closes_the_gate(
     assert "k1" not in str(caught.value)
     with pytest.raises(QualityGateClosed, match="for 1 row: key k1 →"):
         raise_if_gate_closed(replace(report, show_keys=True))
+
+
+_WITHOUT_SUITES = """
+import sys
+from pathlib import Path
+import pipelines.jobs.run
+from pipelines.quality.gate import load_suites
+print(load_suites(Path(sys.argv[1])), "great_expectations" in sys.modules)
+"""
+
+
+def test_a_run_without_suites_does_not_load_great_expectations(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WITHOUT_SUITES, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] False"

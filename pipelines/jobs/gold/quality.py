@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
 
@@ -18,13 +18,15 @@ from pipelines.io.versions import with_fresh_versions
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.gold.observed import observed_checks
 from pipelines.model.table_schemas import QUALITY, QUALITY_DDL
-from pipelines.quality.expectations import Checker
 from pipelines.quality.gate import QualityRun, latest_run, load_suites, record, release_orphans, versions_of
 from pipelines.quality.quarantine import Quarantine
 from pipelines.quality.quarantine_tables import tables_with_quarantine
 from pipelines.quality.results import QualityReport, raise_if_gate_closed
 from pipelines.quality.rules import Suite, select
 from pipelines.settings.output import QualitySettings
+
+if TYPE_CHECKING:
+    from pipelines.quality.expectations import Checker
 
 NO_SUITES: Final = (
     "no suites: write some into conf/quality, or name their folder in quality.suites_dir (conf/quality/README.md)"
@@ -116,6 +118,8 @@ def _run_suites(ctx: JobContext, suites: Sequence[Suite], *, accept: bool, repla
     run_id, now, settings = uuid.uuid4().hex, datetime.now(UTC), ctx.settings.quality
     if not suites:
         return QualityReport(run_id, now, ())
+    from pipelines.quality.expectations import Checker  # why here: as in `known_kinds`
+
     checker = Checker(Path(settings.docs_dir), max_failing_rows=settings.max_quarantined_rows)
     versions = versions_of(ctx.tables, [suite.table for suite in suites])
     run = QualityRun(ctx.tables, checker, run_id, now, versions, accept, replay)
