@@ -73,6 +73,8 @@ _LOCAL_CONF = {
 
 # For a JVM with that memory. The default collector takes a fifth more CPU time and half a gigabyte more memory.
 _SMALL_HEAP: Final = "-XX:+UseSerialGC"
+# With that memory a page has 16 MB by default, and every sort and aggregation takes one. A MERGE has a dozen of them.
+_SMALL_PAGES: Final = {"spark.buffer.pageSize": "1m"}
 
 # Lists to which a user may add; Delta's own entries stay.
 _JOINED = (*JAR_SETTINGS, "spark.jars.excludes", "spark.sql.extensions")
@@ -109,8 +111,10 @@ def session_conf(
         conf = {key: value for key, value in conf.items() if not key.startswith("spark.delta.logStore.")}
     else:
         settings |= _DRIVER_CONF | (_LOCAL_CONF if is_local(master) else {})
-        small_heap = f" {_SMALL_HEAP}" if is_local(master) and "spark.driver.memory" not in conf else ""
-        settings["spark.driver.extraJavaOptions"] += f"{small_heap} {java_options}"
+        if is_local(master) and "spark.driver.memory" not in conf:
+            java_options = f"{_SMALL_HEAP} {java_options}"
+            settings |= _SMALL_PAGES
+        settings["spark.driver.extraJavaOptions"] += f" {java_options}"
         if (wanted := require_delta(master, conf)) is None:
             pass  # the user brings one
         elif jars:

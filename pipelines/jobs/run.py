@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pyarrow as pa
+
 from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture_session import Report
@@ -111,4 +113,7 @@ def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult
     if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
         return False
     is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
-    return bool(run_silver(ctx, report=report, memory=memory)) or is_first
+    try:
+        return bool(run_silver(ctx, report=report, memory=memory)) or is_first
+    finally:
+        pa.default_memory_pool().release_unused()  # of the run's threads, which have ended: else 100 MB in ten minutes

@@ -140,9 +140,12 @@ def test_what_fits_a_laptop_is_sent_to_no_cluster(master: str | None, is_laptop:
     ("master", "own", "is_small"),
     [("local[2]", {}, True), ("local", {"spark.driver.memory": "16g"}, False), ("yarn", {}, False)],
 )
-def test_a_collector_for_a_small_heap_is_chosen_for_no_other(master: str, own: dict[str, str], is_small: bool) -> None:
-    options = session_conf(master, own, java_options="-Down=1")["spark.driver.extraJavaOptions"].split()
-    assert ("-XX:+UseSerialGC" in options) == is_small
+def test_collector_and_pages_of_a_small_heap_are_chosen_for_no_other(
+    master: str, own: dict[str, str], is_small: bool
+) -> None:
+    sent = session_conf(master, own, java_options="-Down=1")
+    options = sent["spark.driver.extraJavaOptions"].split()
+    assert ("-XX:+UseSerialGC" in options) == ("spark.buffer.pageSize" in sent) == is_small
     assert options[-1] == "-Down=1"
 
 
