@@ -66,6 +66,8 @@ _LOCAL_CONF = {
     # default 100 classes: one silver run needs more, and the next run would compile all of them again
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
+    # default 1000 queries that have ended: 50 KB of plan texts each, for the interface that is off
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.driver.memory": "1792m",  # a capture with all its Python processes stays below 3 GiB
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -81,6 +81,8 @@ def run_continuously(
         Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
+    if "jemalloc" in pa.supported_memory_backends():  # the default keeps 200 MB for threads that have ended
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)
@@ -113,7 +115,4 @@ def _merge(ctx: JobContext, memory: SilverMemory, report: Callable[[SilverResult
     if not ctx.tables.exists(bronze_table(ctx.settings.source.name)):
         return False
     is_first = memory.merged_through is None  # a suite or a SQL file may have changed since the last process
-    try:
-        return bool(run_silver(ctx, report=report, memory=memory)) or is_first
-    finally:
-        pa.default_memory_pool().release_unused()  # of the run's threads, which have ended: else 100 MB in ten minutes
+    return bool(run_silver(ctx, report=report, memory=memory)) or is_first
