@@ -79,6 +79,8 @@ class FollowedTable:
     """Versions and texts of this writer's last commits."""
     _proof: str | None = field(default=None, init=False)
     """Proof of this writer's newest commit."""
+    _proven: _Transaction | None = field(default=None, init=False)
+    """The commit with this proof. None: it has not been read."""
     _unsynced: list[int] = field(default_factory=list, init=False)
     _is_available: bool = field(default=True, init=False)
     """False: the folder could not be read or written, and the caller knows."""
@@ -127,7 +129,7 @@ class FollowedTable:
             self.folder.sync("")  # the files' names
         conflicts, failures, failure = 0, 0, Exception()
         with self._lock:
-            self._proof = proof
+            self._proof, self._proven = proof, None
             while (landed := self._landed(app_id, sequence, proof)) is None:
                 try:
                     self._commit(files, app_id, sequence, proof)
@@ -151,7 +153,7 @@ class FollowedTable:
         A sequence may be known from a checkpoint only: a RESTORE took its commit back, and its log file is gone.
         """
         self.follow()
-        seen = self._newest.get(app_id)
+        seen = self._proven or self._newest.get(app_id)  # a rival may have taken the next sequence meanwhile
         if seen is None or seen.sequence < sequence:
             taken = self._handle.transaction_version(app_id)
             return None if taken is None or taken < sequence else AlreadyAppended()
@@ -242,7 +244,9 @@ class FollowedTable:
         for action in actions:
             if (taken := action.get("txn")) is not None:
                 rows = int(commit.metrics.get("numOutputRows", 0))
-                self._newest[taken["appId"]] = _Transaction(taken["version"], commit.user_metadata, rows, version)
+                read = _Transaction(taken["version"], commit.user_metadata, rows, version)
+                self._newest[taken["appId"]] = read
+                self._proven = read if read.proof == self._proof else self._proven
         if self._proof is not None and commit.user_metadata == self._proof:
             self._own.append((version, text))
         self.version, self._newest_text = version, text

@@ -350,6 +350,24 @@ def test_of_two_processes_one_gets_each_number(tmp_path: Path) -> None:
     assert len(set(proofs)) == 600
 
 
+# scenario: Q05
+def test_a_writer_knows_its_commit_although_a_rival_has_taken_the_next_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path)
+    rival, commit = FollowedTable.open(table.folder), FollowedTable._commit
+
+    def overtaken(self: FollowedTable, *arguments: Any) -> None:
+        commit(self, *arguments)
+        if self is table:
+            assert append(rival, 2, "the rival's") == Appended(1, None)
+
+    monkeypatch.setattr(FollowedTable, "_commit", overtaken)
+    assert append(table, 1, "own") == Appended(1, None)
+    assert append(table, 2, "own again") == AlreadyAppended()
+    assert batches(table.folder.path) == [1, 2]
+
+
 _TRACED = """
 import sys
 from pathlib import Path
