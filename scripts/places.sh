@@ -68,6 +68,7 @@ fetch_servers() {
         apt-get update -qq
         apt-get install -y -qq --no-install-recommends chromium
     fi
+    # a folder that was fetched for HDFS alone lacks this file
     if [[ ! -e $share/hadoop/bcprov-jdk18on-1.82.jar ]]; then
         need mvn "fetches HDFS and YARN"
         echo "places: fetching ${hadoop[0]}"

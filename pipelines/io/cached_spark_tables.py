@@ -25,7 +25,7 @@ class CachedSparkTables(Tables):
 
     @cached_property
     def _kept(self) -> KeptAnswers:
-        return KeptAnswers(self._state, fresh_seconds=_FRESH_SECONDS)
+        return KeptAnswers(lambda table, _: self._state(table), fresh_seconds=_FRESH_SECONDS)
 
     def query(self, query: Query) -> list[dict[str, Any]]:
         return self._kept.query(query, lambda: super(CachedSparkTables, self).query(query))
@@ -36,7 +36,7 @@ class CachedSparkTables(Tables):
     def properties(self, table: TableName) -> dict[str, str]:
         return self._kept.get(table, "properties", lambda: super(CachedSparkTables, self).properties(table))
 
-    def can_query(self, table: TableName) -> bool:  # noqa: ARG002  # why: the port's
+    def can_query(self, table: TableName) -> bool:  # noqa: ARG002  # why: Spark can query every table
         return True
 
     def size(self, table: TableName) -> TableSize:
@@ -72,7 +72,7 @@ class CachedSparkTables(Tables):
             changed_at=datetime.fromtimestamp(changed_at / 1000, UTC),
         )
 
-    def _state(self, table: TableName, known: int) -> State | None:  # noqa: ARG002  # why: only a log of files uses it
+    def _state(self, table: TableName) -> State | None:
         try:
             return State(*self._newest_commit(table))
         except AnalysisException:

@@ -241,13 +241,14 @@ class FollowedTable:
         commit = Commit.of_actions(version, actions)
         if commit.operation == "RESTORE":
             self._restored_at = version
+        is_own = self._proof is not None and commit.user_metadata == self._proof
         for action in actions:
             if (taken := action.get("txn")) is not None:
                 rows = int(commit.metrics.get("numOutputRows", 0))
                 read = _Transaction(taken["version"], commit.user_metadata, rows, version)
                 self._newest[taken["appId"]] = read
-                self._proven = read if read.proof == self._proof else self._proven
-        if self._proof is not None and commit.user_metadata == self._proof:
+                self._proven = read if is_own else self._proven
+        if is_own:
             self._own.append((version, text))
         self.version, self._newest_text = version, text
         self._unsynced.append(version)

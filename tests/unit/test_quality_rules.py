@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from documents import ROOT
 
 from pipelines.errors import ConfigurationError, QualityGateClosed
 from pipelines.model.table_schemas import QUALITY_DDL
@@ -15,7 +16,6 @@ from pipelines.quality.results import Check, QualityReport, raise_if_gate_closed
 from pipelines.quality.rules import Expectation, ExpectationKind, Suite, parse_suites, select
 from pipelines.quality.table_checks import TABLE_KINDS
 from scripts.reference import columns_of
-from tests.documents import ROOT
 
 KNOWN = {
     "expect_column_values_to_not_be_null": ExpectationKind(("column", "mostly"), "row"),
