@@ -30,6 +30,7 @@ from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_i
 
 _FILTERS: Final = "strandline.filters"
 _Rows = TypeVar("_Rows")
+_Append = Callable[[_Rows, TransactionId], Appended | AlreadyAppended]
 
 
 @dataclass
@@ -168,13 +169,7 @@ class BronzeWriter(BronzeAppender):
         rows = pa.concat_tables([*extra_rows, control_table(self.stamp(), batch=batch, end=end, note=note)])
         return self._ended(self._engine.append_rows, rows, batch, end)
 
-    def _ended(
-        self,
-        append: Callable[[_Rows, TransactionId], Appended | AlreadyAppended],
-        rows: _Rows,
-        batch: int,
-        end: BatchEnd,
-    ) -> Committed:
+    def _ended(self, append: _Append[_Rows], rows: _Rows, batch: int, end: BatchEnd) -> Committed:
         began = time.monotonic()
         landed = self._once(append, rows, app_id=self.app_id(), sequence=batch)
         COMMIT_SECONDS.observe(time.monotonic() - began)
@@ -277,14 +272,7 @@ class BronzeWriter(BronzeAppender):
         """I/O: as `append_once`, with rows that another process reads. Raises also the errors of *read*."""
         return self._once(self._engine.append_read, read, app_id=app_id, sequence=sequence)
 
-    def _once(
-        self,
-        append: Callable[[_Rows, TransactionId], Appended | AlreadyAppended],
-        rows: _Rows,
-        *,
-        app_id: str,
-        sequence: int,
-    ) -> Appended | AlreadyAppended:
+    def _once(self, append: _Append[_Rows], rows: _Rows, *, app_id: str, sequence: int) -> Appended | AlreadyAppended:
         transaction = TransactionId(app_id, sequence, f"{app_id}:{self.writer}:{sequence}")
         landed = self._opened.guarded(lambda: append(rows, transaction))
         annotate(version=landed.version if isinstance(landed, Appended) else None)
