@@ -34,6 +34,10 @@ HealthPort = Annotated[
 def run(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Run capture, silver and gold in one process."""
     stop = _stop_of_service()  # before the imports, which take a second
+    if not once:
+        from pipelines.io.allocators import give_memory_back
+
+        give_memory_back()
     from pipelines.jobs.run import run_continuously, run_once
 
     settings = _served_settings(context, health_port)

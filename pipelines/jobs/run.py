@@ -8,8 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import pyarrow as pa
-
 from pipelines.gold.publish import GoldResult
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture_session import Report
@@ -81,8 +79,6 @@ def run_continuously(
         Exception: The last run of silver or gold failed. Before the end, a failure is logged, counted and
             retried with the delays of capture, and capture continues.
     """
-    if "jemalloc" in pa.supported_memory_backends():  # the default keeps 200 MB for threads that have ended
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
     opened = lake.for_capture(patient=False)  # migrates an older lake, before two threads would do so at once
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="strandline-run") as pool:
         capture = pool.submit(run_capture, opened, stop=stop, report=report)

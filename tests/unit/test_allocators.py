@@ -1,0 +1,32 @@
+"""Allocators of a service."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_CHOSEN = """
+import os, sys
+import pipelines.cli
+from pipelines.io.allocators import give_memory_back
+from pipelines.io.live_state import CAPTURE
+from pipelines.io.service_manager import ServiceManager
+print("pyarrow" in sys.modules)
+give_memory_back()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the choice is Linux's")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "False jemalloc 2"), ({"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "7"}, "False system 7")],
+)
+def test_a_service_chooses_allocators_before_pyarrow_is_loaded(given: dict[str, str], expected: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _CHOSEN], env={"PATH": "/usr/bin", **given}, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == expected.split()
