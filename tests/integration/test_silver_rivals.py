@@ -75,3 +75,24 @@ def test_a_rebuild_into_another_compatibility_replaces_nothing_that_a_silver_run
         rebuild.run_rebuild(with_silver(ctx, compatibility="native"), "silver.a")
     assert dict(silver(ctx, "a").dtypes)["_rescued"] == "string", "the table is still portable"
     assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: S07
+def test_a_rebuild_swaps_although_maintenance_has_compacted_the_table_meanwhile(
+    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    for number in range(2):  # two files
+        database.a.insert_one({"_id": number})
+        land(ctx)
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
+    require_all_keys, table = rebuild.require_all_keys, TableName("silver", "a")
+
+    def beside_maintenance(shadow: DataFrame, changes: DataFrame, name: TableName) -> None:
+        spark.sql(f"OPTIMIZE {ctx.tables.lake.sql(table)}")
+        assert next(iter(ctx.tables.commits_after(table, -1))).operation == "OPTIMIZE"
+        require_all_keys(shadow, changes, name)
+
+    monkeypatch.setattr(rebuild, "require_all_keys", beside_maintenance)
+    assert rebuild.run_rebuild(ctx, "silver.a").swapped
+    assert_equal_to_source(ctx, database, "a")

@@ -10,6 +10,7 @@ from typing import Final
 from pipelines.bronze.gaps import standing_gaps
 from pipelines.control.cut_publication import publish, writer_of_cuts
 from pipelines.control.cuts import Cut
+from pipelines.io.row_changes import ROWS_KEPT
 from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext
@@ -19,10 +20,7 @@ from pipelines.model.tables import TableName
 from pipelines.silver.bronze_increment import BronzeIncrement, Reach
 from pipelines.silver.progress_index import LastCut, ProgressIndex
 
-_MAINTENANCE: Final = (
-    *("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "DELETE"),
-    "CREATE OR REPLACE TABLE AS SELECT",
-)
+_MAINTENANCE: Final = (*ROWS_KEPT, "DELETE", "CREATE OR REPLACE TABLE AS SELECT")
 
 
 def writer_of(ctx: JobContext) -> TableStore:

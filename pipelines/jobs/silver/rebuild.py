@@ -14,6 +14,7 @@ from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.increments import is_readable
+from pipelines.io.row_changes import rows_changed
 from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
@@ -191,7 +192,8 @@ def _require_stopped(ctx: JobContext) -> None:
 
 
 def _require_unchanged(ctx: JobContext, table: TableName, version: int) -> None:
-    if (newest := ctx.tables.version(table)) != version:
+    newest = ctx.tables.version(table)
+    if newest != version and rows_changed(ctx.tables, table, version, newest):  # maintain only lays files out anew
         raise OvertakenError(
             f"{table} was changed while it was rebuilt (version {version}, now {newest}), so nothing was replaced",
             next_step=f"wait until no silver run is at work, then strandline rebuild {table}",
