@@ -190,6 +190,8 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
+        if (client := sys.modules.get("pipelines.source.client")) is not None:
+            client.end_without_waiting()
 
 
 def _run_task() -> None:
