@@ -116,7 +116,7 @@ def close_client(client: AnyClient) -> None:
 def end_without_waiting() -> None:
     """Let the process end at once. Otherwise the driver waits for its threads, which sleep for up to half a second.
 
-    For a process whose clients are closed. The driver has no public way: a release without this function waits as before.
+    For a process whose clients are closed. The driver has no public way: one without this function waits as before.
     """
     atexit.unregister(getattr(monitor, "_shutdown_resources", close_client))
 
