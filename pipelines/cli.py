@@ -190,6 +190,7 @@ def main() -> None:
             raise
     finally:
         sys.excepthook = _tell_defect  # Typer has put its own there
+        # not imported here: it takes a tenth of a second, and a command that did not connect has nothing to wait for
         if (client := sys.modules.get("pipelines.source.client")) is not None:
             client.end_without_waiting()
 

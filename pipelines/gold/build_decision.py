@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipelines.gold.graph import Graph, Node
-from pipelines.gold.pinned_inputs import PinnedInputs, TableVersion
-from pipelines.io.row_changes import rows_changed
+from pipelines.gold.pinned_inputs import PinnedInputs, TableVersion, rows_changed
 from pipelines.io.table_store import TableStore
 from pipelines.model.lake_format import STAMP
 from pipelines.model.tables import TableName

@@ -10,12 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pipelines.io.commits import ROWS_KEPT, Commit
 from pipelines.io.table_store import TableStore
 from pipelines.model.quarantine import is_quarantine_of, quarantine_of
 from pipelines.model.tables import Lake, TableName
 
 _T = TypeVar("_T", bound=TableStore)
 _T_co = TypeVar("_T_co", bound=TableStore, covariant=True)
+
+# Maximum commits to check one by one. Beyond it, the rows count as changed.
+_MAX_COMMITS_READ = 1000
+_MERGE_ROW_COUNTS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,22 @@ def without_quarantined(lake: Lake, quarantines: Mapping[TableName, TableName]) 
 
 def _anti_join(table: str, quarantine: str) -> str:
     return f"(SELECT t.* FROM {table} AS t LEFT ANTI JOIN {quarantine} AS q ON t._key <=> q._key)"
+
+
+def rows_changed(tables: TableStore, table: TableName, after: int, through: int) -> bool:
+    """Return True if a commit of *table* after version *after*, up to and including *through*, may have changed rows.
+
+    I/O: reads the history of these commits only; writes nothing.
+    """
+    if tables.version(table) - after > _MAX_COMMITS_READ:
+        return True
+    commits = tables.commits_between(table, after, through)
+    return commits is None or not all(_leaves_rows_unchanged(commit) for commit in commits)
+
+
+def _leaves_rows_unchanged(commit: Commit) -> bool:
+    merged_nothing = commit.operation == "MERGE" and all(commit.metrics.get(name) == "0" for name in _MERGE_ROW_COUNTS)
+    return commit.operation in ROWS_KEPT or merged_nothing
 
 
 def _newest_version(tables: TableStore, table: TableName) -> TableVersion | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
@@ -14,6 +14,11 @@ from pipelines.io.table_folder import LOG, TableFolder, commit_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
+
+FILES_ONLY: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END")
+"""Operations, in Delta's words, that change files but no row and no property."""
+ROWS_KEPT: Final = (*FILES_ONLY, "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
+"""Operations that change no row."""
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,10 @@ def close_client(client: AnyClient) -> None:
 def end_without_waiting() -> None:
     """Let the process end at once. Otherwise the driver waits for its threads, which sleep for up to half a second.
 
-    For a process whose clients are closed. The driver has no public way: one without this function waits as before.
+    For a process whose clients are closed. The function that waits is private: a driver without it is left as it is.
     """
-    atexit.unregister(getattr(monitor, "_shutdown_resources", close_client))
+    if (wait := getattr(monitor, "_shutdown_resources", None)) is not None:
+        atexit.unregister(wait)
 
 
 @contextmanager

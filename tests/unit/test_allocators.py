@@ -9,10 +9,9 @@ import pytest
 
 _CHOSEN = """
 import os, sys
-import pipelines.cli
+# what the command `run` has loaded when it chooses
+import pipelines.cli, pipelines.io.live_state, pipelines.io.service_manager
 from pipelines.io.allocators import give_memory_back
-from pipelines.io.live_state import CAPTURE
-from pipelines.io.service_manager import ServiceManager
 print("pyarrow" in sys.modules)
 give_memory_back()
 import pyarrow
@@ -20,7 +19,7 @@ print(pyarrow.default_memory_pool().backend_name, os.environ["MALLOC_ARENA_MAX"]
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the choice is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="allocators are chosen on Linux only")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [({}, "False jemalloc 2"), ({"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "7"}, "False system 7")],

@@ -10,7 +10,7 @@ from typing import Final
 from pipelines.bronze.gaps import standing_gaps
 from pipelines.control.cut_publication import publish, writer_of_cuts
 from pipelines.control.cuts import Cut
-from pipelines.io.row_changes import ROWS_KEPT
+from pipelines.io.commits import ROWS_KEPT
 from pipelines.io.table_store import TableStore
 from pipelines.io.tables import Tables
 from pipelines.jobs.context import JobContext

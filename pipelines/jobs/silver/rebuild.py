@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from pipelines.control.sources import state_of
 from pipelines.errors import ConfigurationError, ContractError
+from pipelines.io.commits import FILES_ONLY
 from pipelines.io.conflicts import OvertakenError
 from pipelines.io.increments import is_readable
-from pipelines.io.row_changes import rows_changed
 from pipelines.io.table_swap import swap
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.offset_target import seconds_of
@@ -193,7 +193,9 @@ def _require_stopped(ctx: JobContext) -> None:
 
 def _require_unchanged(ctx: JobContext, table: TableName, version: int) -> None:
     newest = ctx.tables.version(table)
-    if newest != version and rows_changed(ctx.tables, table, version, newest):  # maintain only lays files out anew
+    commits = ctx.tables.commits_between(table, version, newest) if newest != version else []
+    # maintain compacts files; its purge sets a property first, which the swap would take back
+    if commits is None or any(commit.operation not in FILES_ONLY for commit in commits):
         raise OvertakenError(
             f"{table} was changed while it was rebuilt (version {version}, now {newest}), so nothing was replaced",
             next_step=f"wait until no silver run is at work, then strandline rebuild {table}",
