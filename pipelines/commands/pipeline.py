@@ -54,6 +54,7 @@ def run(context: typer.Context, once: Once = False, health_port: HealthPort = No
 def capture(context: typer.Context, once: Once = False, health_port: HealthPort = None) -> None:
     """Append change events and snapshots to bronze."""
     stop = _stop_of_service()
+    import pipelines.io.without_pandas  # noqa: F401  # why: its import keeps pandas out, which no part of capture needs
     from pipelines.jobs.capture.job import run_capture
 
     settings = _served_settings(context, health_port)

@@ -1,7 +1,7 @@
-"""Hide pandas from a process that imports this module first. Worker processes of the native engine do.
+"""Import this module, and pyarrow works without pandas in this process. Other code may still import pandas.
 
-pyarrow imports pandas as soon as it makes an array, if it can. A worker needs nothing of it. Seen for two workers and
-the process that forks them: 168 MB instead of 202.
+pyarrow imports pandas at its first array, if it can, and asks only once. Capture and its worker processes need nothing
+of it. Seen: 30 MB and 0.3 s of CPU less for capture, and 34 MB less for two workers and the process that forks them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import pyarrow as pa
+
 
 class _Hidden(MetaPathFinder):
     def find_spec(
@@ -21,8 +23,11 @@ class _Hidden(MetaPathFinder):
         target: ModuleType | None = None,  # noqa: ARG002  # why: as above
     ) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is hidden from this process", name=fullname)
+            raise ModuleNotFoundError("pandas is hidden from pyarrow", name=fullname)
         return None
 
 
-sys.meta_path.insert(0, _Hidden())
+_hidden = _Hidden()
+sys.meta_path.insert(0, _hidden)
+pa.array([0])  # pyarrow looks for pandas, here and never again
+sys.meta_path.remove(_hidden)
