@@ -7,7 +7,8 @@
     read("orders", using="duckdb").aggregate("count(*)")
     read("gold.daily_sales")
 
-Each library reads the files itself. This module only finds the table and leaves out tombstones and bookkeeping columns.
+Each library reads the files itself. This module only finds the table, and leaves out tombstones and bookkeeping columns
+other than ``_key`` and ``_rescued``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def read(
             gold view, of a lake in a folder.
         root: Folder or URI of the lake (``lake.root``).
         using: Library that reads.
-        everything: True: also tombstones and bookkeeping columns of a silver table. False: live documents only. A
+        everything: True: also tombstones and all bookkeeping columns of a silver table. False: live documents only. A
             history table is always read as it is.
         storage_options: Options of delta-rs for an object store.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 import yaml
@@ -11,8 +12,14 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# Where the lake is
 
 A lake is in a folder, in an object store or in a catalog. What is promised is the same everywhere
-([what is promised](delivery.md)), except what this page says. A place that is not on this page has no test.
-`make docs` generates this page.
+([what is promised](delivery.md)), except what this page and [the page about catalogs](catalogs.md) say. Each place of
+this page has tests. Other places, and other combinations of a store, a catalog and a cluster, have none: for example
+other object stores, Unity Catalog, Kubernetes, and S3 with a cluster. They may work. Run `strandline doctor` there
+first, and with a cluster `strandline doctor --workers`.
+
+`capture.engine` decides who writes bronze. `auto`, the default, takes the native engine (delta-rs, without Java) where
+the second column says delta-rs, and Spark elsewhere. Silver and gold are always written by Spark, small changes by
+delta-rs. (`make docs` generates this page.)
 
 | place | bronze is written by | tests passed on |
 |---|---|---|
@@ -38,7 +45,10 @@ def _section(place: dict[str, Any]) -> str:
     shown = yaml.safe_dump(place["configuration"], sort_keys=False, default_flow_style=False)
     tests = ", ".join(f"`{test}`" for test in place["tests"])
     environment = f"\nEnvironment: {place['environment']}\n" if "environment" in place else ""
-    return (
-        f"\n## {place['place']}\n\n```yaml\n{shown}```\n{environment}\n"
-        f"- Promise: {place['promise']}\n- Two writers: {place['fence']}\n- Tests: {tests}\n"
-    )
+    items = [f"- Promise: {place['promise']}", f"- Two writers: {place['fence']}", f"- Tests: {tests}"]
+    wrapped = "".join(f"{_wrapped(item)}\n" for item in items)
+    return f"\n## {place['place']}\n\n```yaml\n{shown}```\n{environment}\n{wrapped}"
+
+
+def _wrapped(item: str) -> str:
+    return fill(item, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -11,53 +11,69 @@ ROOT: Final = Path(__file__).parent.parent
 _HEAD: Final = """# Which reader reads which table
 
 Every table of a lake is a Delta table. A reader must know the Delta features of a table. This page lists which reader
-reads which table. `make test` tries the readers without Spark, `make places` tries those with Spark, cell by cell.
-`make docs` generates this page.
+reads which table. Each cell is the result of a test. (For contributors: `make test` tries the readers without Spark,
+`make places` those with Spark, and `make docs` generates this page.)
+
+In a lake by path (`lake.root`) a table is a folder: `<lake.root>/<layer>/<name>`, for example `lake/silver/orders`. The
+layers are `bronze`, `silver`, `gold` and `control` (what Strandline itself remembers). In a catalog, tables have
+[names](catalogs.md).
 
 A new silver table is *portable*: it uses no feature that a reader must know, unless a field name needs column mapping
 (see below). A *native* table (`silver.compatibility: native`) uses VARIANT, type widening, deletion vectors and column
 mapping. A table of an older release is native until it is rebuilt. The table property `strandline.compatibility` names
-the kind; a table without it is native. Spark 4.1 or newer with Delta 4.4 reads both kinds (the matrix was tried with
-4.2). Databricks was not tried.
+the kind; a table without it is native. The history of a table has the features that its table had when the history was
+created: the column `history` is about a portable one. Spark 4.1 or newer with Delta 4.4 reads both kinds (the matrix
+was tried with 4.2).
 [Portable and native tables](columns.md#portable-and-native-tables) shows the differences.
 
 """
 _READ: Final = ("reads", "wrong rows")
 _SPARK: Final = """
-These sessions know nothing of Strandline. With Spark 4.0, Strandline itself uses
+These sessions have Spark and Delta, and nothing of Strandline. With Spark 4.0, Strandline itself uses
 [a newer Delta](spark-versions.md).
 
 `table` is `spark.read.format("delta").load(path)`, every column of every row. `change feed` has the option
-`readChangeFeed` from version 0, and `an older version` has `versionAsOf`.
+`readChangeFeed` from version 0, and `an older version` has `versionAsOf`. A [rebuild](change-feed.md#after-a-rebuild)
+ends the change feed of a table.
 
 Delta's extension is two settings of a session: `spark.sql.extensions` is `io.delta.sql.DeltaSparkSessionExtension`, and
 `spark.sql.catalog.spark_catalog` is `org.apache.spark.sql.delta.catalog.DeltaCatalog`. Its check is
-`spark.databricks.delta.requiredSparkConfsCheck.enabled`. A session without the extension and without the check **reads
-wrong rows of a native table, with no error**: it ignores deletion vectors, so it also returns rows that were deleted or
-replaced."""
+`spark.databricks.delta.requiredSparkConfsCheck.enabled`. 
+
+**Wrong rows, with no error.** Spark 4.2 without the extension and without the check ignores deletion vectors: of a
+native table it also returns rows that were deleted or replaced. pyarrow ignores everything but the files: columns of a
+native table, and columns of one with column mapping, have internal names such as `col-3f1c…`. Rows of a native table
+that were deleted or replaced are there, too."""
 _RECIPES: Final = """
 ## Live documents
 
 A deleted document stays in silver as a tombstone, so queries need the condition `NOT _deleted`. Silver tables also have
-bookkeeping columns, whose names begin with an underscore. `pipelines.read` leaves out both:
+bookkeeping columns, whose names begin with an underscore. `pipelines.read` leaves out both, except `_key`, which
+identifies the document, and `_rescued`, which has the values that do not fit their columns. `pipelines` is the Python
+package of Strandline. `make setup` installs it with polars and DuckDB. Elsewhere, install the wheel, and
+`pip install polars duckdb`.
 
 ```python
 from pipelines.read import read
 
-read("orders")                                        # a pyarrow.Table of silver.orders
+read("orders")                                        # a pyarrow.Table of silver.orders in the folder `lake`
 read("orders", using="polars").head(10).collect()     # a polars LazyFrame
 read("orders", using="duckdb").aggregate("count(*)")  # a DuckDB relation
 read("gold.sales", root="s3://bucket/lake")           # another layer, another lake
 ```
 
-`read("orders", everything=True)` also gives tombstones and bookkeeping columns. `make setup` installs the libraries.
-Elsewhere, `pip install polars duckdb`. The column `_key` stays: it identifies the document.
+`read("orders", everything=True)` also gives tombstones and all bookkeeping columns. For an object store,
+`storage_options` holds delta-rs's options, such as credentials.
 
-In a catalog with views, each silver table has a view of its live documents with the same columns: `silver.orders_live`.
+In a catalog with views, each silver table has a view of its live documents, with the columns that `read` gives:
+`silver.orders_live`.
 A silver run creates it when it first merges the table. New columns appear in the view, too. If another table
-or view has this name already, Strandline leaves it and creates no view. If a collection is called `orders_live`, its
-table replaces the view. `silver.live_views: false` switches the views off. Rows in [quarantine](gold.md) are in the
-view. In SQL files of gold, name the table (`silver.orders`), not the view.
+or view has this name already, Strandline leaves it and creates no view. If a collection called `orders_live` comes
+later, its table replaces the view. `silver.live_views: false` switches the views off. In SQL files of gold, name the
+table (`silver.orders`), not the view.
+
+A row in [quarantine](../conf/quality/README.md) is a row that failed a quality check. It is in the silver table, in
+`read("orders")` and in the live view. Only gold leaves it out.
 
 ## Gold views
 
@@ -67,14 +83,15 @@ the tables: `gold/_views/<name>.spark.sql` and `gold/_views/<name>.duckdb.sql` i
 ```python
 from pathlib import Path
 
-spark.sql(Path("lake/gold/_views/sales.spark.sql").read_text())   # the temporary view `sales`
-read("gold.sales", using="duckdb")                                # as a table; DuckDB computes it
+spark.sql(Path("lake/gold/_views/late.spark.sql").read_text())   # the temporary view `late`
+read("gold.late", using="duckdb")                                # as a table; DuckDB computes it
 ```
 
-In DuckDB itself, `.read lake/gold/_views/sales.duckdb.sql` creates the view `gold.sales`. It needs DuckDB's extension
-`delta`. `pipelines.read` does not, but reads views of a lake in a folder only.
+In DuckDB itself, `.read lake/gold/_views/late.duckdb.sql` creates the view `gold.late`. This needs DuckDB's extension
+`delta`. `pipelines.read` needs no extension, but it reads views of a lake in a folder only. Of a lake in S3, download
+the SQL file.
 
-- A view shows the newest version of its tables. It lacks the rows in quarantine. If you move the lake, run
+- A view shows the newest version of its tables, without the rows in quarantine. If you move the lake, run
   `strandline gold` again.
 - The DuckDB file sets the time zone to UTC, as Spark has it here.
 - If a query cannot be translated to DuckDB (time travel, or SQL that sqlglot does not know), no DuckDB file is written,
@@ -96,7 +113,8 @@ SELECT count(*) FROM {{ source("silver", "orders") }} WHERE NOT _deleted
   read.
 - In a catalog each source has its `database` and `schema`, for dbt-databricks and dbt-spark. It lists live views, too.
 
-Seen with dbt-core 1.11.16, dbt-duckdb 1.11.1, DuckDB 1.5.5 and its extension `delta`, in both ways. No test has run
+Seen with dbt-core 1.11.16, dbt-duckdb 1.11.1, DuckDB 1.5.5 and its extension `delta`, in both ways, on tables with
+Strandline's columns that delta-rs wrote. `delta_scan` has not been tried on tables that Spark wrote. No test has run
 dbt-databricks or dbt-spark.
 
 ## Iceberg
@@ -106,13 +124,16 @@ files of one version of a portable table without copying them. The code is in th
 
 ## Column mapping
 
-Parquet cannot hold a column name with a space or one of `,;{}()=`. If a field has such a name, its portable table gets
-Delta's column mapping, and the log names the field. Of the readers without Spark, only `pipelines.read.read` reads such
-a table. Spark and Databricks read it. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
-name. A table that exists changes with `strandline stop`, `strandline rebuild` and `strandline start`.
+Delta cannot store a column name with a space or one of `,;{}()=` as it is. If a field has such a name, its portable
+table gets Delta's column mapping, and the log names the field. Of the readers above without Spark, only
+`pipelines.read.read` reads such a table. `silver.field_name_adjustment_mode: avro_unicode` gives such fields another
+name: `unit price` becomes `unit_u0020price`. A table that exists changes with `strandline stop`,
+`strandline rebuild silver.orders` and `strandline start`. A rebuild
+[ends the queries that follow its changes](change-feed.md#after-a-rebuild).
 
-DuckDB's own `delta_scan` is tested with plain tables that delta-rs wrote. Not tested: Trino, Athena, Snowflake,
-Power BI.
+## Not tested
+
+Trino, Athena, Snowflake, Power BI, and Databricks.
 
 With pyarrow, read the files that the Delta log names (`file_uris()`), never the folder: the folder also has files that
 are no longer part of the table.

@@ -1,10 +1,13 @@
-"""Processes of the program under test: their environment, and a wait for what they do."""
+"""Processes of the program under test: their environment, a wait for what they do, and work beside them."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pipelines.io.session import SHORT_LIVED
 
@@ -34,3 +37,23 @@ def wait_until(holds: Callable[[], object], what: str = "", *, seconds: float = 
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.2)
+
+
+@contextmanager
+def repeated(act: Callable[[int], object], *, every: float) -> Iterator[None]:
+    """Call *act* with 0, 1, 2, … in a thread during the block. *every*: seconds between two calls."""
+    ended = threading.Event()
+
+    def work() -> None:
+        for number in itertools.count():
+            if ended.wait(every):
+                return
+            act(number)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        worker.join()

@@ -80,8 +80,8 @@ BOOKKEEPING: Final = (
     "_document",
 )
 
-HIDDEN: Final = tuple(name for name in BOOKKEEPING if name != "_key")
-"""Bookkeeping columns that people rarely need: a view of live documents leaves them out."""
+HIDDEN: Final = tuple(name for name in BOOKKEEPING if name not in ("_key", "_rescued"))
+"""Bookkeeping columns that people rarely need: a view of live documents leaves them out. ``_rescued`` has values."""
 
 
 def has_bookkeeping(columns: Collection[str]) -> bool:

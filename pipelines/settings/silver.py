@@ -84,7 +84,8 @@ class SilverSettings(Section):
     live_views: bool = Field(
         True,
         description="True: in a catalog with views, each silver table has a view `<table>_live` of its live documents, "
-        "without tombstones and bookkeeping columns. It is created if nothing has its name.",
+        "without tombstones and without bookkeeping columns other than `_key` and `_rescued`. It is created if nothing "
+        "has its name.",
     )
     deletes: Literal["soft", "hard"] = Field(
         "soft",

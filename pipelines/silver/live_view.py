@@ -57,8 +57,8 @@ def _is_own(tables: Tables, view: TableName) -> bool:
 
 
 def _definition(lake: Lake, table: TableName) -> str:
-    """Return the columns of the view: those of the table, also in future, without bookkeeping."""
-    comment = f"Live documents of {table}, without bookkeeping columns."
+    """Return the definition of the view: live documents and all columns, also later ones, but for those in HIDDEN."""
+    comment = f"Live documents of {table}, without most bookkeeping columns."
     return (
         f"WITH SCHEMA EVOLUTION COMMENT {literal(comment)} {properties_clause({_OWN: table.name})} "
         f"AS SELECT * EXCEPT ({', '.join(map(quoted, HIDDEN))}) FROM {lake.sql(table)} WHERE NOT _deleted"

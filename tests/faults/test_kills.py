@@ -7,10 +7,8 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 from lake_place import NATIVE_PLACES, PLACE, lake_environment
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze_writer, spark_pipeline
-from processes import environment
+from processes import environment, repeated
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
 
@@ -60,26 +58,15 @@ def kill_with_its_jvm(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-@contextmanager
-def changing(database: Db) -> Iterator[None]:
+def changing(database: Db) -> AbstractContextManager[None]:
     """Write to the source during the block."""
-    stop = threading.Event()
 
-    def write() -> None:
-        number = 0
-        while not stop.wait(0.03):
-            number += 1
-            database.a.update_one({"_id": number % 2000}, {"$inc": {"n": 1}}, upsert=True)
-            if number % 7 == 0:
-                database.a.delete_one({"_id": number % 500})
+    def write(number: int) -> None:
+        database.a.update_one({"_id": number % 2000}, {"$inc": {"n": 1}}, upsert=True)
+        if number % 7 == 0:
+            database.a.delete_one({"_id": number % 500})
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        writer.join()
+    return repeated(write, every=0.03)
 
 
 def killed_again_and_again(spark: SparkSession, uri: str, database: Db, root: Path, kills: int) -> None:

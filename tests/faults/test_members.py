@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, land, spark_pipeline
+from processes import repeated
 from pymongo import MongoClient
 from pymongo import errors as mongo
 from pymongo.read_concern import ReadConcern
@@ -95,24 +95,16 @@ class Cluster:
 @contextmanager
 def writing(client: Client) -> Iterator[list[int]]:
     """Write during the block with write concern ``w: 1``. Yield the acknowledged keys."""
-    ended, acknowledged = threading.Event(), list[int]()
+    acknowledged = list[int]()
 
-    def write() -> None:
-        for number in itertools.count():
-            if ended.wait(0.005):
-                return
-            with contextlib.suppress(mongo.PyMongoError):  # whether it was written or not, silver must equal the source
-                client.shop.log.insert_one({"_id": number})
-                acknowledged.append(number)
-                client.shop.a.update_one({"_id": number % 50}, {"$inc": {"n": 1}}, upsert=True)
+    def write(number: int) -> None:
+        with contextlib.suppress(mongo.PyMongoError):  # whether it was written or not, silver must equal the source
+            client.shop.log.insert_one({"_id": number})
+            acknowledged.append(number)
+            client.shop.a.update_one({"_id": number % 50}, {"$inc": {"n": 1}}, upsert=True)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with repeated(write, every=0.005):
         yield acknowledged
-    finally:
-        ended.set()
-        writer.join()
 
 
 @pytest.fixture

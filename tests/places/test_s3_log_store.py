@@ -24,10 +24,13 @@ from pipelines.model.tables import Lake, TableName
 
 RACES = int(os.environ.get("RACES", "40"))
 """Appends and MERGEs of each driver. ``RACES=1000 make places`` runs for an hour."""
-APPENDED, MERGED = TableName("silver", "appended"), TableName("silver", "merged")
+_RACES_OF_A_TABLE = 50
+"""MERGEs of each driver into one table: a MERGE reads every file, and each adds one."""
+APPENDED = TableName("silver", "appended")
 _COMMIT = r"PUT .*/_delta_log/0\d+\.json"
 
-# Arguments: root, endpoint, number of the driver, races, a file that begins the race. Prints what it committed.
+# Arguments: root, endpoint, number of the driver, races, races of a table, a file that begins the race. Prints what it
+# committed.
 _DRIVER = """
 import sys, time
 from pathlib import Path
@@ -36,11 +39,10 @@ from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import open_context
 from pipelines.model.tables import TableName
 from pipelines.settings.configuration import Settings
-root, endpoint, driver, races, begin = sys.argv[1:]
+root, endpoint, driver, races, of_a_table, begin = sys.argv[1:]
 ctx = open_context(Settings(lake={"root": root, "s3_endpoint": endpoint, "s3_region": "us-east-1"}))
-appended, merged = TableName("silver", "appended"), TableName("silver", "merged")
-for table in (appended, merged):
-    ctx.tables.create(table, schema_of("driver INT, number INT"))
+appended, schema = TableName("silver", "appended"), schema_of("driver INT, number INT")
+ctx.tables.create(appended, schema)
 print("opened", flush=True)
 while not Path(begin).exists():
     time.sleep(0.05)
@@ -48,6 +50,12 @@ for number in range(int(races)):
     row = ctx.spark.createDataFrame([(int(driver), number)], "driver INT, number INT").coalesce(1)
     ctx.tables.append(appended, row)
     print(f"appended {number}", flush=True)
+    merged = TableName("silver", f"merged_{number // int(of_a_table)}")
+    if number % int(of_a_table) == 0:
+        ctx.tables.create(merged, schema)
+        Path(f"{begin}-{number}-{driver}").touch()
+        while number and not all(Path(f"{begin}-{number}-{each}").exists() for each in (0, 1)):
+            time.sleep(0.05)
     while True:
         try:
             assert ctx.tables.insert_missing(merged, row, "driver", "number") == 1
@@ -68,7 +76,7 @@ def driver(root: str, endpoint: str, number: int, races: int, begin: Path) -> su
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"} | QUICK_JVM
     environ["STRANDLINE_SPARK__CONF"] = "{}"
     return subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, root, endpoint, str(number), str(races), str(begin)],
+        [sys.executable, "-c", _DRIVER, root, endpoint, str(number), str(races), str(_RACES_OF_A_TABLE), str(begin)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,6 +104,10 @@ def commits_of(s3: S3Server, root: str, table: TableName) -> int:
     return len(list(folder.glob("0*.json")))
 
 
+def merged(part: int = 0) -> TableName:
+    return TableName("silver", f"merged_{part}")
+
+
 def new_root() -> str:
     return f"s3a://{BUCKET}/{uuid4().hex}"
 
@@ -112,10 +124,11 @@ def test_of_two_drivers_every_commit_is_there_once(
     started = time.monotonic()
     for one in drivers:
         assert len(ended(one)) == 2 * RACES
-    wanted = [(number, race) for number in range(2) for race in range(RACES)]
-    for table in (APPENDED, MERGED):
-        assert rows_of(root, s3.endpoint, table) == wanted
-        assert commits_of(s3, root, table) == 2 * RACES + 1, "one commit creates the table"
+    parts = range(0, RACES, _RACES_OF_A_TABLE)
+    races_of = {merged(part): range(begun, min(begun + _RACES_OF_A_TABLE, RACES)) for part, begun in enumerate(parts)}
+    for table, races in {APPENDED: range(RACES), **races_of}.items():
+        assert rows_of(root, s3.endpoint, table) == [(number, race) for number in range(2) for race in races]
+        assert commits_of(s3, root, table) == 2 * len(races) + 1, "one commit creates the table"
     seconds = time.monotonic() - started
     record_property("found", f"{4 * RACES} commits of two Spark drivers on S3 in {seconds:.0f} s")
 
@@ -129,7 +142,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(proxy: S3Proxy, tmp_pat
     begin.touch()
     ended(one)
     assert proxy.lost == 4
-    for table in (APPENDED, MERGED):
+    for table in (APPENDED, merged()):
         assert rows_of(root, proxy.endpoint, table) == [(0, race) for race in range(6)]
         assert commits_of(proxy.server, root, table) == 7
 
@@ -145,7 +158,7 @@ def test_a_killed_driver_leaves_whole_commits(s3: S3Server, tmp_path: Path) -> N
     assert said[0] == "opened\n", errors[-3_000:]
     told = [line.split() for line in (*said[1:], *rest.splitlines())]
     ended(driver(root, s3.endpoint, 1, 2, begin))
-    for table, verb in ((APPENDED, "appended"), (MERGED, "merged")):
+    for table, verb in ((APPENDED, "appended"), (merged(), "merged")):
         rows, reported = rows_of(root, s3.endpoint, table), [int(number) for word, number in told if word == verb]
         of_killed = [number for who, number in rows if who == 0]
         assert of_killed[: len(reported)] == reported, "nothing that was reported is lost"

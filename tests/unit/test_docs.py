@@ -47,6 +47,7 @@ _TABLES = {
     "silver.shop__orders",
     "gold.fleet_age",
     "gold.sales",
+    "gold.late",
     "gold.on_time_performance",
     "gold.delay_by_weather",
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline, silver
 from mongod_versions import VERSIONS, Seen, Server, starts_all_versions
+from processes import repeated
 from pymongo.database import Database
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -27,23 +27,14 @@ def test_silver(server: Server, database: Db, spark: SparkSession, tmp_path: Pat
     """Documents change and go while the snapshot reads them. Then collections are dropped, renamed and made anew."""
     ctx = pipeline(spark, server.uri, database.name, tmp_path, snapshot_chunk_size=200)
     database.a.insert_many([{"_id": number, "n": 0, "text": "x" * 500} for number in range(2_000)])
-    stop = threading.Event()
 
-    def write() -> None:
-        number = 0
-        while not stop.is_set():
-            database.a.update_one({"_id": number * 37 % 2_000}, {"$inc": {"n": 1}})
-            database.a.delete_one({"_id": number * 41 % 2_000})
-            database.a.insert_one({"_id": 10_000 + number})
-            number += 1
+    def write(number: int) -> None:
+        database.a.update_one({"_id": number * 37 % 2_000}, {"$inc": {"n": 1}})
+        database.a.delete_one({"_id": number * 41 % 2_000})
+        database.a.insert_one({"_id": 10_000 + number})
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with repeated(write, every=0):
         assert run_capture(ctx, once=True).documents > 0
-    finally:
-        stop.set()
-        writer.join()
     run_capture(ctx, once=True)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "a")
