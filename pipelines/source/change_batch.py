@@ -42,6 +42,16 @@ class ChangeBatch:
         """Return ``_data`` of the resume token."""
         return token_data(self.resume_token)
 
+    def reaches(self, target: str) -> bool:
+        """Return True if all events up to the token data *target* are in this batch or before it.
+
+        A target is mostly a time, and its token comes before the events of that time. So at the target itself the
+        stream must have been asked for events.
+        """
+        if self.token_data == target:
+            return bool(self.events) or self.drained_at is not None
+        return self.token_data > target
+
 
 def _cluster_time(event: bytes) -> str | None:
     found = field(event, b"clusterTime")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from collector import attributes, collector, nobody
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from processes import wait_until
 from prometheus_client import REGISTRY
 
 from pipelines.commands.telemetry import telemetry
@@ -198,7 +199,9 @@ def test_a_server_that_does_not_accept_costs_one_line(
     assert "s3cret" not in line
 
 
-def test_a_server_that_never_answers_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_answers_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A socket that listens and accepts nobody."""
     _flush_within(0.3, monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -208,6 +211,8 @@ def test_a_server_that_never_answers_ends_in_time(monkeypatch: pytest.MonkeyPatc
                 pass
             began = time.monotonic()
         assert time.monotonic() - began < 4
+    for kind in ("traces", "lineage"):  # what was still on its way fails here, and not within another test
+        wait_until(lambda kind=kind: f"delivery of {kind} failed" in caplog.text, kind, seconds=30)
 
 
 def test_a_full_queue_of_lineage_drops_and_counts(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,6 +225,7 @@ def test_a_full_queue_of_lineage_drops_and_counts(caplog: pytest.LogCaptureFixtu
                 LineageRun(Job("job", "BUILD")).tell("START")
         finally:
             tell_lineage_to(None)
+    wait_until(lambda: "delivery of lineage failed" in caplog.text, seconds=30)  # not within another test
     assert failures("lineage") - before >= 9
     assert [line for line in caplog.messages if "1000 events wait" in line]
 

@@ -64,5 +64,6 @@ def test_a_view_of_a_lake_in_a_folder_is_read_by_its_file(tmp_path: Path) -> Non
     assert read("gold.live", root=tmp_path / "la'ke").to_pylist() == [{"total": 2.5, "city": "Köln"}]
     assert read("gold.live", root=tmp_path / "la'ke", using="duckdb").fetchall() == [(2.5, "Köln")]
     assert read("gold.live", root=tmp_path / "la'ke", using="polars").collect().rows() == [(2.5, "Köln")]
-    assert read("orders", root=tmp_path / "la'ke").schema.names == ["_key", "_id", "total", "customer", "Größe"]
+    columns = ["_key", "_rescued", "_id", "total", "customer", "Größe"]
+    assert read("orders", root=tmp_path / "la'ke").schema.names == columns
     assert DeltaRsTables(lake).names("gold") == [SALES], "the folder of the files is no table"

@@ -74,7 +74,7 @@ class StreamLoop:
                 if not self._signals.process(stop):
                     return
                 change, completed = self._source_signals.extract(batch), self._snapshot.end_if_complete()
-                caught_up = not self._streams or (target is not None and change.token_data >= target)
+                caught_up = not self._streams or (target is not None and batch.reaches(target))
                 ending = (caught_up and self._signals.is_idle) or not self._is_running(stop)
                 due = ending or time.monotonic() - committed_at >= self._heartbeat_seconds
                 if change.events or completed or (due and change.resume_token != self._committer.last.resume_token):
