@@ -9,7 +9,7 @@ pytest := $(bin)/python -m pytest
 run = $(if $(wildcard $(addsuffix /test_*.py,$(1))),$(pytest) $(wildcard $(1)) -m "not long and not sweep and not places and not versions" $(ARGS),echo "no tests in $(1) yet")
 code := pipelines tests hatch_build.py $(wildcard bench scripts/*.py)
 
-.PHONY: help setup demo test test-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
+.PHONY: help setup demo test test-long property-long lint format typecheck contracts unit spark integration property faults sweep places test-mongo test-against test-spark bench docs site pictures lock clean
 
 help: ## List all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ test: lint typecheck contracts site ## Run all checks and tests except the long 
 	@scripts/test.sh $(ARGS)
 
 test-long: setup ## Run the tests that take minutes
-	@scripts/test.sh -m long $(ARGS)
+	@scripts/test.sh -m long --ignore=tests/property $(ARGS)
+
+property-long: setup ## Run thousands of random histories
+	@$(pytest) tests/property -m long -n 4 --dist worksteal $(ARGS)
 
 lint: setup ## Check the style of the code
 	@$(bin)/ruff check $(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,15 +18,18 @@ import pytest
 from processes import QUICK_JVM
 from s3_proxy import S3Proxy, s3_proxy
 from s3_server import BUCKET, REGION, S3Server, free_port
+from shared_jvm import FEW_ROWS
 
 from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.object_store import StoreOptions
 from pipelines.model.tables import Lake, TableName
 
 RACES = int(os.environ.get("RACES", "40"))
-"""Appends and MERGEs of each driver. ``RACES=1000 make places`` runs for an hour."""
+"""Appends and MERGEs of each driver. ``RACES=1000`` takes most of an hour."""
 _RACES_OF_A_TABLE = 50
 """MERGEs of each driver into one table: a MERGE reads every file, and each adds one."""
+_MANY = 200
+"""So many races pay for a JVM that optimizes."""
 APPENDED = TableName("silver", "appended")
 _COMMIT = r"PUT .*/_delta_log/0\d+\.json"
 
@@ -73,8 +77,8 @@ def proxy(s3: S3Server) -> Iterator[S3Proxy]:
 
 
 def driver(root: str, endpoint: str, number: int, races: int, begin: Path) -> subprocess.Popen[str]:
-    environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"} | QUICK_JVM
-    environ["STRANDLINE_SPARK__CONF"] = "{}"
+    environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    environ |= {"STRANDLINE_SPARK__CONF": json.dumps(FEW_ROWS)} | (QUICK_JVM if races < _MANY else {})
     return subprocess.Popen(
         [sys.executable, "-c", _DRIVER, root, endpoint, str(number), str(races), str(_RACES_OF_A_TABLE), str(begin)],
         stdout=subprocess.PIPE,
