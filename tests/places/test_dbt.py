@@ -16,6 +16,8 @@ from pipelines.gold.graph import parse
 from pipelines.gold.view_files import duckdb_file
 
 DBT: Final = Path(sys.prefix) / "share" / "strandline" / "dbt" / "bin"
+DBT_COMMAND: Final = (DBT / "python", "-m", "dbt.cli.main")
+"""Not the script ``dbt``: it names the folder in which the environment was made, before it was moved here."""
 PROJECT: Final = {"name": "shop", "version": "1.0", "profile": "shop", "model-paths": ["models"]}
 MODEL: Final = """{{ config(materialized="table") }}
 SELECT o._id, o.total, o.customer.city AS city, o."Größe" AS size, s.orders
@@ -41,7 +43,7 @@ def test_dbt_reads_the_exported_sources(tmp_path: Path, capsys: pytest.CaptureFi
         output |= {"extensions": ["delta"], "config_options": {"extension_directory": str(DBT.parent / "extensions")}}
     profile = {"shop": {"target": "dev", "outputs": {"dev": output}}}
     (tmp_path / "profiles.yml").write_text(yaml.safe_dump(profile), encoding="utf-8")
-    ran = run(tmp_path, DBT / "dbt", "build", "--profiles-dir", ".")
+    ran = run(tmp_path, *DBT_COMMAND, "build", "--profiles-dir", ".")
     assert "PASS=1" in ran
     assert run(tmp_path, DBT / "python", "-c", QUESTION) == "[(1, 2.5, 'Köln', 'XL', 1)]\n"
 
