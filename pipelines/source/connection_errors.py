@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from pipelines.errors import ConfigurationError, StrandlineError
 from pipelines.source.certificate import expiry
-from pipelines.source.errors import CredentialsRefused, NoAnswer
+from pipelines.source.errors import CredentialsRefused, NoAnswer, TlsFileMissing
 from pipelines.source.uri import check_mechanism, client_certificate
 
 
@@ -29,6 +29,8 @@ def check_credentials(uri: str) -> None:
 
 def opening_error(error: Exception) -> StrandlineError:
     """Return the error for a client that the driver could not create."""
+    if isinstance(error, FileNotFoundError):
+        return tls_error(f"{error.strerror}: {error.filename}", TlsFileMissing)
     if isinstance(error, OSError):  # includes ssl.SSLError
         return tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__)
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
@@ -44,9 +46,9 @@ def opening_error(error: Exception) -> StrandlineError:
     )
 
 
-def tls_error(why: str) -> CredentialsRefused:
+def tls_error(why: str, kind: type[CredentialsRefused] = CredentialsRefused) -> CredentialsRefused:
     """Return the error for a TLS connection that cannot be made."""
-    return CredentialsRefused(
+    return kind(
         f"no TLS connection to MongoDB can be made ({why})",
         next_step="check tlsCAFile and tlsCertificateKeyFile in STRANDLINE_SOURCE__URI",
     )

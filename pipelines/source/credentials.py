@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote_plus
 
 from pipelines.errors import ConfigurationError, StrandlineError
-from pipelines.source.errors import CredentialsRefused, ServerChanged
+from pipelines.source.errors import CredentialsRefused, ServerChanged, TlsFileMissing
 from pipelines.source.uri import tls_files
 
 ROTATION_SECONDS: Final = 300.0
@@ -63,6 +63,11 @@ class Credentials:
     def in_files(self) -> bool:
         """Return True if the URI, the password or a certificate is in a file."""
         return self.uri_file is not None or self.password_file is not None or bool(tls_files(self.uri or ""))
+
+    @property
+    def has_tls_files(self) -> bool:
+        """Return True if this machine has every certificate file that the URI names. I/O: looks for them."""
+        return all(Path(name).exists() for name in tls_files(self.read()))
 
     def fingerprint(self) -> str:
         """Return a hash of the URI and of the certificate files that it names. I/O: reads all of them."""
@@ -132,6 +137,8 @@ class ConnectionMonitor:
         if isinstance(error, ServerChanged):
             return self.opened
         waits = isinstance(error, CredentialsRefused) and self.connected and self.credentials.in_files
+        if isinstance(error, TlsFileMissing):  # nobody replaces it if it is here: a Spark worker lacks it
+            waits = waits and not self.credentials.has_tls_files
         until = time.monotonic() + (self.wait_seconds if waits else 0.0)
         while not self.are_replaced:
             if time.monotonic() >= until or stop.wait(_POLL_SECONDS):

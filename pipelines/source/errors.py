@@ -95,6 +95,10 @@ class CredentialsRefused(ConfigurationError):
     """
 
 
+class TlsFileMissing(CredentialsRefused):
+    """A file that the URI names is not there: it is being replaced, or a Spark worker does not have it."""
+
+
 class ServerChanged(ConfigurationError):
     """MongoDB does not know a stage or an option. If the stream was open before, the server is older than it was."""
 

@@ -23,6 +23,7 @@ from pipelines.model.query import Query
 from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.configuration import Settings, SourceSettings
 from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.connection_errors import opening_error
 from pipelines.source.credentials import ConnectionMonitor, Credentials, CredentialsReplaced
 from pipelines.source.deployment import inspect_deployment
 from pipelines.source.errors import CredentialsRefused
@@ -244,3 +245,21 @@ def test_a_monitor_waits_only_for_credentials_that_once_worked(tmp_path: Path) -
     assert monitor.may_go_on(refused, stop)
     with pytest.raises(CredentialsReplaced):
         monitor.before_retry()
+
+
+def test_a_monitor_waits_for_a_certificate_that_is_missing_here_and_not_for_one_that_a_worker_lacks(
+    tmp_path: Path,
+) -> None:
+    file, stop = tmp_path / "ca.pem", threading.Event()
+    file.write_text("a")
+    missing = opening_error(FileNotFoundError(2, "No such file or directory", str(file)))
+    credentials = Credentials(uri=f"mongodb://h/?tlsCAFile={file}")
+    began = time.monotonic()
+    assert not ConnectionMonitor(credentials, wait_seconds=60, connected=True).may_go_on(missing, stop)
+    assert time.monotonic() - began < 30
+    file.unlink()
+    monitor = ConnectionMonitor(credentials, wait_seconds=60, connected=True)
+    coming = threading.Timer(1, lambda: file.write_text("b"))
+    coming.start()
+    assert monitor.may_go_on(missing, stop)
+    coming.join()

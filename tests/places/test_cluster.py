@@ -103,8 +103,7 @@ def test_a_worker_is_killed_within_a_chunk_and_within_a_merge(
     hold_a_read(database, "orders")
     with two_workers.started(env, "run", "--once") as process:
         until(lambda: (reader := executor_that_reads(database, "orders")) is not None and not reader.kill())
-        until(lambda: uncommitted_files(lake / "silver" / "orders"))
-        two_workers.executors()[0].kill()
+        until(lambda: (writer := executor_that_writes(two_workers, lake / "silver")) is not None and not writer.kill())
         _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said[-4000:]
     lost = [event for event in two_workers.history() if reason(event) in ("ExecutorLostFailure", "FetchFailed")]
@@ -324,9 +323,11 @@ def parents_of_owner(port: int) -> list[psutil.Process]:
     return []
 
 
-def uncommitted_files(folder: Path) -> set[str]:
-    """Data files of a table that no commit names yet."""
-    if not (folder / "_delta_log").is_dir():
-        return set()
-    committed = "".join(file.read_text(encoding="utf-8") for file in (folder / "_delta_log").glob("*.json"))
-    return {file.name for file in folder.rglob("part-*.parquet") if file.name not in committed}
+def executor_that_writes(cluster: Cluster, folder: Path) -> psutil.Process | None:
+    """An executor that has a data file of a table in *folder* open."""
+    for executor in cluster.executors():
+        with suppress(psutil.NoSuchProcess):
+            names = [Path(file.path) for file in executor.open_files() if file.path.endswith(".parquet")]
+            if any(folder in name.parents for name in names):
+                return executor
+    return None
