@@ -52,6 +52,13 @@ def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
     return line
 
 
+def raised(done: subprocess.CompletedProcess[str]) -> str:
+    """The line of an error that was raised instead of an exit code."""
+    assert "\tat " not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ConfigurationError: ")]
+    return line
+
+
 def bronze(lake: Path) -> DeltaTable:
     return DeltaTable(lake / "bronze" / "test")
 
@@ -185,14 +192,13 @@ def test_doctor_asks_every_worker(poor_worker: Cluster, mongo_uri: str, database
 def test_a_worker_that_lacks_a_package_is_one_line(
     two_workers: Cluster, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
-    """On Databricks the platform installs the wheel, so the program sends nothing."""
+    """On Databricks the platform installs the wheel, so the program sends nothing. There a refusal is raised."""
     insert(database, 100)
     env = two_workers.environment(mongo_uri, database.name, tmp_path / "lake") | {"DATABRICKS_RUNTIME_VERSION": "18"}
     done = two_workers.run(env, "doctor", "--workers")
     assert done.stdout.count("it lacks this package (strandline)") == 2
-    assert "it lacks this package (strandline)" in refused(done, 2)
-    line = refused(two_workers.run(env, "capture", "--once"), 2)
-    assert "a Spark worker lacks this package (strandline)" in line
+    assert "it lacks this package (strandline)" in raised(done)
+    assert "a Spark worker lacks this package (strandline)" in raised(two_workers.run(env, "capture", "--once"))
     assert not bronze(tmp_path / "lake").to_pyarrow_table(filters=[("op", "=", "r")]).num_rows
 
 
