@@ -29,10 +29,9 @@ def check_credentials(uri: str) -> None:
 
 def opening_error(error: Exception) -> StrandlineError:
     """Return the error for a client that the driver could not create."""
-    if isinstance(error, FileNotFoundError):
-        return tls_error(f"{error.strerror}: {error.filename}", TlsFileMissing)
     if isinstance(error, OSError):  # includes ssl.SSLError
-        return tls_error(f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__)
+        why = f"{error.strerror}: {error.filename}" if error.filename else type(error).__name__
+        return tls_error(why, TlsFileMissing if isinstance(error, FileNotFoundError) else CredentialsRefused)
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
         return tls_error("certificate and key do not match, or the key's password is wrong")
     if type(error.__cause__).__module__.partition(".")[0] == "dns":  # the driver has asked for SRV and TXT records

@@ -66,8 +66,13 @@ class Credentials:
 
     @property
     def has_tls_files(self) -> bool:
-        """Return True if this machine has every certificate file that the URI names. I/O: looks for them."""
-        return all(Path(name).exists() for name in tls_files(self.read()))
+        """Return True if this machine has every certificate file that the URI names. I/O: looks for them.
+
+        False: one is missing, or the URI cannot be read, as in the middle of a replacement.
+        """
+        with suppress(ConfigurationError):
+            return all(Path(name).exists() for name in tls_files(self.read()))
+        return False
 
     def fingerprint(self) -> str:
         """Return a hash of the URI and of the certificate files that it names. I/O: reads all of them."""
@@ -136,11 +141,14 @@ class ConnectionMonitor:
         """
         if isinstance(error, ServerChanged):
             return self.opened
-        waits = isinstance(error, CredentialsRefused) and self.connected and self.credentials.in_files
-        if isinstance(error, TlsFileMissing):  # nobody replaces it if it is here: a Spark worker lacks it
-            waits = waits and not self.credentials.has_tls_files
-        until = time.monotonic() + (self.wait_seconds if waits else 0.0)
+        until = time.monotonic() + (self.wait_seconds if self._ends_by_new_files(error) else 0.0)
         while not self.are_replaced:
             if time.monotonic() >= until or stop.wait(_POLL_SECONDS):
                 return False
         return True
+
+    def _ends_by_new_files(self, error: StrandlineError) -> bool:
+        """Return True if *error* may end when somebody replaces the files of the credentials."""
+        if isinstance(error, TlsFileMissing) and self.credentials.has_tls_files:  # a Spark worker lacks it
+            return False
+        return isinstance(error, CredentialsRefused) and self.connected and self.credentials.in_files

@@ -263,3 +263,4 @@ def test_a_monitor_waits_for_a_certificate_that_is_missing_here_and_not_for_one_
     coming.start()
     assert monitor.may_go_on(missing, stop)
     coming.join()
+    assert not Credentials(uri_file=str(tmp_path / "gone")).has_tls_files  # and no error in the middle of a replacement

@@ -54,6 +54,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
 
 def raised(done: subprocess.CompletedProcess[str]) -> str:
     """The line of an error that was raised instead of an exit code."""
+    assert done.returncode == 1, done.stderr[-4000:]
     assert "\tat " not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("ConfigurationError: ")]
     return line

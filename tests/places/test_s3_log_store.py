@@ -29,7 +29,7 @@ RACES = int(os.environ.get("RACES", "40"))
 _RACES_OF_A_TABLE = 50
 """MERGEs of each driver into one table: a MERGE reads every file, and each adds one."""
 _MANY = 200
-"""So many races pay for a JVM that optimizes."""
+"""So many `RACES` pay for a JVM that optimizes."""
 APPENDED = TableName("silver", "appended")
 _COMMIT = r"PUT .*/_delta_log/0\d+\.json"
 
@@ -78,7 +78,7 @@ def proxy(s3: S3Server) -> Iterator[S3Proxy]:
 
 def driver(root: str, endpoint: str, number: int, races: int, begin: Path) -> subprocess.Popen[str]:
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-    environ |= {"STRANDLINE_SPARK__CONF": json.dumps(FEW_ROWS)} | (QUICK_JVM if races < _MANY else {})
+    environ |= {"STRANDLINE_SPARK__CONF": json.dumps(FEW_ROWS)} | (QUICK_JVM if RACES < _MANY else {})
     return subprocess.Popen(
         [sys.executable, "-c", _DRIVER, root, endpoint, str(number), str(races), str(_RACES_OF_A_TABLE), str(begin)],
         stdout=subprocess.PIPE,
