@@ -64,11 +64,11 @@ class SourceStream:
             return self._beginning(start)
         if start != self._at or self._batches is None:
             self._reopen(start)  # also checks that the source has the history behind *start*
-        elif self._target is not None and token_data(start.token) >= self._target:
+        elif self._target is not None and self._newest is not None and self._newest[1].reaches(self._target):
             return start
         while True:
             change = self._next()
-            ended = self._target is not None and change.token_data >= self._target
+            ended = self._target is not None and change.reaches(self._target)
             waited = time.monotonic() - self._moved_at >= self.source.settings.heartbeat_interval_ms / 1000
             if change.events or ((waited or ended) and change.resume_token != start.token):
                 return self._delivered(start, change)
