@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_all, wait_fixed
 
-from pipelines.errors import ConfigurationError
+from pipelines.errors import ConfigurationError, one_line
 from pipelines.io.conflicts import LOST_RACES
+from pipelines.io.table_folder import LOG
+from pipelines.io.table_listing import files_at, remove_folder
 
 # Conditions of a creation that lost a race: the folder is there, and its first commit is still missing. All creators
 # must pass the same properties: otherwise Delta refuses the loser.
 _FIRST_COMMIT_MISSING = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND")
+_OTHERS = "{[^_]*,_[^d]*}"  # a pattern for every name except _delta_log
 _CREATION_ENDS = stop_all(
     stop_after_delay(10), stop_after_attempt(5)
 )  # both bounds: the first attempt of a cold JVM alone can take longer
@@ -25,7 +27,7 @@ class _NotThereYet(Exception):
 
 
 def create_beside_rivals(
-    create: Callable[[], object], *, is_there: Callable[[], bool], name: str, folder: str | None
+    spark: SparkSession, create: Callable[[], object], *, is_there: Callable[[], bool], name: str, folder: str | None
 ) -> None:
     """I/O: calls *create* until there is a table, created here or by another process.
 
@@ -33,8 +35,7 @@ def create_beside_rivals(
         create: ``CREATE TABLE IF NOT EXISTS``.
         is_there: Returns True if there is a table. Called after *create*.
         name: Name of the table, for an error.
-        folder: Path or URI of the table; None: a catalog chooses it. The rest of an interrupted creation is removed, if
-            the folder is on this machine.
+        folder: Path or URI of the table. The rest of an interrupted creation is removed. None: a catalog chooses it.
 
     Raises:
         ConfigurationError: The folder contains something else.
@@ -53,7 +54,7 @@ def create_beside_rivals(
             "DELTA_MISSING_DELTA_TABLE",
         ):
             raise
-        if folder is not None and _removed_half_creation(Path(folder)):
+        if folder is not None and _removed_half_creation(spark, folder):
             create()
             return
         raise ConfigurationError(
@@ -62,13 +63,21 @@ def create_beside_rivals(
         ) from error
 
 
-def _removed_half_creation(folder: Path) -> bool:
-    """Remove a *folder* with a log but no commit, as a killed process leaves it. Return True if it was removed."""
-    if not folder.is_dir() or [entry.name for entry in folder.iterdir()] != ["_delta_log"]:
+def _removed_half_creation(spark: SparkSession, folder: str) -> bool:
+    """Remove a *folder* with a log but no commit, as a killed process leaves it. Return True if it was removed.
+
+    Raises:
+        ConfigurationError: Spark's catalog does not remove it.
+    """
+    if files_at(spark, folder, LOG) != [] or files_at(spark, folder, _OTHERS) is not None:
         return False
-    if any(file.suffix == ".json" for file in (folder / "_delta_log").iterdir()):
-        return False
-    shutil.rmtree(folder)
+    try:
+        remove_folder(spark, folder)
+    except PySparkException as error:  # each catalog has its own class for what it does not do
+        raise ConfigurationError(
+            f"a process ended while it created {folder}, and Spark does not remove the rest ({one_line(error)})",
+            next_step="remove that folder, then repeat the command",
+        ) from error
     return True
 
 

@@ -1,4 +1,4 @@
-"""Tables that only Spark can see: their names, and their removal."""
+"""Files that only Spark can see: list them, and remove a folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from pipelines.io.table_folder import LOG
 from pipelines.model.tables import literal, quoted
 
 _FIRST_OR_CHECKPOINT: Final = "{00000000000000000000.json,*.checkpoint*}"
@@ -18,15 +19,29 @@ _PATTERN: Final = re.compile(r"([*?\[\]{}\\])")
 
 
 def names_under(spark: SparkSession, folder: str) -> list[str]:
-    """I/O: names of the Delta tables in *folder*, which may be missing. Spark lists each log, and reads no file."""
-    reader = spark.read.format("text").option("pathGlobFilter", _FIRST_OR_CHECKPOINT)
+    """I/O: names of the Delta tables in *folder*, which may be missing."""
+    logs = files_at(spark, folder, f"*/{LOG}", _FIRST_OR_CHECKPOINT) or []
+    return sorted({unquote(file.split("/")[-3]) for file in logs})
+
+
+def files_at(spark: SparkSession, folder: str, pattern: str, names: str = "*") -> list[str] | None:
+    """I/O: lists files with Spark, which reads none and skips hidden ones (names that begin with ``.`` or ``_``).
+
+    Args:
+        folder: Path or URI.
+        pattern: Pattern below *folder* for files, or for folders whose files are listed.
+        names: Pattern for names of files in such a folder.
+
+    Returns:
+        URIs of the files. None: nothing matches *pattern*.
+    """
+    reader = spark.read.format("text").option("pathGlobFilter", names)
     try:
-        files = reader.load(f"{literal_path(folder)}/*/_delta_log").inputFiles()
+        return reader.load(f"{literal_path(folder)}/{pattern}").inputFiles()
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        return []
-    return sorted({unquote(file.split("/")[-3]) for file in files})
+        return None
 
 
 def literal_path(path: str) -> str:

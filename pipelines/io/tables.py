@@ -106,7 +106,7 @@ class Tables(SparkRows):
         sql = create_statement(self.lake.sql(table), schema, wanted, cluster_by, comment)
         is_there = partial(self._spark_finds, table) if self.lake.by_path else lambda: True
         folder = self.lake.path(table) if self.lake.by_path else None
-        create_beside_rivals(lambda: self.spark.sql(sql), is_there=is_there, name=str(table), folder=folder)
+        create_beside_rivals(self.spark, lambda: self.spark.sql(sql), is_there=is_there, name=str(table), folder=folder)
 
     def read(self, table: TableName, *, version: int | None = None) -> DataFrame:
         """Return the table at its newest version, or at *version*. Each call plans the read again.

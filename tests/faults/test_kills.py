@@ -19,6 +19,7 @@ from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bron
 from processes import environment, repeated
 from pymongo.database import Database
 from pyspark.sql import DataFrame, SparkSession
+from tenacity import stop_after_attempt
 
 from pipelines.bronze.offsets import Committed, committed
 from pipelines.bronze.writer import BronzeWriter
@@ -29,7 +30,7 @@ from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.context import JobContext
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import bronze_table
-from pipelines.model.tables import TableName
+from pipelines.model.tables import TableName, literal
 
 Db = Database[dict[str, Any]]
 _FIRST = "native" if PLACE in NATIVE_PLACES else "spark"
@@ -101,6 +102,24 @@ def test_capture_killed_twenty_times_loses_and_repeats_nothing(
     spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
 ) -> None:
     killed_again_and_again(spark, mongo_uri, database, tmp_path, kills=20)
+
+
+# scenario: N08
+def test_capture_killed_before_the_first_commit_of_bronze_begins_again(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    ctx = spark_pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": number} for number in range(5)])
+    # only so does Spark create a folder in any place
+    empty_log = literal(f"{ctx.tables.lake.path(bronze_table('test'))}/_delta_log")
+    spark.sql(f"CREATE DATABASE {database.name}_half LOCATION {empty_log}")
+    try:
+        run_capture(ctx, once=True)
+        run_silver(ctx)
+        assert_equal_to_source(ctx, database, "a")
+    finally:
+        spark.sql(f"DROP DATABASE {database.name}_half")
 
 
 # scenario: Q03, Q07

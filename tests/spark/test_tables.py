@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
@@ -46,27 +47,47 @@ def test_a_table_that_many_create_at_once_is_created_once(
         assert tables.version(table) == 0
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_creation_that_was_cut_off_before_its_first_commit_is_done_again(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
     table = TableName("control", "half")
-    log = Path(tables.lake.path(table)) / "_delta_log"
+    tables = Tables(spark, Lake(root=f"{scheme}{tmp_path}"))
+    log = tmp_path / "control" / "half" / "_delta_log"
     log.mkdir(parents=True)
     (log / ".00000000000000000000.json.6f2c.tmp").write_text("{")
     tables.create(table, schema_of("a INT"))
     assert tables.version(table) == 0
 
 
-def test_a_folder_of_other_things_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("name", ["cat.jpg", ".cat.jpg", "_cats/cat.jpg", "_delta_log/cat.jpg"])
+def test_a_folder_of_other_things_is_one_clear_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str
+) -> None:
     monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
-    table = TableName("control", "photos")
-    folder = Path(tables.lake.path(table))
-    folder.mkdir(parents=True)
-    (folder / "cat.jpg").write_text("meow")
+    tables = Tables(spark, Lake(root=f"{scheme}{tmp_path}"))
+    folder = tmp_path / "control" / "photos"
+    (folder / "_delta_log").mkdir(parents=True)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("meow")
     with pytest.raises(ConfigurationError, match=r"photos, and no Delta table → choose another lake\.root"):
+        tables.create(TableName("control", "photos"), schema_of("a INT"))
+    assert (folder / name).exists()
+
+
+def _refuse(*_: object) -> None:
+    raise PySparkException("no")
+
+
+def test_a_catalog_that_removes_no_folder_is_one_clear_line(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.io.table_creation._CREATION_ENDS", stop_after_attempt(2))
+    monkeypatch.setattr("pipelines.io.table_creation.remove_folder", _refuse)
+    table = TableName("control", "half")
+    Path(tables.lake.path(table), "_delta_log").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=r"half, and Spark does not remove the rest \(no\) → remove"):
         tables.create(table, schema_of("a INT"))
-    assert (folder / "cat.jpg").exists()
 
 
 def test_properties_are_whole_whatever_they_mention(tables: Tables) -> None:
