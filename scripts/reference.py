@@ -53,8 +53,12 @@ Gold's SQL files are in `conf/gold`, the expectations in `conf/quality`. `make d
 
 _TABLES_HEAD = """# Tables
 
-Columns that Strandline creates. In `silver.<collection>`, typed columns for the documents' fields come before these.
-Gold's columns are defined in its SQL files. `make docs` generates this page.
+Columns that Strandline creates. In `silver.<collection>` and `silver.<table>_history`, [typed columns](columns.md) for
+the documents' fields come before these. Gold's columns are defined in its SQL files. `make docs` generates this page.
+
+- To read the documents of a silver table, add `WHERE NOT _deleted`: a deleted document keeps its row for some days.
+- `position`, lineage, tombstone, pending patch, cut and other words are explained in
+  [the words](architecture.md#the-words).
 """
 
 _COMMANDS_HEAD = """# Commands
@@ -78,12 +82,15 @@ page.
 _TABLES = (
     (
         "bronze.&lt;source&gt;",
-        "Append-only change events. One commit holds one batch and the resume token at its end.",
+        "Append-only change events, and documents of snapshots. One commit holds one batch and the resume token at\n"
+        "its end. Some rows hold no document: their `op` is `heartbeat` or `offset` (a position), `gap` (a range\n"
+        "without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot) or `signal` (a request).",
         columns.BRONZE_DDL,
     ),
     (
         "silver.&lt;collection&gt;",
-        "One row per document. Tombstones of deleted documents (`_deleted`) are purged after days.",
+        "One row per document. `maintain` removes the row of a deleted document (`_deleted`) after\n"
+        "`maintenance.tombstone_retention_hours`.",
         columns.SILVER_BOOKKEEPING_DDL,
     ),
     (
@@ -107,7 +114,7 @@ _TABLES = (
     (str(columns.QUALITY), "Result of every expectation in every quality run.", columns.QUALITY_DDL),
     (
         "silver.&lt;table&gt;_quarantine",
-        "Rows that fail a suite of expectations. Gold leaves them out.",
+        "Rows that fail a suite with `on_failure: quarantine`. Gold leaves them out.",
         QUARANTINE_DDL,
     ),
     (

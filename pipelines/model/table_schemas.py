@@ -13,21 +13,25 @@ batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; nul
 lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
 position STRING COMMENT 'cluster time in hex, a colon, the data of the resume token; sorts in stream order',
 op STRING
-    COMMENT 'c insert, u update, d delete, r snapshot, oversize; also heartbeat, offset, gap, snapshot, signal, ddl',
+    COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize (left out); others: no document',
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
-collection_uuid STRING COMMENT 'UUID of the collection (hex); identifies the incarnation',
+collection_uuid STRING COMMENT 'UUID of the collection (hex): a new one after it is dropped and created again',
 snapshot_id STRING
     COMMENT 'id of the snapshot; in signal rows: key of the signal; in the last row of a batch: running snapshot',
-document_key STRING COMMENT 'documentKey as canonical Extended JSON',
+document_key STRING
+    COMMENT 'documentKey as canonical Extended JSON; null unless capture.json_columns is stored',
 key STRING COMMENT 'MERGE key: the normalised _id',
-after STRING COMMENT 'document after the change, as canonical Extended JSON; in a control row: its content as JSON',
-before STRING COMMENT 'document before the change (pre-image), as canonical Extended JSON',
+after STRING
+    COMMENT 'document after the change, as JSON like document_key; in a row without a document: details, as JSON',
+before STRING COMMENT 'document before the change (pre-image), as JSON like document_key',
 update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>,
-    truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>,
+    truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>
+    COMMENT 'fields that an update changed, values as JSON like document_key',
 source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,
-    ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>,
+    ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>
+    COMMENT 'as in Debezium: version of Strandline, source, time, order in the second, transaction, wall clock',
 cluster_time TIMESTAMP COMMENT 'cluster time of the event, for display; order by position instead',
 captured_at TIMESTAMP COMMENT 'time at which capture received the event',
 chunk INT COMMENT 'number of the snapshot chunk',
@@ -93,7 +97,8 @@ SILVER_HISTORY_DDL: Final = """
 _key STRING COMMENT 'MERGE key: two keys are equal if and only if MongoDB treats the two _ids as equal',
 _position STRING COMMENT 'position of the change that created this version',
 _valid_to_position STRING COMMENT 'position of the change that ended this version; null: current version',
-_valid_from TIMESTAMP COMMENT 'cluster time of _position; 1970-01-01: the version is known from a pre-image only',
+_valid_from TIMESTAMP
+    COMMENT 'cluster time of _position; 1970-01-01: unknown, as the version is known from a pre-image only',
 _valid_to TIMESTAMP COMMENT 'cluster time of _valid_to_position; null: current version',
 _op STRING
     COMMENT 'c insert, u update, d delete, r snapshot read; b: known from the pre-image of the change that ended it',

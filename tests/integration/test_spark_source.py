@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from connect_server import ROOT, connect_server
+from documents import Page
 from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pyarrow.dataset import dataset
 from pymongo import MongoClient
@@ -31,9 +32,12 @@ from pipelines.jobs.snapshot.chunk_task import ChunkReader
 from pipelines.jobs.spark_source.opened_source import START, OpenedSource, settings_of
 from pipelines.jobs.spark_source.position import Position
 from pipelines.jobs.spark_source.source_stream import SourceStream
+from pipelines.model.tables import TableName
 from pipelines.source.errors import SnapshotExpired
 from pipelines.spark_source import into_bronze, register
 
+BRONZE, ORDERS = TableName("bronze", "test"), TableName("silver", "orders")
+_PAGE = Page(ROOT / "docs" / "spark-source.md")
 _LOST = Position(3, token='{"_data": "826000000000000001"}')
 
 
@@ -147,6 +151,12 @@ def test_a_stream_of_spark_and_capture_continue_each_other(
     assert_streamed_exactly_once(ctx)
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "orders")
+    # what the page says about a table without silver
+    bronze(ctx).createOrReplaceTempView("shop_events")
+    present = spark.sql(_PAGE.blocks("sql")[0]).collect()
+    assert {row["key"] for row in present} == {
+        row["_key"] for row in ctx.tables.read(ORDERS).where("NOT _deleted").collect()
+    }
 
     database.orders.delete_one({"_id": 3})
     before = bronze(ctx).agg(F.max("batch")).first()
@@ -160,6 +170,18 @@ def test_a_stream_of_spark_and_capture_continue_each_other(
     database.orders.insert_one({"_id": 101})
     run(options, "second")
     assert_streamed_exactly_once(ctx)
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+
+    at = ctx.tables.version(BRONZE)
+    database.orders.insert_one({"_id": 102})
+    run(options, "second")
+    spark.sql(f"RESTORE TABLE {ctx.tables.lake.sql(BRONZE)} TO VERSION AS OF {at}")
+    database.orders.insert_one({"_id": 103})
+    with pytest.raises(StreamingQueryException) as ahead:
+        run(options, "second")
+    assert "bronze was restored" in one_line(ahead.value)
+    run(options, "restored")
     run_silver(ctx)
     assert_equal_to_source(ctx, database, "orders")
 

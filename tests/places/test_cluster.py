@@ -104,7 +104,7 @@ def test_the_whole_way_on_two_workers(
 def test_a_worker_is_killed_within_a_chunk_and_within_a_merge(
     two_workers: Cluster, mongo_uri: str, database: Db, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
-    insert(database, 30_000)
+    insert(database, 30_000, size=2_000)  # large enough for a MERGE that writes for seconds
     lake = tmp_path / "lake"
     env = two_workers.environment(mongo_uri, database.name, lake)
     env["STRANDLINE_CAPTURE__SNAPSHOT_CHUNK_SIZE"] = "10000"

@@ -24,6 +24,7 @@ from pipelines.source.change_batch import ChangeBatch
 from pipelines.source.client import token_data
 from pipelines.source.resume import ResumePoint, resume_point
 
+_NEW_CHECKPOINT: Final = "use a new checkpointLocation, which continues after bronze's last batch"
 _PARTITION_BYTES: Final = 16 * 1024 * 1024
 """Target size of the events in one partition. Spark refuses a task above 128 MiB (``spark.rpc.message.maxSize``)."""
 
@@ -45,6 +46,8 @@ class SourceStream:
     """The newest batch with the position of its end."""
     _target: str | None = field(default=None, init=False)
     _moved_at: float = field(default_factory=time.monotonic, init=False)
+    _follows_bronze: bool = field(default=False, init=False)
+    """True: the first batch of this query continued bronze."""
 
     def end_at_present(self) -> None:
         """Deliver only what the source has committed now. I/O: asks the source."""
@@ -59,7 +62,7 @@ class SourceStream:
             ResumePointLost: The source no longer has the history behind *start*.
             ConfigurationError: Another writer has continued bronze.
         """
-        self._check_bronze(start)
+        self._check_bronze(start, start)
         if start.token is None:
             return self._beginning(start)
         if start != self._at or self._batches is None:
@@ -82,7 +85,7 @@ class SourceStream:
         """
         if start == end:
             return []
-        self._check_bronze(end)
+        self._check_bronze(start, end)
         row_end = BatchEnd(end.token, None, end.lineage, end.last_event, end.ends_outside_transaction)
         if end.snapshot_id is not None:
             control, readers = snapshot_rows(self.source, end.snapshot_id, may_read_later=True)
@@ -100,14 +103,23 @@ class SourceStream:
             self._batches.close()
         self.source.close()
 
-    def _check_bronze(self, reached: Position) -> None:
-        """Raise ConfigurationError if bronze holds batches that this checkpoint does not know."""
-        if self.bronze is not None and self.bronze.batch > reached.batch:
+    def _check_bronze(self, start: Position, reached: Position) -> None:
+        """Raise ConfigurationError if this checkpoint does not continue bronze."""
+        if self.bronze is None:
+            return
+        if self.bronze.batch > reached.batch:
             raise ConfigurationError(
                 f"bronze holds batch {self.bronze.batch}, and this checkpoint ends at batch {reached.batch}: "
                 "another writer has continued",
-                next_step="use a new checkpointLocation, which continues after bronze's last batch",
+                next_step=_NEW_CHECKPOINT,
             )
+        if not self._follows_bronze and (start.batch > self.bronze.batch or start.lineage != self.bronze.lineage):
+            raise ConfigurationError(
+                f"bronze held batch {self.bronze.batch} when into_bronze looked, and this checkpoint is at batch "
+                f"{start.batch}: bronze was restored to an older version, or into_bronze was not called for this start",
+                next_step=f"call into_bronze again. If this error comes again, {_NEW_CHECKPOINT}",
+            )
+        self._follows_bronze = True
 
     def _beginning(self, start: Position) -> Position:
         """Return the end of the first batch: the token of the stream's start, and a snapshot if the mode wants one."""
