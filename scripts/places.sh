@@ -19,7 +19,7 @@ readonly hadoop=(
 # dbt-core 1.12 needs a file that is in no package registry
 readonly dbt=("dbt-core==1.11.16" "dbt-duckdb==1.11.1" "duckdb==1.5.5" "duckdb-extension-delta==1.5.5" "deltalake==1.6.6" pyarrow)
 readonly suites=(
-    tests/integration/test_{pipeline,small_batches,offsets,rebuild,reconcile,purge,snapshot_modes,signals}.py
+    tests/integration/test_{pipeline,small_batches,offsets,rebuild,reconcile,purge,signals}.py
     tests/faults/test_kills.py
 )
 

@@ -24,7 +24,7 @@ from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.object_store import StoreOptions
 from pipelines.model.tables import Lake, TableName
 
-RACES = int(os.environ.get("RACES", "20"))
+RACES = int(os.environ.get("RACES", "10"))
 """Appends and MERGEs of each driver. ``RACES=1000`` takes most of an hour."""
 _RACES_OF_A_TABLE = 50
 """MERGEs of each driver into one table: a MERGE reads every file, and each adds one."""
