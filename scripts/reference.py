@@ -90,7 +90,8 @@ _TABLES = (
     (
         "silver.&lt;collection&gt;",
         "One row per document. `maintain` removes the row of a deleted document (`_deleted`) after\n"
-        "`maintenance.tombstone_retention_hours`.",
+        "`maintenance.tombstone_retention_hours`. [Is a row exact?](columns.md#is-a-row-exact) explains `_exact`. In\n"
+        "a [portable](columns.md#portable-and-native-tables) table, which is the default, `_rescued` is a STRING.",
         columns.SILVER_BOOKKEEPING_DDL,
     ),
     (
