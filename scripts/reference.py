@@ -83,8 +83,8 @@ _TABLES = (
     (
         "bronze.&lt;source&gt;",
         "Append-only change events, and documents of snapshots. One commit holds one batch and the resume token at\n"
-        "its end. Some rows hold no document: their `op` is `heartbeat` or `offset` (a position), `gap` (a range\n"
-        "without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot) or `signal` (a request).",
+        "its end. Other values of `op` are no changes of a document: `heartbeat` and `offset` (a position), `gap` (a\n"
+        "range without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot), `signal` (a request).",
         columns.BRONZE_DDL,
     ),
     (

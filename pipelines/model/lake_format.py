@@ -79,7 +79,7 @@ MIGRATIONS: Final = (
                 None,
                 "whole",
                 "ends_outside_transaction",
-                "BOOLEAN COMMENT 'last row of a batch: true: no transaction is cut at the end of the batch;"
+                "BOOLEAN COMMENT 'last row of a batch: true if the batch ends outside a transaction;"
                 " false or null: unknown'",
                 rewritten=False,
             ),

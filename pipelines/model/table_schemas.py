@@ -13,7 +13,7 @@ batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; nul
 lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
 position STRING COMMENT 'cluster time in hex, a colon, the data of the resume token; sorts in stream order',
 op STRING
-    COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize (left out); others: no document',
+    COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize (left out); others: not of a document',
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
@@ -24,11 +24,11 @@ document_key STRING
     COMMENT 'documentKey as canonical Extended JSON; null unless capture.json_columns is stored',
 key STRING COMMENT 'MERGE key: the normalised _id',
 after STRING
-    COMMENT 'document after the change, as JSON like document_key; in a row without a document: details, as JSON',
-before STRING COMMENT 'document before the change (pre-image), as JSON like document_key',
+    COMMENT 'document after the change, as JSON; null unless capture.json_columns is stored; other rows: details',
+before STRING COMMENT 'document before the change (pre-image), as JSON; null unless capture.json_columns is stored',
 update_description STRUCT<updated_fields: STRING, removed_fields: ARRAY<STRING>,
     truncated_arrays: ARRAY<STRUCT<field: STRING, new_size: INT>>, disambiguated_paths: STRING>
-    COMMENT 'fields that an update changed, values as JSON like document_key',
+    COMMENT 'fields that an update changed, values as JSON; null unless capture.json_columns is stored',
 source STRUCT<version: STRING, name: STRING, ts_ms: BIGINT, snapshot: STRING,
     ord: INT, lsid: STRING, txn_number: BIGINT, wall_time: BIGINT>
     COMMENT 'as in Debezium: version of Strandline, source, time, order in the second, transaction, wall clock',
@@ -38,7 +38,7 @@ chunk INT COMMENT 'number of the snapshot chunk',
 resume_token STRING COMMENT 'last row of a batch: resume token from which capture continues, as Extended JSON',
 last_event STRING COMMENT 'last row of a batch: cluster time (hex) of the newest event so far; null: unknown',
 ends_outside_transaction BOOLEAN
-    COMMENT 'last row of a batch: true: no transaction is cut at the end of the batch; false or null: unknown',
+    COMMENT 'last row of a batch: true if the batch ends outside a transaction; false or null: unknown',
 document_size INT
     COMMENT 'size of the whole document in the envelope, in bytes; null: the envelope holds no whole document',
 envelope BINARY COMMENT 'change event, or document of a snapshot, as the server sent it (raw BSON)',
@@ -52,7 +52,8 @@ JSON_COLUMNS: Final = ("document_key", "after", "before", "update_description")
 SILVER_BOOKKEEPING_DDL: Final = """
 _key STRING COMMENT 'MERGE key: two keys are equal if and only if MongoDB treats the two _ids as equal',
 _position STRING COMMENT 'position of the newest change',
-_base_position STRING COMMENT 'position of the document whose values the columns show',
+_base_position STRING
+    COMMENT 'position of the change or read whose document the columns show; later updates are in _pending',
 _op STRING COMMENT 'operation of the newest change: c insert, u update, d delete, r snapshot read',
 _deleted BOOLEAN COMMENT 'true: tombstone of a deleted document',
 _cluster_time TIMESTAMP COMMENT 'cluster time of the newest change',
@@ -63,7 +64,7 @@ _exact BOOLEAN
     COMMENT 'true: the document is exact at _base_position and lacks no later update; false: see _inexact_because',
 _inexact_because STRING COMMENT 'reason why _exact is false: lookup, capped, path, oversize, waiting (docs/columns.md)',
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>>
-    COMMENT 'pending patches: updates that wait for a document to fold onto; patch null: the document was left out',
+    COMMENT 'updates that are not applied yet, as the document before them is missing; patch null: it was too large',
 _rescued VARIANT COMMENT 'values that do not fit their columns, by path; null: all values fit',
 _document BINARY COMMENT 'whole document as raw BSON'
 """
@@ -104,10 +105,10 @@ _op STRING
     COMMENT 'c insert, u update, d delete, r snapshot read; b: known from the pre-image of the change that ended it',
 _deleted BOOLEAN COMMENT 'true: the document was deleted and has no values',
 _captured_at TIMESTAMP
-    COMMENT 'time at which capture saw the version; null: no event (its collection ended, or a snapshot missed it)',
+    COMMENT 'time at which capture saw the version; null: no event (collection dropped, or missing in a snapshot)',
 _collection_uuid STRING COMMENT 'UUID of the incarnation of the collection (hex); null with servers before 6.0',
 _exact BOOLEAN
-    COMMENT 'true: exact document at _position; false: it may be newer, or a path was ambiguous; null: no document',
+    COMMENT 'true: document as it was at _position; false: maybe a later one, or an ambiguous path; null: no document',
 _patch BINARY COMMENT 'updateDescription of an update without its document',
 _confirmed ARRAY<STRUCT<position: STRING, captured_at: TIMESTAMP>>
     COMMENT 'snapshots that read the same document again',
@@ -187,7 +188,8 @@ data STRING COMMENT 'parameters of the signal, as a JSON object',
 at TIMESTAMP COMMENT 'time of sending; older signals are processed first',
 by STRING COMMENT 'sender',
 source STRING COMMENT 'name of the source that the signal is for; null: any source',
-channel STRING COMMENT 'channel of the signal: table (or null), file or source'
+channel STRING
+    COMMENT 'way on which the signal came: table (or null: a row of this table), file, or source (a collection)'
 """
 
 NOTIFICATIONS: Final = TableName("control", "notifications")
@@ -232,7 +234,7 @@ identifier BINARY COMMENT 'raw BSON of {_id: value}',
 position STRING COMMENT 'position of the silver row; null: silver has no row',
 compared_at STRING COMMENT 'position of the source at the first comparison',
 confirmed BOOLEAN
-    COMMENT 'true: a second comparison, at a later cluster time, found the same difference; false: it was gone',
+    COMMENT 'true: a second comparison, at a later cluster time, found the difference again; false: it did not',
 repaired_at TIMESTAMP COMMENT 'time at which the document, or its absence, was read again into bronze'
 """
 
