@@ -13,7 +13,7 @@ batch BIGINT COMMENT 'batch number: 1, 2, 3… per source, used for fencing; nul
 lineage INT COMMENT 'last row of a batch: lineage number; an offset reset and a restored bronze table raise it',
 position STRING COMMENT 'cluster time in hex, a colon, the data of the resume token; sorts in stream order',
 op STRING
-    COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize (left out); others: not of a document',
+    COMMENT 'c insert, u update or replace, d delete, r read by a snapshot, oversize; others: not of a document',
 operation_type STRING COMMENT 'operationType of the change event',
 db STRING COMMENT 'database',
 collection STRING COMMENT 'collection',
