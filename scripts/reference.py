@@ -82,9 +82,11 @@ page.
 _TABLES = (
     (
         "bronze.&lt;source&gt;",
-        "Append-only change events, and documents of snapshots. One commit holds one batch and the resume token at\n"
-        "its end. Other values of `op` are no changes of a document: `heartbeat` and `offset` (a position), `gap` (a\n"
-        "range without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot), `signal` (a request).",
+        "Append-only change events, and documents of snapshots. The document is in `envelope`, as BSON. `after` has it\n"
+        "as JSON, too, if `capture.json_columns` is `stored`. One commit holds one batch. Some columns, such as the\n"
+        "resume token, are filled only in the last row of a batch.\n\n"
+        "Other values of `op` are no changes of a document: `heartbeat` and `offset` (a position), `gap` (a range\n"
+        "without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot), `signal` (a request).",
         columns.BRONZE_DDL,
     ),
     (

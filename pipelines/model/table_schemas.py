@@ -66,7 +66,7 @@ _inexact_because STRING COMMENT 'reason why _exact is false: lookup, capped, pat
 _pending ARRAY<STRUCT<position: STRING, patch: BINARY>>
     COMMENT 'updates that are not applied yet, as the document before them is missing; patch null: it was too large',
 _rescued VARIANT COMMENT 'values that do not fit their columns, by path; null: all values fit',
-_document BINARY COMMENT 'whole document as raw BSON'
+_document BINARY COMMENT 'whole document as raw BSON; null: deleted, or no whole document has come yet'
 """
 
 BOOKKEEPING: Final = (
