@@ -83,8 +83,8 @@ _TABLES = (
     (
         "bronze.&lt;source&gt;",
         "Append-only change events, and documents of snapshots. The document is in `envelope`, as BSON. `after` has\n"
-        "it as JSON, too, if `capture.json_columns` is `stored`. One commit holds one batch. Some columns, such as the\n"
-        "resume token, are filled only in the last row of a batch.\n\n"
+        "it as JSON, too, if `capture.json_columns` is `stored`. One commit holds one batch. Some columns, such as\n"
+        "the resume token, are filled only in the last row of a batch.\n\n"
         "Other values of `op` are no changes of a document: `heartbeat` and `offset` (a position), `gap` (a range\n"
         "without events), `ddl` (a drop or a rename), `snapshot` (progress of a snapshot), `signal` (a request).",
         columns.BRONZE_DDL,
