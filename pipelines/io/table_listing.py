@@ -1,8 +1,9 @@
-"""Files that only Spark can see: list them, and remove a folder."""
+"""Files in any file system: list them, and remove a folder."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import uuid
 from typing import Final
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from pipelines.io.table_folder import LOG
-from pipelines.model.tables import literal, quoted
+from pipelines.model.tables import Lake, literal, quoted
 
 _FIRST_OR_CHECKPOINT: Final = "{00000000000000000000.json,*.checkpoint*}"
 """File patterns of which every Delta log has one: clean-up removes the first commit only below a checkpoint."""
@@ -50,11 +51,14 @@ def literal_path(path: str) -> str:
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:
-    """I/O: removes the folder *path* with its files, in any file system: as the folder of a database that is dropped.
+    """I/O: removes the folder *path* with its files. Spark removes a URI: as the folder of a database that is dropped.
 
     Raises:
-        AnalysisException: The catalog of this Spark creates no database there.
+        PySparkException: The catalog of this Spark creates no database there.
     """
+    if not Lake(root=path).in_object_store:
+        shutil.rmtree(path)
+        return
     database = f"spark_catalog.{quoted(f'strandline_{uuid.uuid4().hex}')}"
     spark.sql(f"CREATE DATABASE {database} LOCATION {literal(path)}")
     spark.sql(f"DROP DATABASE {database}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from pyspark.errors import PySparkException
@@ -65,12 +63,10 @@ def discard(tables: Tables, table: TableName) -> None:
     """
     if not tables.exists(table):
         return
-    if not tables.lake.by_path:
-        tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
-    elif not tables.lake.in_object_store:
-        shutil.rmtree(Path(tables.lake.path(table)))
-    else:
+    if tables.lake.by_path:
         _remove(tables, table)
+    else:
+        tables.spark.sql(f"DROP TABLE {tables.lake.sql(table)}")
 
 
 def _remove(tables: Tables, table: TableName) -> None:

@@ -154,6 +154,7 @@ def test_a_stream_of_spark_and_capture_continue_each_other(
     # what the page says about a table without silver
     bronze(ctx).createOrReplaceTempView("shop_events")
     present = spark.sql(_PAGE.blocks("sql")[0]).collect()
+    spark.catalog.dropTempView("shop_events")
     assert {row["key"] for row in present} == {
         row["_key"] for row in ctx.tables.read(ORDERS).where("NOT _deleted").collect()
     }
