@@ -16,14 +16,16 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.uri_parser import parse_uri
 
+from pipelines.jobs.selection import selection_of
+from pipelines.settings.capture import CaptureSettings
 from pipelines.source.change_batch import ChangeBatch
 from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import ConnectionOptions, open_client
+from pipelines.source.client import AnyClient, ConnectionOptions, open_client, operation_time, token_data
 from pipelines.source.mongod import configured_uri
 from pipelines.source.resume import ResumePoint
 from pipelines.source.retry_policy import RetryPolicy
 from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import StreamLimits, token_at
+from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
 
 Db = Database[dict[str, Any]]
 
@@ -85,6 +87,22 @@ def reading(
     found = Reading(uri, database, limits, retry_policy, **selection)
     with closing(found.client), closing(found.batches):
         yield found
+
+
+def selection(**capture: Any) -> Selection:
+    return selection_of(CaptureSettings(**capture))
+
+
+def shown(raw_client: AnyClient, selected: Selection, start: ResumePoint) -> list[dict[str, Any]]:
+    """Events that a stream shows, up to the present, as the server sends them."""
+    end = token_data(token_at(raw_client, Selection(), ResumePoint(cluster_time=operation_time(raw_client))))
+    events = []
+    with open_stream(raw_client, selected, start, StreamLimits(), True) as stream:
+        while stream.resume_token is None or stream.resume_token["_data"] < end:
+            found = stream.try_next()
+            if found is not None:
+                events.append(bson.decode(found.raw))
+    return events
 
 
 @contextmanager

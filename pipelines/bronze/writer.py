@@ -29,6 +29,7 @@ from pipelines.model.table_schemas import BRONZE_DDL
 from pipelines.model.update_kinds import UPDATES_PROPERTY, UpdateKind, updates_in
 
 _FILTERS: Final = "strandline.filters"
+_EARLIER_FILTERS: Final = "strandline.earlier_filters"
 _Rows = TypeVar("_Rows")
 _Append = Callable[[_Rows, TransactionId], Appended | AlreadyAppended]
 
@@ -46,6 +47,8 @@ class BronzeWriter(BronzeAppender):
     """Lineage of this writer's batches. It is part of every application id, so a new lineage fences old writers."""
     filters: str | None = field(default=None, init=False)
     """Filters of the last run. None: it stored none."""
+    earlier_filters: str | None = field(default=None, init=False)
+    """Filters of runs before (JSON), whose events may still be unread. None: there were none."""
     _opened: OpenedTable = field(init=False)
     _engine: Engine = field(init=False)
 
@@ -77,7 +80,7 @@ class BronzeWriter(BronzeAppender):
         self.tables.create_table(self.table, BRONZE_DDL, properties=properties, clustered_by=("collection", "position"))
         found = self.tables.properties(self.table)
         check_owner(self.table, found, self.source, identity, stream)
-        self.filters = found.get(_FILTERS)
+        self.filters, self.earlier_filters = found.get(_FILTERS), found.get(_EARLIER_FILTERS)
         if updates and updates not in (known := updates_in(found)):
             self.tables.set_properties(self.table, {UPDATES_PROPERTY: ",".join(sorted({*known, updates}))})
         if not set(SCHEMA.names) <= set(self.tables.columns(self.table)):  # its names are cheaper than a parse of DDL
@@ -112,6 +115,12 @@ class BronzeWriter(BronzeAppender):
         if self.filters != filters:
             self.tables.set_properties(self.table, {_FILTERS: filters})
             self.filters = filters
+
+    def keep_earlier_filters(self, earlier: str) -> None:
+        """I/O: stores filters of runs before this one. No commit if they are unchanged."""
+        if self.earlier_filters != earlier:
+            self.tables.set_properties(self.table, {_EARLIER_FILTERS: earlier})
+            self.earlier_filters = earlier
 
     def app_id(self, *parts: object) -> str:
         """The application transaction id of the stream, or of a part of a snapshot."""

@@ -30,12 +30,12 @@ class ChangeBatch:
     @property
     def first_event(self) -> str | None:
         """Return the cluster time of the first event in hex; None without events."""
-        return _cluster_time(self.events[0]) if self.events else None
+        return cluster_time(self.events[0]) if self.events else None
 
     @property
     def last_event(self) -> str | None:
         """Return the cluster time of the last event in hex; None without events."""
-        return _cluster_time(self.events[-1]) if self.events else None
+        return cluster_time(self.events[-1]) if self.events else None
 
     @property
     def token_data(self) -> str:
@@ -53,6 +53,7 @@ class ChangeBatch:
         return self.token_data > target
 
 
-def _cluster_time(event: bytes) -> str | None:
+def cluster_time(event: bytes) -> str | None:
+    """Return the cluster time of *event* in hex. None: it has none."""
     found = field(event, b"clusterTime")
     return None if found is None else cluster_time_hex(*timestamp_at(event, found[1]))

@@ -5,56 +5,37 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import bson
 import pytest
+from crashing import Crash
 from examined import examined
-from lakehouse import assert_streamed_exactly_once, bronze, documents_in_silver, pipeline
+from lakehouse import assert_equal_to_source, assert_streamed_exactly_once, bronze, pipeline
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
-from stream_reading import failing, needs_failpoints
+from stream_reading import failing, needs_failpoints, selection, shown
 
+from pipelines.bronze.writer import BronzeWriter
 from pipelines.errors import ConfigurationError
 from pipelines.jobs.capture.job import run_capture
-from pipelines.jobs.selection import checked_selection, inspect_selection, selection_of
+from pipelines.jobs.capture.stream_loop import CaptureResult
+from pipelines.jobs.selection import checked_selection, inspect_selection
 from pipelines.jobs.silver.job import run_silver
+from pipelines.model.table_schemas import bronze_table
 from pipelines.settings.capture import CaptureSettings
-from pipelines.source.change_stream import StreamReader
-from pipelines.source.client import AnyClient, find_collection, operation_time, token_data
+from pipelines.source.client import AnyClient
 from pipelines.source.deployment import inspect_deployment
-from pipelines.source.fields import FieldRewriter
-from pipelines.source.ranges import Range, ReadOptions, read_range
 from pipelines.source.resume import ResumePoint
 from pipelines.source.stages import Selection
-from pipelines.source.stream_opening import StreamLimits, open_stream, token_at
+from pipelines.source.stream_opening import token_at
 
 Db = Database[dict[str, Any]]
 IMAGES = {"changeStreamPreAndPostImages": {"enabled": True}}
 ALL_IMAGES = "change_streams_update_full_with_pre_image"
-SALT = "a pinch of salt"
-
-
-def selection(**capture: Any) -> Selection:
-    return selection_of(CaptureSettings(**capture))
-
-
-def shown(raw_client: AnyClient, selected: Selection, start: ResumePoint) -> list[dict[str, Any]]:
-    """Events that a stream shows, up to the present, as the server sends them."""
-    end = token_data(token_at(raw_client, Selection(), ResumePoint(cluster_time=operation_time(raw_client))))
-    events = []
-    with open_stream(raw_client, selected, start, StreamLimits(), True) as stream:
-        while stream.resume_token is None or stream.resume_token["_data"] < end:
-            found = stream.try_next()
-            if found is not None:
-                events.append(bson.decode(found.raw))
-    return events
 
 
 def names(events: list[dict[str, Any]], db: Db) -> list[str]:
@@ -310,161 +291,6 @@ def test_more_collections_than_there_may_be_are_a_warning_or_an_end(
     checked_selection(narrowed, mongo, deployment)
 
 
-PERSON: dict[str, Any] = {
-    "_id": 1,
-    "ssn": "SECRET-1",
-    "mail": "SECRET-mail",
-    "name": {"first": "SECRET-name", "titles": ["SECRET-title"]},
-    "contacts": [{"phone": "SECRET-2", "kind": "home"}, {"phone": "SECRET-3"}],
-    "nested": [[{"phone": "SECRET-4", "n": 1}]],
-    "contacts.phone": "SECRET-5",
-    "address": {"zip": "1000", "city": "Bern"},
-}
-RULES = {
-    "field_exclude_list": "*.people.ssn, *.people.contacts.phone, *.people.nested.phone",
-    "field_hash_list": "*.people.mail",
-    "field_hash_salt": SALT,
-    "field_mask_list": "*.people.name",
-    "field_renames": "*.people.address.zip:postcode, *.people.address.old:city",
-}
-
-
-def change_every_shape(database: Db) -> None:
-    """Each way in which an update names a field: dotted, by index, as a parent, unset, truncated, replaced."""
-    people, one = database.people, {"_id": 1}
-    people.update_one(
-        one,
-        {"$set": {"ssn": "SECRET-6", "contacts.0.phone": "SECRET-7", "contacts.1.kind": "work", "address.zip": "2000"}},
-    )
-    people.update_one(
-        one,
-        {
-            "$set": {
-                "contacts.2": {"phone": "SECRET-8", "kind": "new"},
-                "mail": "SECRET-mail2",
-                "name.first": "SECRET-9",
-            }
-        },
-    )
-    people.update_one(
-        one,
-        {"$set": {"contacts": [{"phone": "SECRET-10", "kind": "only"}], "nested": [[{"phone": "SECRET-11", "n": 2}]]}},
-    )
-    people.update_one(one, {"$unset": {"ssn": 1, "contacts.0.phone": 1, "address.zip": 1}})
-    people.update_one(
-        one, [{"$set": {"nested": {"$slice": ["$nested", 1]}, "address": {"old": "x", "city": "y", "zip": "3000"}}}]
-    )
-    people.insert_one(PERSON | {"_id": 2})
-    people.replace_one({"_id": 2}, {"ssn": "SECRET-12", "contacts": [{"phone": "SECRET-13", "kind": "again"}]})
-    people.insert_one(PERSON | {"_id": 3})
-    people.delete_one({"_id": 3})
-
-
-# scenario: M04, M06, B04, S10
-def test_a_hidden_field_reaches_no_byte_of_the_lake(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
-    database.create_collection("people", **IMAGES)
-    database.create_collection("other", **IMAGES)
-    database.people.insert_one(PERSON)
-    database.other.insert_one({"_id": 1, "ssn": "kept", "contacts": [{"phone": "kept"}]})
-    ctx = pipeline(
-        spark,
-        mongo_uri,
-        database.name,
-        tmp_path,
-        mode=ALL_IMAGES,
-        full_update_type="post_image",
-        json_columns="stored",
-        **RULES,
-    )
-    run_capture(ctx, once=True)
-    change_every_shape(database)
-    database.other.update_one({"_id": 1}, {"$set": {"contacts.0.phone": "kept too"}})
-    run_capture(ctx, once=True)
-    run_silver(ctx)
-
-    rows = bronze(ctx).collect()
-    assert [
-        row for row in rows if "SECRET" in str(row.asDict(recursive=True)) or b"SECRET" in bytes(row["envelope"] or b"")
-    ] == []
-    assert_streamed_exactly_once(ctx)
-    read = next(bson.decode(row["envelope"]) for row in rows if row["op"] == "r" and row["collection"] == "people")
-    assert read == {
-        "_id": 1,
-        "mail": sha256(f"{SALT}SECRET-mail".encode()).hexdigest(),
-        "name": {"first": "****", "titles": ["****"]},
-        "contacts": [{"kind": "home"}, {}],
-        "nested": [[{"n": 1}]],
-        "address": {"postcode": "1000", "city": "Bern"},
-    }
-    events = [
-        bson.decode(row["envelope"])
-        for row in sorted(rows, key=lambda row: row["position"] or "")
-        if row["operation_type"] == "update"
-    ]
-    people = [event for event in events if event["ns"]["coll"] == "people"]
-    updates = [event["updateDescription"] for event in people]
-    assert updates[0]["updatedFields"] == {"address.postcode": "2000", "contacts.1.kind": "work"}
-    assert updates[1]["updatedFields"]["contacts.2"] == {"kind": "new"}
-    assert updates[2]["updatedFields"] == {"contacts": [{"kind": "only"}], "nested": [[{"n": 2}]]}
-    assert updates[3]["removedFields"] == ["address.postcode"]
-    assert people[4]["fullDocument"]["address"] == {"old": "x", "city": "y", "postcode": "3000"}  # both values kept
-    assert all(before["fullDocumentBeforeChange"].keys() >= {"_id", "contacts"} for before in people)
-    assert [event["fullDocument"]["contacts"] for event in events if event["ns"]["coll"] == "other"] == [
-        [{"phone": "kept too"}]
-    ]
-    live = [bson.decode(document) for document in documents_in_silver(ctx, "people").values()]
-    assert sorted((person["_id"], person["contacts"]) for person in live) == [
-        (1, [{"kind": "only"}]),
-        (2, [{"kind": "again"}]),
-    ]
-
-
-# scenario: M04
-def test_the_server_already_leaves_excluded_fields_out(raw_client: AnyClient, database: Db) -> None:
-    database.create_collection("people", **IMAGES)
-    start = ResumePoint(token=token_at(raw_client, Selection()))
-    database.people.insert_one(PERSON)
-    change_every_shape(database)
-    database.other.insert_one(PERSON)
-    database.other.update_one({"_id": 1}, {"$set": {"ssn": "kept", "contacts.0.phone": "kept"}})
-    exclude = f"{database.name}.people.ssn,{database.name}.people.contacts.phone"
-    selected = selection(mode=ALL_IMAGES, field_exclude_list=exclude, scope="database", target=database.name)
-    plain = selection(mode=ALL_IMAGES, scope="database", target=database.name)
-    sent, all_of_it = shown(raw_client, selected, start), shown(raw_client, plain, start)
-    rewriter = FieldRewriter(selected.fields)
-    last_word = [[rewriter.rewrite_event(bson.encode(event)) for event in events] for events in (sent, all_of_it)]
-    assert last_word[0] == last_word[1]  # the server's part changes nothing but the way
-    for event, before in zip(sent, all_of_it, strict=True):
-        if event["ns"]["coll"] == "other":
-            assert event == before
-            continue
-        update = event.get("updateDescription", {})
-        assert not {"ssn", "contacts.0.phone"} & {*update.get("updatedFields", ()), *update.get("removedFields", ())}
-        for name in ("fullDocument", "fullDocumentBeforeChange"):
-            assert (event.get(name) is None) == (before.get(name) is None)
-            assert "ssn" not in (event.get(name) or {})
-            assert not any("phone" in contact for contact in (event.get(name) or {}).get("contacts", ()))
-    people = find_collection(database, "people")
-    assert people is not None
-    read = read_range(raw_client, people, Range(), operation_time(raw_client), ReadOptions(selected.fields))
-    assert b"ssn" not in b"".join(document for documents in read for document in documents)
-
-
-def test_field_rules_hold_from_the_reader_on(raw_client: AnyClient, database: Db) -> None:
-    start = ResumePoint(token=token_at(raw_client, Selection()))
-    database.people.insert_one(PERSON)
-    selected = selection(scope="database", target=database.name, **RULES)
-    events: list[bytes] = []
-    deadline = time.monotonic() + 30
-    with closing(StreamReader(raw_client, selected, start).batches()) as batches:
-        while b"insert" not in b"".join(events) and time.monotonic() < deadline:
-            events += next(batches).events
-    assert b"postcode" in b"".join(events)
-    assert b"SECRET" not in b"".join(events)
-
-
 # scenario: M01, M02, B14
 @needs_failpoints
 def test_a_changed_filter_does_not_lose_the_position(
@@ -511,3 +337,72 @@ def test_a_changed_filter_does_not_lose_the_position(
         ("c", "a", "3"),
     ]
     assert_streamed_exactly_once(ctx)
+
+
+# scenario: A16, G14, H07
+def test_a_collection_that_was_renamed_before_the_filters_admitted_it_is_read(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pipeline(spark, mongo_uri, database.name, tmp_path, collection_exclude_list=rf"{database.name}\.staging")
+    database.orders.insert_one({"_id": 0})
+    database.staging.insert_many([{"_id": number} for number in range(1, 6)])
+    run_capture(before, once=True)
+    database.staging.rename("orders", dropTarget=True)  # while nobody captures
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+
+    def killed(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as changed:
+        changed.setattr(BronzeWriter, "commit", killed)
+        with pytest.raises(Crash):  # the new filters are stored, and the rename is not read
+            run_capture(ctx, once=True)
+    version = ctx.tables.version(bronze_table("test"))
+    assert run_capture(ctx, once=True).documents == 5
+    assert {commit.operation for commit in ctx.tables.commits_after(bronze_table("test"), version)} == {"WRITE"}
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "orders")
+
+
+# scenario: E02, G14
+def test_changed_filters_are_stored_after_a_commit_that_fences_other_captures(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    run_capture(pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=r".*\.a"), once=True)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    version = ctx.tables.version(bronze_table("test"))
+    run_capture(ctx, once=True)
+    newest_first = [commit.operation for commit in ctx.tables.commits_after(bronze_table("test"), version)]
+    assert newest_first[-1] == "WRITE", newest_first
+    assert "SET TBLPROPERTIES" in newest_first
+
+
+# scenario: A16, A17, G14, H11
+@pytest.mark.long
+def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_not(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    def capture(*names: str) -> CaptureResult:
+        return run_capture(
+            pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True
+        )
+
+    a, b = (f"{database.name}\\.{name}" for name in "ab")
+    for name in "ab":
+        database[name].insert_many([{"_id": number} for number in range(5)])
+    assert capture(a).documents == 5
+    database.a.insert_one({"_id": 5})
+    assert (added := capture(a, b)).documents == 5
+    assert added.events == 1
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    assert capture(a).documents == 0
+    database.b.delete_one({"_id": 1})
+    database.b.insert_one({"_id": 6})
+    database.a.delete_one({"_id": 2})
+    capture(a)
+    assert capture(b, a).documents == 5  # in another order, and b came back
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "b")
+    assert Counter(row["collection"] for row in bronze(ctx).where("op = 'r'").collect()) == {"a": 5, "b": 10}

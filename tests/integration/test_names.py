@@ -131,6 +131,31 @@ def test_what_comes_unseen_while_a_snapshot_waits_is_read_when_it_goes_on(
     assert_equal_to_source(ctx, database, "a", "c")
 
 
+# scenario: N04, H07, A17
+@pytest.mark.long
+def test_a_rename_during_a_snapshot_does_not_hide_what_was_deleted_unseen(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    every = [f"{database.name}\\.{name}" for name in "acg"]
+    fill(database, "a", "b", life=0)
+    land(pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=every))
+    without = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=every[1:])
+    run_capture(without, once=True)
+    database.a.delete_one({"_id": 1})
+    fill(database, "g", life=0)  # the stream goes on behind the delete
+    run_capture(without, once=True)
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, snapshot_mode="no_data", collection_include_list=every)
+    send_signal(ctx, "execute-snapshot", {"data-collections": every[:1]}, by="ops")
+    send_signal(ctx, "pause-snapshot", {}, by="ops")
+    assert run_capture(ctx, once=True).documents == 0
+    database.b.rename("c")
+    run_capture(ctx, once=True)
+    send_signal(ctx, "resume-snapshot", {}, by="ops")
+    assert run_capture(ctx, once=True).documents == 3 + 4
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a", "c", "g")
+
+
 @pytest.mark.long
 def test_a_drop_alone_merges_nothing(spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path) -> None:
     """A batch without changes has no keys either, so that its MERGE would look at all those of the table."""

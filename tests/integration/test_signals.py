@@ -33,6 +33,7 @@ from stream_reading import failing, needs_failpoints
 
 from pipelines.control.signal_inbox import send
 from pipelines.errors import ConfigurationError
+from pipelines.jobs.capture import signal_handler
 from pipelines.jobs.capture.job import run_capture
 from pipelines.jobs.capture.stream_loop import CaptureResult
 from pipelines.jobs.context import JobContext
@@ -41,6 +42,8 @@ from pipelines.jobs.snapshot.report import list_snapshots, verify_snapshot
 from pipelines.jobs.snapshot.send_signal import conditions_of, send_signal
 from pipelines.model.signal import Signal
 from pipelines.model.table_schemas import NOTIFICATIONS, SIGNALS, bronze_table
+from pipelines.source.client import Collection
+from pipelines.source.errors import CredentialsRefused
 
 Db = Database[dict[str, Any]]
 Mongo = MongoClient[dict[str, Any]]
@@ -355,6 +358,27 @@ def test_a_signal_is_acted_upon_once_wherever_the_process_ends(
     assert_equal_to_source(ctx, database, "a")
 
 
+# scenario: E06
+def test_a_signal_waits_while_the_source_refuses_the_credentials(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    run_capture(ctx, once=True)
+    asked = ask(ctx, "execute-snapshot", data_collections=[f"{database.name}\\.a"])
+
+    def refused(*_: object) -> list[Collection]:
+        raise CredentialsRefused("the user was dropped")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(signal_handler, "captured_collections", refused)
+        with pytest.raises(CredentialsRefused):
+            run_capture(ctx, once=True)
+    assert acted(ctx) == {}
+    assert run_capture(ctx, once=True).documents == 1
+    assert acted(ctx) == {asked: 1}
+
+
 # scenario: M09
 @pytest.mark.long
 def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_captured(
@@ -389,34 +413,3 @@ def test_signals_come_by_a_file_and_by_a_collection_of_the_source_that_is_not_ca
     assert len(found) == 3, "a line that is no JSON is a signal that is refused; half a line is none yet"
     assert bronze(ctx).where("collection = 'signals'").count() == 0
     assert Counter(row["channel"] for row in ctx.tables.read(SIGNALS).collect()) == {"table": 1, "file": 2, "source": 1}
-
-
-# scenario: A16, A17, G14, H11
-@pytest.mark.long
-def test_a_collection_that_the_filters_come_to_admit_is_read_and_the_others_are_not(
-    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
-) -> None:
-    def capture(*names: str) -> CaptureResult:
-        return run_capture(
-            pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=list(names)), once=True
-        )
-
-    a, b = (f"{database.name}\\.{name}" for name in "ab")
-    for name in "ab":
-        database[name].insert_many([{"_id": number} for number in range(5)])
-    assert capture(a).documents == 5
-    database.a.insert_one({"_id": 5})
-    assert (added := capture(a, b)).documents == 5
-    assert added.events == 1
-    ctx = pipeline(spark, mongo_uri, database.name, tmp_path, collection_include_list=[a, b])
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a", "b")
-    assert capture(a).documents == 0
-    database.b.delete_one({"_id": 1})
-    database.b.insert_one({"_id": 6})
-    database.a.delete_one({"_id": 2})
-    capture(a)
-    assert capture(b, a).documents == 5  # in another order, and b came back
-    run_silver(ctx)
-    assert_equal_to_source(ctx, database, "a", "b")
-    assert read(ctx) == {"a": 5, "b": 10}

@@ -8,11 +8,14 @@ import uuid
 import bson
 import pytest
 from bson.binary import Binary
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 
 from pipelines.jobs.capture.renamed_collections import unseen_renames
 from pipelines.model.namespaces import Namespace, NamespaceEvent, namespace_event
+from pipelines.model.position import cluster_time_hex
 from pipelines.silver.bronze_increment import BronzeIncrement
-from pipelines.silver.incarnations import Incarnations
+from pipelines.silver.incarnations import IncarnationEnds, Incarnations
 from pipelines.source.stages import Selection
 
 OLD, NEW, TARGET = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
@@ -90,6 +93,14 @@ def affected_namespaces(increment: BronzeIncrement, known: set[Namespace], *, ca
     return {name.collection for name in found}
 
 
+def test_a_run_uses_all_ends_of_a_name_and_stores_the_newest() -> None:
+    """As a history does that is filled anew: $out has replaced the collection each night."""
+    drops = [NamespaceEvent(f"{number:02}", A, f"u{number}") for number in range(30)]
+    ends = IncarnationEnds().after(drops, A, drops=True, renames=True)
+    assert ends.first_after("00", "u3") == "03"
+    assert [end for end, _ in IncarnationEnds.from_json(ends.to_json()).known] == [f"{n:02}" for n in range(10, 30)]
+
+
 def test_tables_that_are_concerned() -> None:
     drop, rename = NamespaceEvent("10", A, "u1"), NamespaceEvent("20", A, "u1", B)
     assert affected_namespaces(BronzeIncrement(0, {A: frozenset({"u1"})}), set()) == {"a"}
@@ -130,3 +141,32 @@ def test_renames_of_what_no_event_has_shown() -> None:
     assert not seen(one, "tmp.agg_out.1", **known)
     assert not seen(Selection("database", "db", collections=(r"db\.b",)), "a", **known)
     assert seen(Selection("database", "db", collections=(r"db\.a",)), "x", **known), "onto what is not captured"
+
+
+# scenario: G14
+def test_renames_of_what_only_the_filters_of_an_earlier_run_left_out() -> None:
+    now, before = Selection("database", "db"), Selection("database", "db", excluded_collections=(r"db\.staging",))
+    event = encoded(
+        "rename",
+        ns={"db": "db", "coll": "staging"},
+        to={"db": "db", "coll": "orders"},
+        collectionUUID=Binary.from_uuid(OLD),
+        clusterTime=Timestamp(7, 1),
+    )
+
+    def unseen(until: str) -> list[str]:
+        found = unseen_renames([event], now, lambda at: [before] if at <= until else [])
+        return [str(rename.to) for rename in found]
+
+    assert unseen(cluster_time_hex(7, 1)) == ["db.orders"]
+    assert unseen(cluster_time_hex(7, 0)) == [], "a rename after the filters changed"
+    assert unseen_renames([event], now) == []
+
+
+def test_a_resharding_is_read_as_a_rename_to_the_same_name() -> None:
+    event = encoded("reshardCollection", ns={"db": "db", "coll": "a"}, collectionUUID=Binary.from_uuid(OLD))
+    (found,) = unseen_renames([event], Selection("database", "db"))
+    assert (found.to, found.uuid) == (A, None), "it is looked for by its name: it has another UUID now"
+    assert unseen_renames([event], Selection("database", "db", collections=(r"db\.b",))) == []
+    stored = encoded("insert", fullDocument=RawBSONDocument(event))
+    assert unseen_renames([stored], Selection("database", "db")) == [], "a document that holds such an event"

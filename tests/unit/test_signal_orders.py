@@ -9,6 +9,8 @@ from typing import Any
 
 import bson
 import pytest
+from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
 from pydantic import ValidationError
 
 from pipelines.control.signal_inbox import SignalFile, from_document, signal_of_line
@@ -202,6 +204,17 @@ def test_signals_of_the_source_arrive_although_their_collection_is_excluded() ->
     for other in ({**event, "operationType": "update"}, {**event, "ns": {"db": "shop", "coll": "signal"}}):
         assert not is_signal(bson.encode(other), signals)
     assert from_document({"data": '{"message": 1}'}, "1", "f", "file").data == '{"message": 1}'
+
+
+def test_a_signal_of_the_source_that_cannot_be_decoded_is_refused() -> None:
+    inner = b"\x05data\0" + (8).to_bytes(4, "little") + b"\x02" + (99).to_bytes(4, "little") + b"abcd"
+    document = (len(inner) + 5).to_bytes(4, "little") + inner + b"\0"
+    event = bson.encode({"operationType": "insert", "fullDocument": RawBSONDocument(document)})
+    with pytest.raises(InvalidBSON):
+        bson.decode(event)
+    found = signal_of(event)
+    assert isinstance(parse_signal(found), RejectedSignal)
+    assert (found.id, len(found.id or "")) == (signal_of(event).id, 64)
 
 
 @pytest.mark.parametrize(

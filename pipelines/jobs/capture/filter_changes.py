@@ -13,6 +13,7 @@ from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import captured_for_snapshots
 from pipelines.model.field_rules import StoredRule
 from pipelines.model.namespaces import Namespace
+from pipelines.model.position import cluster_time_hex
 from pipelines.source.client import Collection, captured_collections, operation_time
 from pipelines.source.stages import Selection
 
@@ -114,16 +115,33 @@ class _EarlierFilters:
         return bool(set(before) - set(now)) or self.session.settings.update_kind == "patch"
 
 
-def commit_filter_gaps(session: CaptureSession) -> None:
-    """Record a gap for each collection whose events or fields the last run left out.
+def earlier_selections(session: CaptureSession, at: str) -> list[Selection]:
+    """Return the selections of earlier runs that may have left out events before the cluster time *at* (hex)."""
+    stored = json.loads(session.writer.earlier_filters or "[]")
+    return [earlier_selection(session.selection, entry["filters"]) for entry in stored if at <= entry["until"]]
 
-    While the user's stages may leave out events, one more gap stays open.
 
-    I/O: writes gaps to bronze; lists the source's collections if the filters have changed. Call it before the first
-    event of the run is committed.
+def commit_filter_changes(session: CaptureSession, last_event: str | None) -> None:
+    """Record a gap for each collection whose events or fields the last run left out, and the filters of the last run.
+
+    While the user's stages may leave out events, one more gap stays open. The earlier filters tell later if documents
+    of a collection were left out before it was renamed.
+
+    I/O: writes gaps and properties to bronze; lists the source's collections if the filters have changed. Call it
+    before the first event of the run is committed.
+
+    Args:
+        last_event: Cluster time in hex of the last committed event. None: unknown.
     """
     present = session.retry(lambda: operation_time(session.client))
     commit_hiding(session.writer, not session.selection.user_pipeline.passes_all, present)
+    if (changed := _changed_filters(session)) is not None:
+        known = json.loads(session.writer.earlier_filters or "[]")
+        unread = [
+            entry for entry in known if entry["until"] > (last_event or "") and entry["filters"] != changed.filters
+        ]
+        last = {"filters": changed.filters, "until": cluster_time_hex(*present)}
+        session.writer.keep_earlier_filters(json.dumps([*unread, last]))
     if affected := session.retry(lambda: _collections_with_gaps(session)):
         commit_absence(session.writer, affected, present)
 

@@ -24,7 +24,7 @@ from pipelines.errors import ConfigurationError, LakeUnavailable, RetriableError
 from pipelines.io.live_state import CAPTURE
 from pipelines.jobs.capture.batch_committer import BatchCommitter
 from pipelines.jobs.capture.concurrent_snapshot import ConcurrentSnapshot
-from pipelines.jobs.capture.filter_changes import commit_filter_gaps, filters_to_json, newly_included_collections
+from pipelines.jobs.capture.filter_changes import commit_filter_changes, filters_to_json, newly_included_collections
 from pipelines.jobs.capture_session import CaptureSession
 from pipelines.jobs.snapshot.plan import Plan, make_plan
 from pipelines.jobs.snapshot.run import SnapshotRun
@@ -40,6 +40,7 @@ from pipelines.model.signal import (
     parse_signal,
 )
 from pipelines.source.client import captured_collections
+from pipelines.source.errors import CredentialsRefused, ServerChanged
 
 _log = logging.getLogger("strandline.signals")
 _WAIT_SECONDS = 0.2
@@ -56,8 +57,8 @@ class _WaitingSignal:
 class SignalHandler:
     """Processes signals and newly included collections. The stream's loop calls it before each batch.
 
-    I/O at construction: records gaps of changed filters in bronze, and lists the source's collections if the filters
-    have changed.
+    I/O at construction: if the filters have changed, commits a heartbeat, records gaps, and lists the source's
+    collections.
     """
 
     def __init__(
@@ -67,7 +68,10 @@ class SignalHandler:
         self._waiting: list[_WaitingSignal] = []
         self._uncommitted_rows: list[pa.Table] = []
         self._filters = filters_to_json(session.selection)
-        commit_filter_gaps(session)
+        if session.writer.filters != self._filters:
+            # It fences an earlier capture, which goes on with other filters: only one of the two may store its own.
+            committer.commit_control_rows([], snapshot.snapshot_id)
+        commit_filter_changes(session, committer.last.last_event)
         self._newly_included = session.retry(lambda: newly_included_collections(session))
         if snapshot.run is not None and snapshot.run.is_new_initial:
             planned = snapshot.run.plan.collections
@@ -112,7 +116,11 @@ class SignalHandler:
                 try:
                     if not self._execute_order(waiting):
                         break  # later signals wait, too
-                except LakeUnavailable:
+                except (
+                    LakeUnavailable,
+                    CredentialsRefused,
+                    ServerChanged,
+                ):  # not about this signal: it stays unanswered
                     raise
                 except RetriableError as error:  # nothing was committed: it is retried before the next batch
                     _log.warning("signal %s waits: %s", waiting.signal.key, error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 
 from pipelines.control.signal_inbox import SignalInbox, from_document
 from pipelines.model.bson import raw as rb
@@ -58,10 +60,15 @@ def is_signal(event: bytes, collection: Namespace) -> bool:
 def signal_of(event: bytes) -> Signal:
     """Return the signal of an insert event: ``{type: …, data: {…} or JSON}``.
 
-    The signal's id is the document's `_id`, as JSON if it is no string.
+    The signal's id is the document's `_id`, as JSON if it is no string. A document that cannot be decoded is a signal
+    without a known type, which is refused; its id is a hash.
     """
     span = rb.field(event, b"fullDocument")
-    document = bson.decode(event[span[1] : span[2]], _OPTIONS) if span is not None else {}
+    raw = b"" if span is None else event[span[1] : span[2]]
+    try:
+        document = bson.decode(raw, _OPTIONS) if raw else {}
+    except InvalidBSON:
+        document = {"_id": hashlib.sha256(raw).hexdigest(), "type": "(no valid BSON)"}
     key = document.get("_id")
     signal_id = key if isinstance(key, str) else json_util.dumps(key)
     return from_document(document, signal_id, "source", "source")

@@ -132,6 +132,11 @@ class Progress:
             status = self._early_end.get(name) or ("SUCCEEDED" if documents else "EMPTY")
             self.notify("TABLE_SCAN_COMPLETED", scanned_collection=name, total_rows_scanned=documents, status=status)
 
+    def ended_early(self, name: str) -> bool:
+        """Return True if this process has discarded a chunk of the collection *name*."""
+        with self._lock:
+            return name in self._early_end
+
     def unfinished(self) -> list[Chunk]:
         """Return the chunks that are not done. After `SnapshotRun.close`, another snapshot can take them over."""
         return [chunk for chunk in self._plan.chunks if chunk.number not in self._done]
