@@ -34,7 +34,15 @@ from pipelines.commands.terminal import NAME, program
 from pipelines.commands.ui import ui
 from pipelines.commands.version import version
 from pipelines.control.logs import set_up_logging
-from pipelines.errors import ConfigurationError, StrandlineError, install_command, missing_right, strandline_error
+from pipelines.errors import (
+    ConfigurationError,
+    RetriableError,
+    StrandlineError,
+    install_command,
+    missing_right,
+    one_line,
+    strandline_error,
+)
 from pipelines.io.databricks_runtime import runs_on_databricks
 from pipelines.io.spark_versions import is_too_old, old_spark
 from pipelines.plain_text import stack_trace
@@ -150,7 +158,16 @@ def _spark_version() -> str:
 
 def _refusal(error: Exception) -> StrandlineError | None:
     """Return *error* as a refusal. None: a defect."""
-    return strandline_error(error) or _without_spark(error) or missing_right(error)
+    return strandline_error(error) or _without_spark(error) or missing_right(error) or _overtaken(error)
+
+
+def _overtaken(error: Exception) -> StrandlineError | None:
+    """Return the refusal for a commit of Spark that another writer overtook. None: *error* is another one."""
+    # not imported here: it imports PySpark, and a command without it has made no commit of Spark
+    conflicts = sys.modules.get("pipelines.io.conflicts")
+    if conflicts is None or not conflicts.lost_a_race(error):
+        return None
+    return RetriableError(f"another process changed a table meanwhile: {one_line(error)}", next_step="try again")
 
 
 def _as_typed(advice: str) -> str:

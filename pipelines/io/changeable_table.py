@@ -35,6 +35,8 @@ _FEATURES: Final = PLAIN_FEATURES | CLUSTERING_FEATURES
 _METADATA: Final = ("id", "name", "description", "format", "schemaString", "partitionColumns", "createdTime")
 MOST_BYTES: Final = 32 << 20
 """Size of the data files that a change reads, and writes anew, at most. Above it, Spark is quicker."""
+_FINDS_FIELDS_BY_NAME: Final = int(pa.__version__.partition(".")[0]) >= 21
+"""True: a cast finds the fields of a struct by their names. Before version 21, pyarrow refuses another order."""
 _SMALL_FILE: Final = 1 << 20
 _MANY_FILES: Final = 32
 _COMPUTED: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
@@ -115,6 +117,8 @@ class ChangeableTable:
         if checked or configuration.get("delta.appendOnly") == "true" or _computes(metadata["schemaString"]):
             return None
         schema = arrow_schema(handle)
+        if not _FINDS_FIELDS_BY_NAME and any(map(pa.types.is_nested, schema.types)):
+            return None
         if not _has_statistics(configuration, schema):
             return None
         metadata |= {"configuration": configuration, "format": _format(metadata["format"])}

@@ -72,14 +72,15 @@ def know_remote_conflicts() -> None:
 def retrying() -> Retrying:
     """Return retries for a commit: ``for attempt in retrying(): with attempt: …``. The last failure is raised."""
     return Retrying(
-        retry=retry_if_exception(_lost_a_race),
+        retry=retry_if_exception(lost_a_race),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_random_exponential(max=5),
         reraise=True,
     )
 
 
-def _lost_a_race(error: BaseException) -> bool:
+def lost_a_race(error: BaseException) -> bool:
+    """Return True if a commit failed because of another writer's commit."""
     condition = (error.getCondition() if isinstance(error, PySparkException) else None) or ""
     added = isinstance(error, AnalysisException) and condition in _ADDED_BY_ANOTHER
     return isinstance(error, LOST_RACES) or added or condition.partition(".")[0] in _CONFLICTS

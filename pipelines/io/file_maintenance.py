@@ -13,7 +13,7 @@ from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.io.conflicts import LOST_RACES
+from pipelines.io.conflicts import LOST_RACES, retrying
 from pipelines.io.delta_rs_tables import NO_HOOKS, DeltaRsTables, table_errors
 from pipelines.io.disk import files_since
 from pipelines.io.plain_protocol import make_plain
@@ -155,7 +155,7 @@ def set_retention(tables: TableStore, table: TableName, retention: FileRetention
     """
     wanted = {_FILES: f"interval {retention.files} hours", _LOG: f"interval {retention.log} hours"}
     if not wanted.items() <= tables.properties(table).items():
-        tables.set_properties(table, wanted)
+        retrying()(tables.set_properties, table, wanted)
 
 
 def committed_at(tables: Tables, table: TableName, versions: Collection[int]) -> dict[int, datetime]:

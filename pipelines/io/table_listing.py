@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -53,10 +54,15 @@ def literal_path(path: str) -> str:
 def remove_folder(spark: SparkSession, path: str) -> None:
     """I/O: removes the folder *path* with its files. Spark removes a URI: as the folder of a database that is dropped.
 
+    In a local folder the log of a table goes last. After a kill there is still a table, and the next removal finds it.
+
     Raises:
         PySparkException: The catalog of this Spark creates no database there.
     """
     if not Lake(root=path).in_object_store:
+        for inner in Path(path).iterdir():
+            if inner.name != LOG:
+                shutil.rmtree(inner) if inner.is_dir() and not inner.is_symlink() else inner.unlink()
         shutil.rmtree(path)
         return
     database = f"spark_catalog.{quoted(f'strandline_{uuid.uuid4().hex}')}"

@@ -118,7 +118,7 @@ class Incarnations:
 
 @dataclass(frozen=True)
 class IncarnationEnds:
-    """All stored ends of incarnations, as (position, UUID) pairs. Only the newest 20 are stored.
+    """Ends of incarnations, as (position, UUID) pairs: the newest 20 of earlier runs, and all of this run.
 
     A collection that was renamed away may be renamed back and end again. A silver row needs only the last end; a
     history needs every end.
@@ -131,7 +131,7 @@ class IncarnationEnds:
         return IncarnationEnds(tuple((position, uuid) for position, uuid in json.loads(text or "[]")))
 
     def to_json(self) -> str:
-        return json.dumps(self.known)
+        return json.dumps(self.known[-_MAX_REMEMBERED:])
 
     def after(
         self, events: Iterable[NamespaceEvent], namespace: Namespace, *, drops: bool, renames: bool
@@ -139,7 +139,7 @@ class IncarnationEnds:
         """Return these ends with the ends in *events* added. Arguments: see `Incarnations.after`."""
         single_events = (Incarnations().after([event], namespace, drops=drops, renames=renames) for event in events)
         found = {(position, uuid) for one_event in single_events for uuid, position in one_event.ended_at.items()}
-        return IncarnationEnds(tuple(sorted({*self.known, *found})[-_MAX_REMEMBERED:]))
+        return IncarnationEnds(tuple(sorted({*self.known, *found})))
 
     def first_after(self, position: str, uuid: str | None) -> str | None:
         """Return the first end above *position* of the incarnation *uuid*. None: it has not ended.

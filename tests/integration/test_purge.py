@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from delta.exceptions import MetadataChangedException
 from lakehouse import assert_equal_to_source, bronze, land, pipeline, purge, restore, silver, with_silver
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 from pipelines.bronze.offsets import committed
 from pipelines.io.ddl import schema_of
 from pipelines.jobs.context import JobContext
+from pipelines.jobs.maintenance.job import run_maintain
 from pipelines.jobs.maintenance.tombstone_purge import TombstonePurge
 from pipelines.jobs.offsets.job import alter_offset
 from pipelines.jobs.offsets.life_cycle import set_desired_state
@@ -21,6 +24,7 @@ from pipelines.jobs.offsets.position import offset_history
 from pipelines.jobs.silver.job import run_silver
 from pipelines.model.table_schemas import BRONZE_DDL, bronze_table
 from pipelines.model.tables import TableName
+from pipelines.silver.silver_table import SilverTable
 
 Db = Database[dict[str, Any]]
 BRONZE, A, HISTORY = bronze_table("test"), TableName("silver", "a"), TableName("silver", "a_history")
@@ -37,6 +41,23 @@ def note(ctx: JobContext) -> str:
     found = TombstonePurge.read(ctx)
     assert found is not None
     return found.run(A).note
+
+
+def test_a_purge_that_a_writer_overtakes_is_left_for_another_time(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_one({"_id": 1})
+    land(ctx)
+    ctx.tables.create(TableName("control", "rebuild_a_0123abcd"), schema_of("_key STRING"))
+
+    def overtaken(*_: object) -> tuple[int, int]:
+        raise MetadataChangedException("the metadata of the table has been changed by a concurrent update")
+
+    monkeypatch.setattr(SilverTable, "purge", overtaken)
+    results = {result.table: result for result in run_maintain(ctx)}
+    assert results["silver.a"].note == "a writer was at work: remove tombstones another time"
+    assert "control.rebuild_a_0123abcd" not in results, "the shadow table of a rebuild that is at work"
 
 
 # scenario: D01, D06, D09

@@ -22,6 +22,7 @@ from pipelines.jobs.offsets.position import show_offset
 from pipelines.jobs.operations.cuts import list_cuts
 from pipelines.jobs.operations.sql import run_sql
 from pipelines.jobs.silver.job import run_silver
+from pipelines.jobs.silver.rebuild import run_rebuild
 from pipelines.model.position import BEFORE_ALL, snapshot_position
 from pipelines.model.table_schemas import HISTORY_BOOKKEEPING
 from pipelines.model.tables import TableName
@@ -258,3 +259,21 @@ def test_a_cut_names_the_version_that_maintenance_left(
     assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle), (
         "VACUUM deletes the files of the older version"
     )
+
+
+@pytest.mark.long
+def test_a_cut_names_the_version_that_a_rebuild_left(
+    spark: SparkSession, mongo_uri: str, database: Db, tmp_path: Path
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    for name in "ab":
+        database[name].insert_one({"_id": 1})
+    land(with_silver(ctx, compatibility="native"))
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
+    run_rebuild(with_silver(ctx, compatibility="portable"), "silver.a")
+    idle = TableName("silver", "a")
+    assert "DROP FEATURE" in {commit.operation for commit in ctx.tables.history(idle)}
+    set_desired_state(ctx, "running", by="ops", why="it is rebuilt")
+    database.b.insert_one({"_id": 2})
+    land(with_silver(ctx, compatibility="native"))
+    assert list_cuts(ctx, limit=1)[0]["tables"]["silver.a"] == ctx.tables.version(idle)

@@ -78,6 +78,30 @@ def test_a_rebuild_into_another_compatibility_replaces_nothing_that_a_silver_run
 
 
 # scenario: S07
+@pytest.mark.long
+def test_rows_that_a_rebuild_of_a_part_takes_back_are_merged_again(
+    spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
+    database.a.insert_many([{"_id": 1, "n": 1}, {"_id": 2, "n": 1}])
+    land(ctx)
+    database.a.update_many({}, {"$set": {"n": 2}})
+    run_capture(ctx, once=True)
+    set_desired_state(ctx, "stopped", by="ops", why="a rebuild")
+    require_unchanged = rebuild._require_unchanged
+
+    def before_silver(*arguments: Any) -> None:
+        """Let a silver run that was still at work commit between the check and the MERGE."""
+        require_unchanged(*arguments)
+        run_silver(ctx)
+
+    monkeypatch.setattr(rebuild, "_require_unchanged", before_silver)
+    rebuild.run_rebuild(ctx, "silver.a", keys=["1"])
+    run_silver(ctx)
+    assert_equal_to_source(ctx, database, "a")
+
+
+# scenario: S07
 def test_a_rebuild_swaps_although_maintenance_has_compacted_the_table_meanwhile(
     spark: SparkSession, mongo_uri: str, database: Database[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,10 @@ from bronze_changes import CHANGES_DDL
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.io import changeable_table
 from pipelines.io.changeable_table import ChangeableTable
 from pipelines.io.conflicts import OvertakenError
+from pipelines.io.delta_rs_tables import DeltaRsTables
 from pipelines.io.local_folder import LocalFolder
 from pipelines.io.merge import Merged
 from pipelines.io.tables import Tables
@@ -256,3 +258,15 @@ def test_a_table_with_other_features_is_left_to_spark(
     if change:
         spark.sql(f"ALTER TABLE delta.`{tmp_path}` {change}")
     assert (ChangeableTable.open(LocalFolder(tmp_path), "_key") is not None) == is_changeable
+
+
+def test_a_table_with_structs_is_left_to_spark_where_pyarrow_takes_their_fields_by_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kind in (("flat", "price BIGINT"), ("nested", "price STRUCT<net: BIGINT>")):
+        DeltaRsTables(Lake(str(tmp_path))).create_table(TableName("silver", name), f"_key STRING, {kind}")
+    flat, nested = (LocalFolder(tmp_path / "silver" / name) for name in ("flat", "nested"))
+    assert ChangeableTable.open(nested, "_key") is not None
+    monkeypatch.setattr(changeable_table, "_FINDS_FIELDS_BY_NAME", False)  # as before pyarrow 21
+    assert ChangeableTable.open(nested, "_key") is None
+    assert ChangeableTable.open(flat, "_key") is not None

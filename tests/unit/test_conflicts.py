@@ -6,8 +6,11 @@ import logging
 import sys
 
 import pytest
+import typer
+from delta.exceptions import MetadataChangedException
 from pyspark.errors import PySparkException
 
+from pipelines import cli
 from pipelines.io.conflicts import know_remote_conflicts, retrying
 
 
@@ -27,6 +30,19 @@ def test_without_deltas_classes_for_connect_there_is_a_warning(
     with caplog.at_level(logging.WARNING):
         know_remote_conflicts()
     assert "no classes for Spark Connect's write conflicts" in caplog.text
+
+
+def test_a_lost_race_that_nobody_caught_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def overtaken(*_: object, **__: object) -> None:
+        raise MetadataChangedException("DELTA_METADATA_CHANGED: by a concurrent update\n\tat io.delta…")
+
+    monkeypatch.setattr(typer.Typer, "__call__", overtaken)
+    with pytest.raises(SystemExit, match="75"):
+        cli.main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("strandline: another process changed a table meanwhile: DELTA_METADATA_CHANGED"), line
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -378,6 +379,21 @@ def test_one_tables_columns_follow_anothers() -> None:
         (("l",), "", "ARRAY<INT>"),
     ]
     assert with_columns_of(shape, other) == (shape, [])
+
+
+def test_a_column_that_another_table_spells_otherwise_is_left_out() -> None:
+    own = Shape("struct", fields={"orderid": Shape("string"), "s": Shape("struct", fields={"ID": Shape("long")})})
+    twins = {"orderId": Shape("string"), "s": Shape("struct", fields={"id": Shape("long"), "n": Shape("long")})}
+    shape, changes = with_columns_of(own, Shape("struct", fields=twins))
+    assert [change.path for change in changes] == [("s", "n")]
+    assert list(shape.fields) == ["orderid", "s"]
+    assert with_columns_of(shape, Shape("struct", fields=twins)) == (shape, [])
+
+
+def test_a_field_that_has_a_column_of_an_adjusted_name_gets_no_second_one() -> None:
+    shape = Shape("struct", fields={"_id": Shape("long"), "unit_price": replace(Shape("string"), source="unit price")})
+    with pytest.raises(ValueError, match="column unit_price holds the field unit price"):
+        planned(ColumnPlan("infer", declared_columns({"unit price": "string"})), {"_id": 1}, shape=shape)
 
 
 def planned(

@@ -27,6 +27,7 @@ from pipelines.jobs.maintenance.tombstone_purge import PurgeResult, TombstonePur
 from pipelines.jobs.migration import migrate
 from pipelines.jobs.parallel_map import parallel_map
 from pipelines.jobs.silver.history import known_collections, tables_of
+from pipelines.jobs.silver.shadow_table import is_shadow
 from pipelines.jobs.table_protocol import complete_protocol
 from pipelines.model.table_schemas import bronze_table
 from pipelines.model.tables import TableName
@@ -69,7 +70,8 @@ def run_maintain(ctx: JobContext) -> list[MaintenanceResult]:
     migrate(ctx, everything=True)
     tables, bronze, purge = ctx.tables, bronze_table(ctx.settings.source.name), TombstonePurge.read(ctx)
     retention = Retention(tables, ctx.settings.maintenance, datetime.now(UTC))
-    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + tables.names("control")
+    control = [name for name in tables.names("control") if not is_shadow(name)]  # a rebuild removes it by itself
+    names = ([bronze] if tables.exists(bronze) else []) + tables.names("silver") + control
     with ThreadPoolExecutor(
         max_workers=ctx.settings.maintenance.max_threads, thread_name_prefix="strandline-maintain"
     ) as pool:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.bronze.gaps import standing_gaps
 from pipelines.bronze.lineage import restored_at
 from pipelines.bronze.offsets import Committed, committed
+from pipelines.io.conflicts import lost_a_race
 from pipelines.io.increments import inserted
 from pipelines.io.table_store import VersionGone
 from pipelines.jobs.context import JobContext
@@ -78,7 +79,12 @@ class TombstonePurge:
         after = self._progress_index.reached_version(namespace, progress)
         gaps = gap_bounds(self.gaps, namespace, self._snapshots if self.gaps else ())
         safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
-        removed, left = silver.purge(safe.position)
+        try:
+            removed, left = silver.purge(safe.position)
+        except Exception as error:
+            if not lost_a_race(error):
+                raise
+            return PurgeResult(note="a writer was at work: remove tombstones another time")
         return PurgeResult(removed, f"tombstones wait for {safe.blocked_by}" if left and safe.blocked_by else "")
 
     def _unread_bound(self, after: int) -> Iterator[WatermarkBound]:

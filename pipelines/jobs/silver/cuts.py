@@ -20,7 +20,13 @@ from pipelines.model.tables import TableName
 from pipelines.silver.bronze_increment import BronzeIncrement, Reach
 from pipelines.silver.progress_index import LastCut, ProgressIndex
 
-_MAINTENANCE: Final = (*ROWS_KEPT, "DELETE", "CREATE OR REPLACE TABLE AS SELECT")
+_MAINTENANCE: Final = (
+    *ROWS_KEPT,
+    "DELETE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "DROP FEATURE",
+    "UPGRADE PROTOCOL",
+)
 
 
 def writer_of(ctx: JobContext) -> TableStore:
@@ -94,12 +100,12 @@ def only_maintained(tables: Tables, table: TableName, after: int | None, through
         through: Last version that is checked.
 
     Returns:
-        False also if the log no longer holds these commits.
+        True also if the log no longer holds all these commits: then the version *after* can no longer be read.
     """
     if after is None or after > through:
         return False
     commits = tables.commits_between(table, after, through)
-    return commits is not None and all(commit.operation in _MAINTENANCE for commit in commits)
+    return commits is None or all(commit.operation in _MAINTENANCE for commit in commits)
 
 
 def _inexact_reasons(ctx: JobContext, bronze: TableName, reach: Reach, index: ProgressIndex) -> Iterator[str]:

@@ -130,8 +130,11 @@ def run_rebuild(
         result = _compare(ctx, existing, shadow.name, through.version, row_filter)
         if not dry_run:
             _require_stopped(ctx)
-            _require_unchanged(ctx, table, version)
-            _replace_rows(ctx, existing, shadow, namespace, row_filter)
+            if row_filter.is_all:
+                _require_unchanged(ctx, table, version)
+                _replace_table(ctx, table, shadow.name)
+            else:
+                _replace_part(run, existing, version, through)
             if result.retyped:
                 retypings = [SchemaChange((name,), before, after) for name, before, after in result.retyped]
                 record_schema_changes(ctx, table, retypings, through.version)
@@ -192,14 +195,21 @@ def _require_stopped(ctx: JobContext) -> None:
 
 
 def _require_unchanged(ctx: JobContext, table: TableName, version: int) -> None:
-    newest = ctx.tables.version(table)
-    commits = ctx.tables.commits_between(table, version, newest) if newest != version else []
-    # maintain compacts files; its purge sets a property first, which the swap would take back
-    if commits is None or any(commit.operation not in FILES_ONLY for commit in commits):
+    if _changes_after(ctx, table, version):
         raise OvertakenError(
-            f"{table} was changed while it was rebuilt (version {version}, now {newest}), so nothing was replaced",
+            f"{table} was changed while it was rebuilt (after version {version}), so nothing was replaced",
             next_step=f"wait until no silver run is at work, then strandline rebuild {table}",
         )
+
+
+def _changes_after(ctx: JobContext, table: TableName, version: int) -> int:
+    """I/O: number of commits after *version* that may have changed rows or properties."""
+    newest = ctx.tables.version(table)
+    commits = ctx.tables.commits_between(table, version, newest) if newest != version else []
+    if commits is None:
+        return newest - version
+    # maintain compacts files; its purge sets a property first, which the swap would take back
+    return sum(commit.operation not in FILES_ONLY for commit in commits)
 
 
 def _existing_table(ctx: JobContext, table: TableName) -> tuple[SilverTable, Namespace]:
@@ -255,29 +265,30 @@ def _compare(
     )
 
 
-def _replace_rows(
-    ctx: JobContext, existing: SilverTable, shadow: SilverTable, namespace: Namespace, row_filter: RowFilter
-) -> None:
-    """Replace the table, or its rebuilt rows, in one commit."""
-    if row_filter.is_all:
-        properties = without_features(ctx.tables.properties(existing.name)) | ctx.tables.properties(shadow.name)
-        features = MAPPED if compatibility_in(properties) == "portable" and is_mapped_in(properties) else {}
-        swap(
-            ctx.tables,
-            existing.name,
-            shadow.name,
-            properties=properties,
-            cluster_by=clustering_in(properties),
-            features=features,
-        )
-        if compatibility_in(properties) == "portable":
-            lower_protocol(ctx, existing.name)
-        return
-    owner = str(namespace), ctx.settings.source.name
-    if shadow.open(*owner).shape != existing.open(*owner).shape:
+def _replace_table(ctx: JobContext, table: TableName, shadow: TableName) -> None:
+    """Replace the table in one commit."""
+    properties = without_features(ctx.tables.properties(table)) | ctx.tables.properties(shadow)
+    features = MAPPED if compatibility_in(properties) == "portable" and is_mapped_in(properties) else {}
+    columns = clustering_in(properties)
+    swap(ctx.tables, table, shadow, properties=properties, cluster_by=columns, features=features)
+    if compatibility_in(properties) == "portable":
+        lower_protocol(ctx, table)
+
+
+def _replace_part(run: _ShadowRun, existing: SilverTable, version: int, through: Progress) -> None:
+    """Replace the rebuilt rows in one commit.
+
+    A silver run may commit between the check and this MERGE, which then takes back its rows of these keys. In that case
+    the table's progress is set back, too, and the next silver run merges them again.
+    """
+    ctx, keys, owner = run.ctx, run.row_filter.keys, (str(run.namespace), run.ctx.settings.source.name)
+    if run.shadow.open(*owner).shape != existing.open(*owner).shape:
         raise ContractError(
             f"these rows need other columns than {existing.name} has", next_step="rebuild the whole table"
         )
-    merge = ctx.tables.merge(existing.name, ctx.tables.read(shadow.name), "t._key <=> s._key")
+    _require_unchanged(ctx, existing.name, version)
+    merge = ctx.tables.merge(existing.name, ctx.tables.read(run.shadow.name), "t._key <=> s._key")
     merge = merge.update_all().insert_all()
-    (merge.delete_unmatched(when=f"t._key IN ({literals(row_filter.keys)})") if row_filter.keys else merge).execute()
+    (merge.delete_unmatched(when=f"t._key IN ({literals(keys)})") if keys else merge).execute()
+    if _changes_after(ctx, existing.name, version) > 1:  # one of them is the MERGE
+        existing.set_progress(through, {})

@@ -17,7 +17,13 @@ from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 from pipelines.silver.silver_table import SilverTable
 
+_SHADOW = re.compile(r"rebuild_.+_[0-9a-f]{8}\Z")
 _log = logging.getLogger("strandline.rebuild")
+
+
+def is_shadow(table: TableName) -> bool:
+    """Return True if *table* is the shadow table of a rebuild, by its name."""
+    return table.layer == "control" and _SHADOW.match(table.name) is not None
 
 
 @contextmanager

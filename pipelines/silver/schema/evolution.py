@@ -131,7 +131,10 @@ def _planned(shape: Shape, plan: ColumnPlan, compatibility: Compatibility) -> Sh
         raise ValueError("the table was made in another silver.schema_mode")
     fields = dict(shape.fields)
     names = {fold_case(name): name for name, inner in fields.items() if inner.has_column}
+    columns = {shape.field_name_of(name): name for name in fields}
     for name, wanted in plan.columns(compatibility).items():
+        if columns.get(name, name) != name:
+            raise ValueError(f"column {columns[name]} holds the field {name}, and silver.columns wants a column {name}")
         known = names.get(fold_case(name))
         if known is not None and (
             known != name or (fields[name] != wanted and _widened(fields[name], wanted.kind) != wanted)
@@ -163,6 +166,9 @@ def _evolve_struct(shape: Shape, found: Mapping[str, Census], path: tuple[str, .
 def with_columns_of(shape: Shape, other: Shape) -> tuple[Shape, list[SchemaChange]]:
     """Return *shape* with all columns of *other* added. Its own columns are widened to those of *other* where possible.
 
+    A column of *other* is left out if *shape* has it in another spelling (``orderid``, ``orderId``): the two cannot be
+    columns of one table.
+
     Args:
         shape: Root of the table to align. Columns that only *shape* has stay.
         other: Root of another table. Its bookkeeping columns are ignored.
@@ -180,9 +186,11 @@ def _with_columns_of(shape: Shape, other: Shape, *, is_root: bool = True) -> Sha
     if not is_root and not shape.has_column:
         return other
     if shape.kind == other.kind == "struct":
+        spelled = {fold_case(name): name for name in shape.fields}
         fields = {
             name: replace(_with_columns_of(shape.fields.get(name, Shape()), inner, is_root=False), source=inner.source)
             for name, inner in other.fields.items()
+            if spelled.get(fold_case(name), name) == name
         }
         return Shape("struct", fields=shape.fields | fields)
     if shape.kind == other.kind == "array" and shape.element is not None and other.element is not None:
