@@ -99,9 +99,17 @@ class FencedError(TerminalError):
 
 
 class QualityGateClosed(StrandlineError):
-    """An expectation with ``on_failure: block`` failed. Gold stays at its last good state."""
+    """An expectation with ``on_failure: block`` failed, or a check broke. Gold stays at its last good state.
+
+    Args:
+        is_broken: True: a check broke. Another attempt may succeed although no row has changed.
+    """
 
     exit_code = 5
+
+    def __init__(self, message: str, *, next_step: str = "", is_broken: bool = False) -> None:
+        super().__init__(message, next_step=next_step)
+        self.is_broken = is_broken
 
 
 def install_command(extra: str) -> str:

@@ -51,7 +51,9 @@ def add_tables(tables: DeltaRsTables) -> None:
         SCHEMA_CHANGES_DDL,
         {"at": _NOW, "table": str(ORDERS), "path": HOSTILE, "before": "", "after": "bigint", "bronze_version": 1},
     )
-    _append(tables, QUALITY, QUALITY_DDL, _check("passed"), _check("failed", ran_at=_NOW + timedelta(hours=1)))
+    later = {"run_id": "later", "ran_at": _NOW + timedelta(hours=1)}
+    twice = (_check("passed", kwargs='{"mostly": 0.5}', **later), _check("failed", **later))
+    _append(tables, QUALITY, QUALITY_DDL, _check("passed"), *twice)
     _append(tables, RECONCILE, RECONCILE_DDL, _difference("missing"), _difference("different", repaired_at=_NOW))
     cut = {
         "cut": 1,

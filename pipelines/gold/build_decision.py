@@ -45,8 +45,8 @@ def decide(
     Args:
         to_be_built: Gold tables that the same run builds before the node. Only a plan passes them.
     """
-    names = graph.inputs(node.statement)
-    names += [pinned.quarantines[name] for name in names if name in pinned.quarantines]
+    read = graph.inputs(node.statement)
+    names = [*read, *(pinned.quarantines[name] for name in read if name in pinned.quarantines)]
     found = {name: pinned.version_of(name) for name in names}
     missing = [str(name) for name, version in found.items() if version is None and name not in to_be_built]
     if missing:
@@ -64,7 +64,7 @@ def decide(
     changes = _changes(pinned, json.loads(properties[_INPUTS_PROPERTY]), inputs)
     changes = [change for change in changes if change.table not in to_be_built]
     changes += [_Change(name, "is built before it", 0) for name in found if name in to_be_built]
-    return _decision(node, pinned, changes, inputs)
+    return _decision(node, pinned, changes, inputs, read)
 
 
 def build_properties(graph: Graph, node: Node, decision: Decision) -> dict[str, str]:
@@ -112,14 +112,20 @@ def _table_name(text: str) -> TableName:
 
 
 def _decision(
-    node: Node, pinned: PinnedInputs[TableStore], changes: list[_Change], inputs: Mapping[TableName, TableVersion]
+    node: Node,
+    pinned: PinnedInputs[TableStore],
+    changes: list[_Change],
+    inputs: Mapping[TableName, TableVersion],
+    read: Collection[TableName],
 ) -> Decision:
     if not changes:
         return Decision("unchanged", "nothing that it reads has changed", inputs)
     reason = "; ".join(f"{change.table} {change.description}" for change in changes)
     if node.key_lineage is None:
         return Decision("full", reason, inputs)
-    driving_tables = (node.key_lineage.table, pinned.quarantines.get(node.key_lineage.table))
+    quarantine = pinned.quarantines.get(node.key_lineage.table)
+    # A query that reads the quarantine itself may use its rows for any key.
+    driving_tables = (node.key_lineage.table, None if quarantine in read else quarantine)
     unmergeable = next(
         (change for change in changes if change.table not in driving_tables or change.after is None), None
     )

@@ -97,6 +97,8 @@ def _trace_keys(
     """
     while isinstance(query, exp.Subquery):
         _refuse_clauses(query)
+        if query.args.get("joins"):
+            raise _NotIncremental(query, "a join in parentheses cannot be followed; write it without them")
         query = query.this
     if not isinstance(query, exp.Select):
         raise _NotIncremental(query, "UNION and its like cannot be built incrementally; use materialized: table")
@@ -126,8 +128,7 @@ def _trace_keys(
 
 
 def _refuse_shared(cte: exp.CTE) -> None:
-    if cte.args["alias"].columns:
-        raise _NotIncremental(cte, "a WITH that renames its columns cannot be followed; name them inside")
+    _refuse_renamed_columns(cte)
     readers = [
         table for table in cte.root().find_all(exp.Table) if not table.db and table.name.lower() == cte.alias.lower()
     ]
@@ -135,6 +136,12 @@ def _refuse_shared(cte: exp.CTE) -> None:
         raise _NotIncremental(
             readers[1], f"{cte.alias} is read {len(readers)} times; incremental needs it once, use materialized: table"
         )
+
+
+def _refuse_renamed_columns(source: exp.Expr) -> None:
+    alias = source.args.get("alias")
+    if alias is not None and alias.columns:
+        raise _NotIncremental(source, f"columns renamed by {alias.sql(DIALECT)} cannot be followed; name them inside")
 
 
 def _driving_source(query: exp.Select) -> exp.Expr:
@@ -154,6 +161,7 @@ def _driving_source(query: exp.Select) -> exp.Expr:
         isinstance(source, exp.Table) and isinstance(source.this, exp.Func)
     ):
         raise _NotIncremental(source, "FROM must name a table or a query that the keys come from")
+    _refuse_renamed_columns(source)
     for clause in ("sample", "pivots", "laterals"):
         if source.args.get(clause):
             raise _NotIncremental(source, f"{_REFUSED[clause]} cannot be built incrementally; use materialized: table")

@@ -133,8 +133,12 @@ class Transformations:
         try:
             results = self.run_gold()
         except QualityGateClosed as closed:
-            _log.error("gold is not refreshed: %s", closed)
             self.closed = closed  # until silver changes
+            if closed.is_broken:
+                self._gold_is_stale = True
+                self.gold.failed(closed)
+                return
+            _log.error("gold is not refreshed: %s", closed)
             self.gold.forget_failures()  # gold is not built now: the gate is the reason, and not the failure before
             return
         except Exception as error:  # noqa: BLE001  # why: a failed node must not end capture

@@ -35,7 +35,8 @@ def check_scope(tables: Tables, suite: Suite, table_id: str, version: int, *, re
 
     Changed rows are found by table version, not by position: a READ can arrive late with an old position.
     Rows in quarantine are always included. All rows are checked if the suite sets ``rows: all``, if it has no earlier
-    conclusive run, or if the change data feed cannot be read.
+    conclusive run, if the rows which that run put into quarantine were released without a check, or if the change data
+    feed cannot be read.
 
     I/O: reads ``control.quality`` and the change data feed; writes nothing.
 
@@ -81,14 +82,19 @@ def _last_conclusive_version(tables: Tables, suite: Suite, table_id: str) -> int
     conclusive = F.col("success") | ((F.col("outcome") == "failed") & (F.col("on_failure") != "block"))
     mine = (F.col("suite") == suite.name) & (F.col("table_id") == table_id) & F.col("scope").isin("all", "changed")
     same = F.bool_and(F.col("suite_hash") == suite.fingerprint).alias("same")
+    quarantined = F.bool_or((F.col("outcome") == "failed") & (F.col("on_failure") == "quarantine")).alias("quarantined")
     runs = (
         recorded.where(mine)
         .groupBy("run_id", "ran_at")
-        .agg(F.min("table_version").alias("version"), F.bool_and(conclusive).alias("conclusive"), same)
+        .agg(F.min("table_version").alias("version"), F.bool_and(conclusive).alias("conclusive"), same, quarantined)
     )
     last_different = runs.agg(F.max(F.when(~F.col("same"), F.col("ran_at")))).first()
     # A run of a different version of the suite released the rows that this version had put into quarantine.
     if last_different is not None and last_different[0] is not None:
         runs = runs.where(F.col("ran_at") > F.lit(last_different[0]))
-    row = runs.where("conclusive AND same").agg(F.max("version")).first()
-    return None if row is None or row[0] is None else int(row[0])
+    row = runs.where("conclusive AND same").agg(F.max("version"), F.max_by("quarantined", "ran_at")).first()
+    if row is None or row[0] is None:
+        return None
+    # A configuration without this suite released its rows, or somebody deleted them: no check has passed them.
+    was_emptied = row[1] and not Quarantine(tables, suite.table).count(suite.name)
+    return None if was_emptied else int(row[0])

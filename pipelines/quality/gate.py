@@ -113,7 +113,10 @@ class QualityRun:
 
     def _table_check(self, suite: Suite, expectation: Expectation, scope: CheckScope) -> Check:
         before = None if self.accept else _last_passed_observation(self.tables, suite, expectation)
-        seen = check_table(expectation, scope.rows, before, self.now)
+        try:
+            seen = check_table(expectation, scope.rows, before, self.now)
+        except (PySparkException, ValueError, TypeError) as error:  # a missing column, an argument that is no number
+            return new_check(suite, expectation, "error", {"error": one_line(error)})
         return new_check(suite, expectation, seen.outcome, seen.observed)
 
     def _update_quarantine(self, suite: Suite, scope: CheckScope, checks: Sequence[Check]) -> None:

@@ -159,6 +159,7 @@ def raise_if_gate_closed(report: QualityReport) -> None:
         raise QualityGateClosed(
             _summary(closed, show_keys=report.show_keys),
             next_step=f"see {report.docs or QUALITY}, correct the source, then run again: strandline quality run",
+            is_broken=any(check.outcome == "error" for check in closed),
         )
 
 

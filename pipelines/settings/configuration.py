@@ -222,9 +222,6 @@ def load_settings(
     problems += unknown_variables(os.environ, Settings)
     _warn_of_password("--set", overrides or {})
     merged = with_project_folders(_deep_merge(_deep_merge(merged, _environment(problems)), overrides or {}), conf)
-    for section, key, files in (("gold", "sql_dir", "*.sql"), ("quality", "suites_dir", "*.yml")):
-        if any((conf / section).glob(files)):
-            merged = _deep_merge({section: {key: str(conf / section)}}, merged)
     settings = _validated({**merged, "target": target}, problems)
     if settings is None or problems:
         raise ConfigurationError(

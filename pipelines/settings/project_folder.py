@@ -1,5 +1,7 @@
 """Folders of gold and quality: relative paths begin at the folder that holds the configuration folder.
 
+Without a setting, SQL files and suites are in folders of the configuration folder, if there are any.
+
 A job of Databricks, and a service, run in another working directory than the user's shell.
 """
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _FOLDERS: Final = (("gold", "sql_dir"), ("gold", "tests_dir"), ("quality", "suites_dir"))
+_DEFAULTS: Final = (("gold", "sql_dir", "*.sql"), ("quality", "suites_dir", "*.yml"))
 
 
 def project_of(conf: Path) -> Path:
@@ -17,10 +20,20 @@ def project_of(conf: Path) -> Path:
 
 
 def with_project_folders(sections: dict[str, Any], conf: Path) -> dict[str, Any]:
-    """Return *sections* with the paths of `_FOLDERS` below the project's folder. Absolute paths stay."""
+    """Return *sections* with the paths of `_FOLDERS` below the project's folder. Absolute paths stay.
+
+    A missing or null ``sql_dir`` or ``suites_dir`` becomes ``<conf>/gold`` or ``<conf>/quality``, if there
+    are files.
+
+    I/O: lists these two folders; writes nothing.
+    """
     found = dict(sections)
     for section, key in _FOLDERS:
         values = found.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
             found[section] = {**values, key: str(project_of(conf) / values[key])}
+    for section, key, files in _DEFAULTS:
+        values = found.get(section) or {}
+        if isinstance(values, dict) and values.get(key) is None and any((conf / section).glob(files)):
+            found[section] = {**values, key: str(conf / section)}
     return found

@@ -69,7 +69,7 @@ class Guard:
         host = request.headers.get("host", "")
         if self.only_loopback and not is_loopback(_without_port(host)):
             return PlainTextResponse("this page answers to localhost and 127.0.0.1 only\n", 400)
-        path = request.url.path
+        path = request.scope["path"]  # as the routes see it; `request.url` may follow the header Host
         if path.startswith("/static/") or path == "/livez":
             return None
         if path.startswith("/connectors") or path == "/openapi.json":
@@ -84,7 +84,7 @@ class Guard:
             return None
         if self._is_token(given := request.query_params.get("token")):
             others = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-            answer = RedirectResponse(request.url.path + (f"?{urlencode(others)}" if others else ""), 303)
+            answer = RedirectResponse(request.scope["path"] + (f"?{urlencode(others)}" if others else ""), 303)
             secure = request.url.scheme == "https"
             answer.set_cookie(_COOKIE, str(given), httponly=True, samesite="strict", secure=secure)
             return answer

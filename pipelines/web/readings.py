@@ -152,7 +152,7 @@ class Readings:
         ]
 
     def quality(self) -> dict[str, Any]:
-        """Return the newest result of each expectation, the rows in quarantine, and the path of the Data Docs."""
+        """Return the results of the newest run of each suite, the rows in quarantine, and the path of the Data Docs."""
         pages = docs_page(self.settings)
         return {
             "checks": self._checks(),
@@ -165,11 +165,10 @@ class Readings:
             return []
         columns = ("ran_at", "table", "suite", "expectation", "column", "outcome", "unexpected_count", "on_failure")
         rows = self.tables.query(Query(QUALITY).select(*columns).order("-ran_at").limit(2_000))
-        newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for row in rows:
-            newest.setdefault(tuple(row[name] for name in columns[1:5]), row)
+        runs: dict[tuple[str, str], datetime] = {}  # the newest run of each suite
+        checks = [row for row in rows if row["ran_at"] == runs.setdefault((row["table"], row["suite"]), row["ran_at"])]
         order = {"error": 0, "failed": 1}
-        return sorted(newest.values(), key=lambda row: (order.get(row["outcome"], 2), row["table"]))[:_ROWS]
+        return sorted(checks, key=lambda row: (order.get(row["outcome"], 2), row["table"]))[:_ROWS]
 
     def dead_letters(self) -> dict[str, Any]:
         """Return the newest dead letters without their documents, and the totals of KIP-298."""

@@ -132,6 +132,25 @@ def test_an_incremental_table_equals_a_full_build_whatever_happens_to_its_inputs
     assert [row["delay"] for row in tables.read(TableName("gold", "flights")).where("id = '1'").collect()] == [99]
 
 
+def test_a_query_that_reads_the_quarantine_itself_is_built_whole_when_a_row_is_held(tables: Tables) -> None:
+    _lake(tables)
+    tables.create(quarantine_of(FLIGHTS), schema_of(QUARANTINE_DDL), properties=quarantine_properties(FLIGHTS))
+    sql = """-- materialized: incremental
+-- keys: carrier
+select carrier, count(*) as flights, (select count(*) from silver.flights_quarantine) as held
+from silver.flights group by carrier"""
+    graph = parse({"held.sql": sql})
+    publish(tables, graph)
+    _sql(tables, "INSERT INTO {2} (_key, suite) VALUES ('1', 's')")
+    (result,) = publish(tables, graph)
+    assert result.reason.startswith("full: silver.flights_quarantine changed"), result.reason
+    rows = tables.read(TableName("gold", "held")).collect()
+    assert {(row["carrier"], row["flights"], row["held"]) for row in rows} == {("UA", 1, 1), ("AA", 2, 1), (None, 1, 1)}
+    _sql(tables, "UPDATE {0} SET delay = 8 WHERE _key = '2'")
+    (result,) = publish(tables, graph)
+    assert result.reason.startswith("incremental: "), result.reason
+
+
 @pytest.mark.long
 def test_what_cannot_be_built_from_changes_is_built_whole_and_says_why(
     tables: Tables, here: DeltaRsTables | None

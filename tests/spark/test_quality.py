@@ -216,6 +216,41 @@ def test_a_suite_that_was_another_one_meanwhile_looks_at_all_rows_again(ctx: Job
     assert [check.scope for check in run_quality(_with_suites(ctx, a=text)).checks] == ["all"]
 
 
+def test_rows_that_a_configuration_without_their_suite_released_are_checked_again(ctx: JobContext) -> None:
+    ctx.tables.create(FLIGHTS, schema_of(COLUMNS), properties={CHANGE_FEED: "true"})
+    wrong = ("4", "UA", "EWR", -5, "arrived", False, "p4")
+    ctx.tables.append(FLIGHTS, ctx.spark.createDataFrame([*GOOD, wrong], COLUMNS))
+    text = """table: silver.flights
+rows: changed
+on_failure: quarantine
+expectations: [{type: expect_column_values_to_be_between, column: distance, min_value: -1}]"""
+    run_quality(_with_suites(ctx, rows=text))
+    other = "table: silver.flights\non_failure: warn\nexpectations: [{type: expect_table_schema_to_be_unchanged}]"
+    (Path(ctx.settings.quality.docs_dir).parent / "quality" / "rows.yml").unlink()
+    run_quality(_with_suites(ctx, other=other))
+    assert quarantined_rows(ctx) == {"silver.flights": 0}
+    for scope in ("all", "changed"):
+        (check,) = run_quality(_with_suites(ctx, rows=text), ["rows"]).checks
+        assert (check.scope, quarantined_rows(ctx)) == (scope, {"silver.flights": 1})
+
+
+def test_a_table_check_that_breaks_is_an_error_of_the_suite(ctx: JobContext) -> None:
+    _flights(ctx.tables, GOOD)
+    text = """table: silver.flights
+on_failure: warn
+expectations:
+  - {type: expect_table_to_be_fresh, column: nothing, max_age: 2h}
+  - {type: expect_table_volume_to_be_usual, max_change_percent: 50%}
+  - {type: expect_table_schema_to_be_unchanged}"""
+    ctx = _with_suites(ctx, whole=text)
+    report = run_quality(ctx)
+    assert [check.outcome for check in report.checks] == ["error", "error", "passed"]
+    assert "nothing" in json.loads(report.checks[0].observed)["error"]
+    with pytest.raises(QualityGateClosed, match=r"expect_table_to_be_fresh.* error") as caught:
+        run_quality(_with_suites(ctx, whole=text.replace("warn", "block")))
+    assert caught.value.is_broken
+
+
 def test_a_broken_check_is_an_error_of_the_suite_and_no_failure(tables: Tables, tmp_path: Path) -> None:
     rows = tables.spark.sql("select 1 as a, timestamp '2013-01-01' as at")
     suite = _suite(

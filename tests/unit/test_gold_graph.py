@@ -263,6 +263,13 @@ def test_the_keys_of_an_incremental_table_are_followed_to_their_table(
         ("select y as x, count(*) from silver.a group by cube(y)", "make rows without a key"),
         ("select x from silver.a union all select x from silver.b", "n.sql:3: UNION and its like"),
         ("select a.x from silver.a\nfull join silver.b on a.x = b.x", "n.sql:4: FULL JOIN"),
+        (
+            "select x from ((select x from silver.a) a\nfull join silver.b on a.x = b.x) s",
+            "n.sql:3: a join in parentheses cannot be followed",
+        ),
+        ("select x from (select y as x, z from silver.a) s(z, x)", "n.sql:3: columns renamed by s(z, x)"),
+        ("select x from silver.a as s(z, x)", "n.sql:3: columns renamed by s(z, x)"),
+        ("with s(z, x) as (select y as x, z from silver.a) select x from s", "n.sql:3: columns renamed by s(z, x)"),
         ("select b.x from silver.a join silver.b on a.x = b.x", "n.sql:3: key b.x: write a.b.x"),
         ("select x from silver.a join silver.b on a.x = b.x", "n.sql:3: key x: write a.x"),
         ("select x from silver.a where y in (select y from silver.a)", "n.sql:3: silver.a is read 2 times"),

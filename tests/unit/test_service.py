@@ -123,6 +123,16 @@ def test_a_closed_gate_is_no_failure_and_waits_for_new_rows() -> None:
     assert (given.work.closed, given.gold) == (None, [])
 
 
+def test_a_gate_that_is_closed_because_a_check_broke_is_a_failure_and_is_tried_again() -> None:
+    given = Work([True], [QualityGateClosed("a check broke", is_broken=True), [BUILT]])
+    given.step()
+    assert (failing("gold"), CAPTURE.failing) == (1, {"gold": "a check broke"})
+    assert isinstance(given.work.closed, QualityGateClosed)
+    given.now += 1
+    given.step()
+    assert (given.gold, given.work.closed, failing("gold"), CAPTURE.failing) == ([], None, 0, {})
+
+
 def test_a_gate_that_closes_after_a_failure_of_gold_is_the_only_reason_that_is_left() -> None:
     given = Work([True, False, True], [RuntimeError("no disk"), QualityGateClosed("closed"), [FAILED]])
     given.step()

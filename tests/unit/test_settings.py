@@ -316,6 +316,8 @@ def test_suites_and_gold_stand_in_the_conf_folder_or_are_named(conf: Path, secti
     assert found() is None
     (conf / section / file).touch()
     assert found() == str(conf / section)
+    write(conf, "here", f"{section}: {{{key}: null}}")
+    assert found() == str(conf / section), "null is what the setting is by itself"
     write(conf, "here", f"{section}: {{{key}: elsewhere}}")
     assert found() == str(conf.parent / "elsewhere"), "a job runs in another working directory than its conf"
     write(conf, "here", f"{section}: {{{key}: /elsewhere}}")

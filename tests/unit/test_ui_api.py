@@ -57,6 +57,13 @@ def test_the_state_of_a_source(client: TestClient, tables: DeltaRsTables) -> Non
     assert (status["connector"]["state"], status["tasks"]) == ("STOPPED", [])
 
 
+@pytest.mark.parametrize("host", ["x/static/?", "::1%x?", "localhost"])
+def test_a_path_in_the_header_host_does_not_replace_the_token(client: TestClient, host: str) -> None:
+    """Starlette before 1.0.1, which some of Databricks' runtimes have, parses the path of its URL from this header."""
+    headers = {"host": host, "authorization": ""}
+    assert client.put("/connectors/test/stop", headers=headers).status_code in (400, 401)
+
+
 def test_a_source_without_an_offset(client: TestClient) -> None:
     assert client.get(OFFSETS).json() == {"offsets": []}
     assert client.get(SNAPSHOTS).json() == []

@@ -79,8 +79,9 @@ def test_gold_says_what_is_stale_and_why(browser: TestClient) -> None:
     assert text.count('class="edge"') == 3
 
 
-def test_quality_shows_the_newest_result_and_held_rows(browser: TestClient) -> None:
+def test_quality_shows_the_newest_run_of_a_suite_and_held_rows(browser: TestClient) -> None:
     text = read(browser, "/quality")
+    assert text.count("expect_column_values_to_not_be_null") == 2, "one expectation, twice in the suite"
     assert "failed" in row(text, "expect_column_values_to_not_be_null")[4]
     assert row(text, "silver.orders_quarantine")[:2] == ["silver.orders", "1"]
 
