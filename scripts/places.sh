@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests that need servers, then the same suites in each place. Go builds the S3 server and Maven fetches HDFS and
 # YARN, once, into the virtual environment. apt-get installs Chromium, which opens the web page.
-# `scripts/places.sh s3` runs one place only: servers, uri, s3 or hdfs.
+# `scripts/places.sh s3` runs one place only: servers, s3 or hdfs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly share=$PWD/.venv/share/strandline
@@ -85,16 +85,13 @@ run() { # run <place>
     if [[ $1 == servers ]]; then
         .venv/bin/python -m pytest tests -m places
     else
-        # The other places merge small batches without Spark: one place has Spark merge them all.
-        engine=auto
-        [[ $1 == uri ]] && engine=spark
-        TEST_PLACE=$1 TEST_SILVER_ENGINE=$engine .venv/bin/python -m pytest "${suites[@]}" -m "not long and not sweep and not places" -n 2 --dist worksteal
+        TEST_PLACE=$1 .venv/bin/python -m pytest "${suites[@]}" -m "not long and not sweep and not places" -n 2 --dist worksteal
     fi
 }
 
 fetch_servers
 failed=()
-for place in "${@:-servers uri s3 hdfs}"; do
+for place in "${@:-servers s3 hdfs}"; do
     for one in $place; do run "$one" || failed+=("$one"); done
 done
 [[ ${#failed[@]} -eq 0 ]] || { echo "places: failed in ${failed[*]}" >&2; exit 1; }

@@ -25,8 +25,6 @@ _ENDPOINT, _FOLDER = "TEST_PLACE_ENDPOINT", "TEST_PLACE_FOLDER"
 
 def lake_settings(root: Path | str) -> dict[str, Any]:
     """Return the section ``lake`` for a lake that would be at *root*, if it were in a folder."""
-    if PLACE == "uri":
-        return {"root": f"file://{Path(root).absolute()}"}
     if PLACE == "s3":
         return {"root": f"s3a://{BUCKET}/{_key(root)}", "s3_endpoint": os.environ[_ENDPOINT], "s3_region": REGION}
     if PLACE == "hdfs":

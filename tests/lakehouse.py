@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions
@@ -47,8 +47,6 @@ class Demo:
 
 COMPATIBILITY: Compatibility = "native" if os.environ.get("TEST_COMPATIBILITY") == "native" else "portable"
 """Compatibility of silver tables in tests that do not choose one."""
-SILVER_ENGINE: Literal["auto", "spark"] = "spark" if os.environ.get("TEST_SILVER_ENGINE") == "spark" else "auto"
-"""``silver.engine`` in tests that do not choose one."""
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
@@ -68,7 +66,7 @@ def settings_for(uri: str, database: str, root: Path | str, **capture: Any) -> S
         source={"name": "test", "uri": uri},  # type: ignore[arg-type]  # why: pydantic builds the section
         capture={"scope": "database", "target": database, **quick, **capture},  # type: ignore[arg-type]  # why: as above
         lake=lake_settings(root),  # type: ignore[arg-type]  # why: as above
-        silver=SilverSettings(compatibility=COMPATIBILITY, engine=SILVER_ENGINE),
+        silver=SilverSettings(compatibility=COMPATIBILITY),
     )
 
 
