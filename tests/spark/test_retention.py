@@ -64,6 +64,7 @@ def left(tables: Tables, table: TableName, *columns: str) -> list[Any]:
 
 @pytest.mark.long
 def test_old_control_rows_are_deleted_and_needed_rows_stay(tables: Tables) -> None:
+    open_cuts(tables)
     for bronze, number, days in (("one", 1, 90), ("one", 2, 30), ("one", 3, 1), ("two", 1, 90), ("two", 2, 60)):
         publish(tables, Cut(number, bronze, number, None, None, (), {}, days_ago(days)))
     fill(
