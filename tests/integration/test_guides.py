@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from documents import PAGES, ROOT, Page
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
@@ -47,7 +49,12 @@ _TIME = "2026-01-31T12:00:00+00:00"
 def shop() -> Iterator[tuple[str, MongoClient[Any]]]:
     """A server of its own: the pages' database is called `shop`."""
     with EmbeddedMongod() as server, MongoClient[Any](server.uri) as client:
-        client.shop.orders.insert_many([{"_id": number, "total": number * 1.5, "state": "open"} for number in range(9)])
+        client.shop.orders.insert_many(
+            [
+                {"_id": number, "total": number * 1.5, "state": "open", "size": number if number % 2 else "XL"}
+                for number in range(9)
+            ]
+        )
         client.shop.payments.insert_many([{"_id": number, "order_id": number} for number in range(5)])
         yield server.uri, client
 
@@ -75,6 +82,8 @@ def test_every_command_of_the_guides_is_executed(
         Page(ROOT / "docs" / "gold.md").blocks("yaml")[0], encoding="utf-8"
     )
     monkeypatch.setenv("STRANDLINE_SOURCE__URI", uri)
+    broken = bson.encode({"_id": 9, "state": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    client.shop.orders.insert_one(RawBSONDocument(broken))  # a dead letter, for the runbook's query
     moment = datetime.now(UTC).isoformat()
     typed(["run", "--once"], moment)
     typed(["gold", "test"], moment)
