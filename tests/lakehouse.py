@@ -48,6 +48,12 @@ class Demo:
 COMPATIBILITY: Compatibility = "native" if os.environ.get("TEST_COMPATIBILITY") == "native" else "portable"
 """Compatibility of silver tables in tests that do not choose one."""
 
+
+def without_utf8(document: dict[str, Any]) -> RawBSONDocument:
+    """Return *document* with bytes that are no UTF-8 in the place of each text ``XXXX``, as no driver writes it."""
+    return RawBSONDocument(bson.encode(document).replace(b"XXXX", b"\xff\xfe\xfd\xfc"))
+
+
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 

@@ -20,6 +20,7 @@ from lakehouse import (
     pipeline,
     silver,
     with_silver,
+    without_utf8,
 )
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -128,7 +129,7 @@ def test_legal_but_awkward_documents_survive(spark: SparkSession, mongo_uri: str
         {"_id": "${name}", "price_${currency}": 1, "x${env:HOME}": 1, "inner": {"${env:HOME}": 1}},
     ]
     database.odd.insert_many(documents)
-    broken = bson.encode({"_id": 6, "t": "XXXX"}).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    broken = without_utf8({"_id": 6, "t": "XXXX"}).raw
     database.odd.insert_one(bson.raw_bson.RawBSONDocument(broken))
     ctx = pipeline(spark, mongo_uri, database.name, tmp_path)
     land(ctx)

@@ -106,8 +106,8 @@ class RenamedCollections:
             return session.retry(lambda: make_plan(session, sweeps=True))
         unread, before = running.progress.unfinished(), running.plan
         # Two halves cannot tell which documents are gone: a collection that is to be swept is read again, as a whole.
-        swept = {chunk.collection for chunk in before.chunks if chunk.sweeps}
-        swept = {each for each in swept if not running.progress.ended_early(str(each))}
+        ended_early = running.progress.ended_early
+        swept = {each.collection for each in before.chunks if each.sweeps and not ended_early(str(each.collection))}
         names, again = {str(each) for each in swept}, session.retry(lambda: self._present(swept))
         if again:
             _log.info("the running snapshot begins again, because it is to find what was deleted")

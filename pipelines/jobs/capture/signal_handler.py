@@ -116,12 +116,8 @@ class SignalHandler:
                 try:
                     if not self._execute_order(waiting):
                         break  # later signals wait, too
-                except (
-                    LakeUnavailable,
-                    CredentialsRefused,
-                    ServerChanged,
-                ):  # not about this signal: it stays unanswered
-                    raise
+                except (LakeUnavailable, CredentialsRefused, ServerChanged):
+                    raise  # not about this signal: it stays unanswered
                 except RetriableError as error:  # nothing was committed: it is retried before the next batch
                     _log.warning("signal %s waits: %s", waiting.signal.key, error)
                     break

@@ -81,7 +81,7 @@ class TombstonePurge:
         safe = lowest_bound([*self.bounds, *self._unread_bound(after), *gaps])
         try:
             removed, left = silver.purge(safe.position)
-        except Exception as error:
+        except Exception as error:  # a session of Spark Connect may know a conflict by its condition only
             if not lost_a_race(error):
                 raise
             return PurgeResult(note="a writer was at work: remove tombstones another time")

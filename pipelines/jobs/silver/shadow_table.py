@@ -17,7 +17,8 @@ from pipelines.io.tables import Tables
 from pipelines.model.tables import TableName
 from pipelines.silver.silver_table import SilverTable
 
-_SHADOW = re.compile(r"rebuild_.+_[0-9a-f]{8}\Z")
+_PREFIX, _SUFFIX = "rebuild_", "_[0-9a-f]{8}"
+_SHADOW = re.compile(rf"{_PREFIX}.+{_SUFFIX}\Z")
 _log = logging.getLogger("strandline.rebuild")
 
 
@@ -35,8 +36,8 @@ def new_shadow(tables: Tables, table: TableName) -> Iterator[SilverTable]:
     Effects on failure:
         A shadow table that cannot be dropped stays in ``control``. No later rebuild reads it.
     """
-    prefix = f"rebuild_{table.name}"
-    leftover = re.compile(rf"{prefix}(_[0-9a-f]{{8}})?\Z")  # earlier releases used no suffix
+    prefix = f"{_PREFIX}{table.name}"
+    leftover = re.compile(rf"{prefix}({_SUFFIX})?\Z")  # earlier releases used no suffix
     for name in tables.names("control"):
         if leftover.match(name.name):
             _remove(tables, name)
